@@ -1,0 +1,375 @@
+"""The glue: requests come in on the event loop, lanes compute them, answers go back.
+
+How it works. `submit` runs on the event loop: it admits a request to the queue and waits on a
+future. Each lane is a thread. A lane that is free asks the policy for a batch, takes cores from
+the budget, runs the engine without any lock, hands the outcomes to the queue, and tells the loop,
+once a batch, which requests have ended. Nothing is sealed while no lane is free, so whatever
+arrives in the meantime can still join the next batch.
+
+Width. A lane that was idle and finds all cores free and no more than one batch waiting runs it
+wide, on all cores; any other call is narrow, on one core. So a lone request is answered as fast as
+the machine can, and under load the cores work side by side without waiting for each other.
+
+Losing lanes. A call that takes longer than `hang_s` is given up; a thread that ends for any
+reason but ours is dead. Either way its texts are answered with `LaneLost`, its cores go back, the
+dispatcher is `degraded` for good and whoever supervises the process should replace it. The other
+lanes go on; when the last one is lost everything that waits is answered and nothing more is
+admitted.
+
+Rules:
+1. `_budget.lock` guards the queue, the policy and the lanes. Nothing slow happens under it.
+2. Futures are touched on the event loop only.
+3. One timer serves deadlines and hangs, armed only while something is open: an idle dispatcher
+   does nothing at all.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from vecmill.batching.containment import Outcomes, run_contained
+from vecmill.batching.policy import Policy
+from vecmill.batching.queue import Counts, Queue, Room
+from vecmill.batching.ticket import Job, Request, Share
+from vecmill.clock import Clock, monotonic
+from vecmill.config import MillConfig
+from vecmill.cores import CoreBudget
+from vecmill.engines.base import Engine
+from vecmill.errors import LaneLost, QueueFull, RequestTooLarge, ShuttingDown
+from vecmill.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill.types import Batch, Rows, TokenSequence
+
+logger = logging.getLogger(__name__)
+
+LOST = {LaneState.HUNG, LaneState.DEAD}
+TICK_S = 1.0  # how often hangs are looked for while something runs
+JOIN_TIMEOUT_S = 5.0  # how long closing waits for a call that is still running
+PACE_MEMORY = 0.9  # how much of the old pace a new measurement leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits now, and the measured time to work it off."""
+
+    texts: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """One worker thread and what it is at. Guarded by the lock."""
+
+    number: int
+    state: LaneState = LaneState.IDLE
+    jobs: Sequence[Job] = ()
+    width: int = 0
+    called_at: float = 0.0  # when the engine call that runs now began
+    thread: threading.Thread | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A sealed batch. Set by `Dispatcher._seal`."""
+
+    jobs: list[Job]
+    width: int
+    waits_s: tuple[float, ...]
+
+
+class Dispatcher:
+    """See the top of the file. Use from one event loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: MillConfig,
+        *,
+        budget: CoreBudget,
+        observer: Observer,
+        pace: float,
+        clock: Clock = monotonic,
+    ) -> None:
+        """`pace` is the expected speed in tokens per second and core, corrected by every batch."""
+        self.queue = Queue(config.queue)
+        self._policy = Policy(config.batch)
+        self._engine = engine
+        self._config = config
+        self._budget = budget
+        self._observer = observer
+        self._clock = clock
+        self._condition = budget.join()
+        self._pace = pace
+        self._reported = Counts()
+        self._closing = False
+        self._futures: dict[Request, asyncio.Future[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
+        self.lanes = [Lane(number) for number in range(max(1, budget.total // self._narrow))]
+
+    def start(self) -> None:
+        """Start the lanes. Call on the event loop that will submit."""
+        self._loop = asyncio.get_running_loop()
+        for lane in self.lanes:
+            self._observer.lane(lane.number, LaneState.IDLE)
+            lane.thread = threading.Thread(
+                target=self._work, args=(lane,), name=f"vecmill-lane-{lane.number}", daemon=True
+            )
+            lane.thread.start()
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether a lane was lost."""
+        return any(lane.state in LOST for lane in self.lanes)
+
+    @property
+    def backlog(self) -> Backlog:
+        """What waits now."""
+        tokens = self.queue.work_tokens
+        seconds = tokens / (self._pace * self._budget.total)
+        return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, seconds)
+
+    def refuse_if_full(self) -> None:
+        """Raise what `submit` would raise for the smallest of requests. Costs next to nothing."""
+        self._refuse_unless_room(1, 1)
+
+    async def submit(self, sequences: Sequence[TokenSequence], *, share: Share, timeout_s: float) -> Request:
+        """Admit `sequences` together and wait until all have their rows.
+
+        Raises `RequestTooLarge`, `QueueFull`, `ShuttingDown` or `LaneLost` instead of admitting, and
+        `DeadlineExceeded`, `EngineError` or `LaneLost` afterwards. Cancelling the wait takes the texts
+        out of the queue.
+        """
+        assert self._loop is not None, "start() comes first"
+        tokens = sum(map(len, sequences))
+        now = self._clock()
+        with self._changing():
+            self._refuse_unless_room(len(sequences), tokens)
+            request = self.queue.admit(sequences, share=share, now=now, deadline=now + timeout_s)
+            future = self._futures[request] = self._loop.create_future()
+            self._condition.notify()
+        self._observer.admitted(len(sequences), tokens)
+        self._arm_timer()
+        try:
+            await future
+        except asyncio.CancelledError:
+            with self._changing():
+                self.queue.cancel(request, self._clock())
+            raise
+        finally:
+            del self._futures[request]
+        if request.error is not None:
+            raise request.error
+        return request
+
+    async def close(self) -> None:
+        """Answer what waits with `ShuttingDown`, let running calls finish, end the lanes. Twice is fine."""
+        if self._closing:
+            return
+        with self._changing():
+            self._closing = True
+            ended = self.queue.fail_all(ShuttingDown("The server is shutting down."), self._clock())
+            self._condition.notify_all()
+        self._resolve(ended)
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.to_thread(self._join)
+        self._budget.leave(self._condition)
+
+    def tick(self) -> None:
+        """End what is overdue and give up lanes that hang. The timer calls this on the loop."""
+        now = self._clock()
+        with self._changing():
+            ended = self.queue.expire(now)
+            hung = [lane for lane in self.lanes if self._hangs(lane, now)]
+            for lane in hung:
+                ended += self._lose(lane, LaneState.HUNG)
+        for lane in hung:
+            self._observer.lane(lane.number, LaneState.HUNG)
+        self._resolve(ended)
+        self._timer = None
+        if self.queue.open_texts:
+            self._arm_timer()
+
+    # On the event loop.
+
+    def _refuse_unless_room(self, texts: int, tokens: int) -> None:
+        if self._closing:
+            self._observer.rejected(Rejection.SHUTTING_DOWN)
+            raise ShuttingDown("The server is shutting down. Another one may answer.")
+        if all(lane.state in LOST for lane in self.lanes):
+            self._observer.rejected(Rejection.NOT_READY)
+            raise LaneLost("Every worker of this server is lost. It has to be restarted.")
+        room = self.queue.room_for(texts, tokens)
+        if room is Room.NEVER:
+            self._observer.rejected(Rejection.TOO_LARGE)
+            limits = self._config.queue
+            raise RequestTooLarge(
+                f"The request has {texts} texts with {tokens} tokens; this server never holds more than "
+                f"{limits.max_queue_texts} texts and {limits.max_queue_tokens} tokens. Send it in parts."
+            )
+        if room is Room.FULL:
+            self._observer.rejected(Rejection.QUEUE_FULL)
+            raise QueueFull(
+                "The server has as much waiting as it accepts. Try again later.",
+                retry_after_s=max(self.backlog.seconds, 0.05),
+            )
+
+    def _resolve(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            future = self._futures.get(request)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def _arm_timer(self) -> None:
+        assert self._loop is not None
+        deadline = self.queue.next_deadline()
+        delay_s = TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - self._clock()))
+        when = self._loop.time() + delay_s
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self.tick)
+
+    # On a lane's thread.
+
+    def _work(self, lane: Lane) -> None:
+        try:
+            while (work := self._next_work(lane)) is not None:
+                self._run(lane, work)
+        except BaseException:  # whatever ends this thread must not take its texts with it
+            logger.critical("lane %d died", lane.number, exc_info=True)
+            with self._changing():
+                ended = self._lose(lane, LaneState.DEAD)
+            self._observer.lane(lane.number, LaneState.DEAD)
+            self._settle(ended)
+
+    def _next_work(self, lane: Lane) -> Work | None:
+        """Wait until there is something to do and a core to do it on; `None` ends the lane."""
+        was_idle = False
+        with self._changing():
+            while lane.state is not LaneState.HUNG:
+                if self.queue.is_empty:
+                    if self._closing:
+                        return None
+                    was_idle = True
+                elif self._budget.free >= self._narrow and (work := self._seal(lane, was_idle)):
+                    return work
+                lane.state = LaneState.IDLE
+                self._condition.wait()
+        return None
+
+    def _seal(self, lane: Lane, was_idle: bool) -> Work | None:
+        """Choose a batch and take it, lock held; `None` if all that waited was overdue."""
+        now = self._clock()
+        overdue = self.queue.expire(now)
+        if overdue:
+            self._settle(overdue)
+        if self.queue.is_empty:
+            return None
+        width = self._choose_width(was_idle)
+        lanes = 1 if width > self._narrow else len(self.lanes)
+        jobs = self._policy.choose(self.queue, lanes=lanes, now=now)
+        waits_s = tuple(now - job.arrived_at for job in jobs)
+        self.queue.take(jobs, now)
+        self._budget.take(width)
+        lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
+        if self.queue.work_tokens and self._budget.free >= self._narrow:
+            self._condition.notify()
+        return Work(jobs, width, waits_s)
+
+    def _choose_width(self, was_idle: bool) -> int:
+        alone = was_idle and self._budget.free == self._budget.total
+        small = self.queue.work_tokens <= self._config.batch.max_batch_tokens
+        return self._wide if alone and small and self._wide <= self._budget.free else self._narrow
+
+    def _run(self, lane: Lane, work: Work) -> None:
+        self._observer.lane(lane.number, LaneState.BUSY)
+        started_at = self._clock()
+
+        def call(batch: Batch) -> Rows:
+            lane.called_at = self._clock()
+            return self._engine.run(batch, width=work.width)
+
+        outcomes = run_contained(call, [job.sequence for job in work.jobs])
+        finished_at = self._clock()
+        with self._changing():
+            if lane.state is LaneState.HUNG:  # given up meanwhile; its texts have their answers
+                return
+            self._measure_pace(work, finished_at - started_at)
+            ended = self._finish(lane, outcomes, finished_at)
+        self._settle(ended)
+        self._observer.batch_done(
+            BatchRecord(
+                texts=len(work.jobs),
+                tokens=sum(job.tokens for job in work.jobs),
+                computed_tokens=outcomes.computed_tokens,
+                lane_width=work.width,
+                inference_s=finished_at - started_at,
+                waits_s=work.waits_s,
+            )
+        )
+        self._observer.lane(lane.number, LaneState.IDLE)
+
+    def _finish(self, lane: Lane, outcomes: Outcomes, now: float) -> list[Request]:
+        pairs = zip(lane.jobs, outcomes.outcomes, strict=True)
+        ended = [request for job, outcome in pairs for request in self.queue.finish(job, outcome, now)]
+        self._release(lane, LaneState.IDLE)
+        return ended
+
+    def _measure_pace(self, work: Work, inference_s: float) -> None:
+        tokens = sum(job.tokens for job in work.jobs)
+        measured = tokens / max(inference_s * work.width, 1e-6)
+        self._pace = PACE_MEMORY * self._pace + (1 - PACE_MEMORY) * measured
+
+    def _settle(self, requests: list[Request]) -> None:
+        if requests and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._resolve, requests)
+
+    # On either, lock held.
+
+    def _hangs(self, lane: Lane, now: float) -> bool:
+        return lane.state is LaneState.BUSY and now - lane.called_at > self._config.hang_s
+
+    def _release(self, lane: Lane, state: LaneState) -> None:
+        self._budget.give_back(lane.width)
+        lane.state, lane.jobs, lane.width = state, (), 0
+
+    def _lose(self, lane: Lane, state: LaneState) -> list[Request]:
+        """Give `lane` up and answer its texts; if it was the last, everybody's."""
+        error = LaneLost("The worker that computed this text is lost. Another server may answer.")
+        now = self._clock()
+        ended = [request for job in lane.jobs for request in self.queue.finish(job, error, now)]
+        self._release(lane, state)
+        if all(other.state in LOST for other in self.lanes):
+            ended += self.queue.fail_all(error, now)
+        return ended
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock; afterwards tell the observer what became of the texts."""
+        try:
+            with self._budget.lock:
+                try:
+                    yield
+                finally:
+                    before, after = self._reported, self.queue.snapshot()
+                    self._reported = after
+        finally:
+            self._report(before, after)
+
+    def _report(self, before: Counts, after: Counts) -> None:
+        for name in ("joined", "done", "failed", "expired", "cancelled"):
+            change = getattr(after, name) - getattr(before, name)
+            if change:
+                getattr(self._observer, name)(change)
+
+    def _join(self) -> None:
+        for lane in self.lanes:
+            if lane.thread is not None and lane.state not in LOST:
+                lane.thread.join(JOIN_TIMEOUT_S)

@@ -1,0 +1,91 @@
+"""Every setting of the library: frozen, validated where it is made, each default written once.
+
+A field's `help` metadata is the sentence that `--help` shows; command lines read their defaults
+from here.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vecmill.errors import InvalidConfig
+
+
+def setting(default: Any, help_text: str) -> Any:
+    """A dataclass field that carries the sentence explaining it."""
+    return field(default=default, metadata={"help": help_text})
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidConfig(message)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchConfig:
+    """How texts are put together into batches."""
+
+    max_batch_tokens: int = setting(512, "Tokens that one engine call may hold; a longer text runs alone.")
+    age_cap_s: float = setting(2.0, "A text that has waited this long goes first, whoever else waits.")
+    bulk_texts: int = setting(
+        16, "Requests with more texts than this count as bulk and give way to smaller ones."
+    )
+    interactive_weight: int = setting(4, "How many tokens of small requests run for each token of bulk ones.")
+
+    def __post_init__(self) -> None:
+        _require(self.max_batch_tokens >= 1, "max_batch_tokens must be at least 1")
+        _require(self.age_cap_s > 0, "age_cap_s must be more than 0")
+        _require(self.bulk_texts >= 1, "bulk_texts must be at least 1")
+        _require(self.interactive_weight >= 1, "interactive_weight must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """How much may wait."""
+
+    max_queue_tokens: int = setting(
+        1_000_000, "Tokens that may wait; a request that does not fit is refused whole."
+    )
+    max_queue_texts: int = setting(32_768, "Texts that may wait.")
+    timeout_s: float = setting(30.0, "A text that is not done this long after admission is given up.")
+
+    def __post_init__(self) -> None:
+        _require(self.max_queue_tokens >= 1, "max_queue_tokens must be at least 1")
+        _require(self.max_queue_texts >= 1, "max_queue_texts must be at least 1")
+        _require(self.timeout_s > 0, "timeout_s must be more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class InputConfig:
+    """What one request may carry, checked before any work."""
+
+    max_inputs: int = setting(2_048, "Texts in one request.")
+    max_text_characters: int = setting(1_000_000, "Characters in one text.")
+    max_request_characters: int = setting(16_000_000, "Characters in all texts of one request.")
+    max_request_tokens: int = setting(600_000, "Tokens in all texts of one request, after truncation.")
+
+    def __post_init__(self) -> None:
+        for name in ("max_inputs", "max_text_characters", "max_request_characters", "max_request_tokens"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class MillConfig:
+    """Everything that a `Mill` can be told."""
+
+    engine: str = setting("onnx", "The engine that computes the rows.")
+    cores: int | None = setting(None, "Cores to compute on; as many as this process may use if not given.")
+    hang_s: float = setting(
+        30.0, "An engine call that takes longer than this is given up, and readiness goes false."
+    )
+    cache_dir: Path | None = field(
+        default=None,
+        metadata={"help": "Where prepared models are kept; the user's cache folder if not given."},
+    )
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    queue: QueueConfig = field(default_factory=QueueConfig)
+    inputs: InputConfig = field(default_factory=InputConfig)
+
+    def __post_init__(self) -> None:
+        _require(self.cores is None or self.cores >= 1, "cores must be at least 1")
+        _require(self.hang_s > 0, "hang_s must be more than 0")

@@ -1,0 +1,36 @@
+"""What is done to finished rows: cut, renormalise, compare."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vecmill.types import FloatArray
+
+
+def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
+    """Join the (1, dim) rows of several texts to (texts, dim), float32, C-contiguous."""
+    return np.concatenate(rows)
+
+
+def normalize_rows(rows: FloatArray) -> FloatArray:
+    """Scale each row of (n, dim) to length 1; a row of zeros stays as it is."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    normalized: FloatArray = np.divide(rows, np.maximum(norms, np.float32(1e-12)), dtype=np.float32)
+    return normalized
+
+
+def cut_rows(rows: FloatArray, dimensions: int, *, normalize: bool) -> FloatArray:
+    """Keep the first `dimensions` columns of (n, dim), C-contiguous; renormalise if asked.
+
+    This is what Matryoshka models are trained for (Kusupati et al. 2022, arXiv:2205.13147).
+    """
+    cut = np.ascontiguousarray(rows[:, :dimensions])
+    return normalize_rows(cut) if normalize else cut
+
+
+def cosine_scores(query: FloatArray, documents: FloatArray) -> FloatArray:
+    """Cosines of one (dim,) row and (n, dim) rows: (n,), float32. Equal rows get equal scores."""
+    # Not `@`: BLAS adds up in an order that depends on where a row stands, and ties would not tie.
+    cosines = (normalize_rows(documents) * normalize_rows(query[None])).sum(axis=1)
+    scores: FloatArray = np.clip(cosines, -1, 1, dtype=np.float32)
+    return scores

@@ -1,0 +1,199 @@
+"""The values that pass between the stages: token sequences, batches, rows, results.
+
+Plain frozen dataclasses over numpy arrays. Comments say who sets a field.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """One text as the model reads it, special tokens included. Set by `tokens`.
+
+    `token_ids` and `token_type_ids` have shape (n,), int64. The first `prompt_length` positions
+    belong to a prompt (a model may leave them out of pooling). `token_count_before_truncation` is
+    what the text had before it was cut to the model's longest input. `key` is equal for two
+    sequences exactly when an engine computes the same row for them.
+    """
+
+    token_ids: IntArray
+    token_type_ids: IntArray
+    prompt_length: int
+    token_count_before_truncation: int
+    key: bytes
+
+    @classmethod
+    def of(
+        cls,
+        token_ids: Sequence[int],
+        token_type_ids: Sequence[int] | None = None,
+        *,
+        prompt_length: int = 0,
+        token_count_before_truncation: int | None = None,
+    ) -> Self:
+        """Build a sequence from plain ids; token types default to 0."""
+        ids = np.asarray(token_ids, dtype=np.int64)
+        types = np.zeros_like(ids) if token_type_ids is None else np.asarray(token_type_ids, np.int64)
+        key = b"%d:" % prompt_length + ids.tobytes() + (types.tobytes() if types.any() else b"")
+        count = len(ids) if token_count_before_truncation is None else token_count_before_truncation
+        return cls(ids, types, prompt_length, count, key)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Texts for one engine call, ragged: nothing is padded here.
+
+    Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids`
+    (both (tokens,), int64); `offsets` is (texts + 1,), int64; `prompt_lengths` is (texts,), int64.
+    """
+
+    token_ids: IntArray
+    token_type_ids: IntArray
+    offsets: IntArray
+    prompt_lengths: IntArray
+
+    @classmethod
+    def of(cls, sequences: Sequence[TokenSequence]) -> Self:
+        """Lay sequences end to end. `sequences` must not be empty."""
+        offsets = np.zeros(len(sequences) + 1, np.int64)
+        np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
+        return cls(
+            token_ids=np.concatenate([sequence.token_ids for sequence in sequences]),
+            token_type_ids=np.concatenate([sequence.token_type_ids for sequence in sequences]),
+            offsets=offsets,
+            prompt_lengths=np.array([sequence.prompt_length for sequence in sequences], np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> IntArray:
+        """Tokens per text, (texts,), int64."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What an engine returns: finished rows, as values and offsets. Set by engines.
+
+    Text `i` owns `values[offsets[i]:offsets[i + 1]]`. With one row a text `values` is
+    (texts, dim); with one row a token it is (tokens, dim); sparse rows have `values` (nonzeros,)
+    and `columns` (nonzeros,), int64. `values` is float32. `computed_tokens` counts the positions
+    that were computed, padding included.
+    """
+
+    values: FloatArray
+    offsets: IntArray
+    computed_tokens: int
+    columns: IntArray | None = None
+
+    @classmethod
+    def one_per_text(cls, values: FloatArray, *, computed_tokens: int) -> Self:
+        """Rows where text `i` owns row `i`."""
+        return cls(values, np.arange(len(values) + 1, dtype=np.int64), computed_tokens)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def row(self, index: int) -> FloatArray:
+        """The values of text `index`: (rows of that text, dim), or (nonzeros,) if sparse."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """How long a call takes, measured in warm-up: `fixed_s + per_token_s * tokens`."""
+
+    fixed_s: float
+    per_token_s: float
+
+    def seconds(self, tokens: int) -> float:
+        """The expected time of one call over `tokens` tokens."""
+        return self.fixed_s + self.per_token_s * tokens
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine says of itself. `dim` is the length of a row, `max_tokens` the longest input.
+
+    `lane_widths` lists the numbers of cores that one call may be given, ascending.
+    """
+
+    name: str
+    precision: str
+    device: str
+    dim: int
+    max_tokens: int
+    lane_widths: tuple[int, ...]
+
+
+# One text to embed: itself, or the model's own token ids for it.
+TextOrIds = str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedRequest:
+    """What `Mill.submit` takes. Set by the caller.
+
+    `dimensions` cuts each row (and renormalises it where the model normalises); `truncate=False`
+    refuses texts longer than the model reads; `timeout_s` may only lower the configured one.
+    `field` is the name under which errors speak of the inputs.
+    """
+
+    inputs: tuple[TextOrIds, ...]
+    prompt_name: str | None = None
+    dimensions: int | None = None
+    truncate: bool = True
+    timeout_s: float | None = None
+    field: str = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of one request went, in seconds. Set by the mill."""
+
+    tokenize_s: float
+    queue_s: float
+    inference_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedResult:
+    """What `Mill.submit` returns: `rows` (inputs, dim) float32, C-contiguous, in input order.
+
+    `token_counts[i]` is what input `i` cost after truncation, special tokens included.
+    """
+
+    rows: FloatArray
+    token_counts: tuple[int, ...]
+    timings: Timings
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the whole request."""
+        return sum(self.token_counts)
+
+
+@dataclass(frozen=True, slots=True)
+class RerankResult:
+    """What `Mill.rerank` returns: `scores` (documents,) float32, in input order."""
+
+    scores: FloatArray
+    token_count: int
+    timings: Timings
+
+
+JsonValue = Any  # whatever a JSON document can hold

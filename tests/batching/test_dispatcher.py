@@ -1,0 +1,370 @@
+"""Requests come in on the event loop, lanes compute them, each gets its own answer."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.ticket import Request, Share
+from vecmill.config import BatchConfig, MillConfig, QueueConfig
+from vecmill.cores import CoreBudget
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
+from vecmill.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    LaneLost,
+    QueueFull,
+    RequestTooLarge,
+    ShuttingDown,
+)
+from vecmill.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill.types import Batch, Rows, TokenSequence
+
+POISON = 666
+
+
+class Time:
+    """A clock that moves only when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Ledger(Observer):
+    """Adds up what the dispatcher reports."""
+
+    def __init__(self) -> None:
+        self.texts: Counter[str] = Counter()
+        self.batches: list[BatchRecord] = []
+        self.lanes: dict[int, LaneState] = {}
+        self.rejections: Counter[str] = Counter()
+
+    def admitted(self, texts: int, tokens: int) -> None:
+        self.texts["admitted"] += texts
+
+    def joined(self, texts: int) -> None:
+        self.texts["joined"] += texts
+
+    def done(self, texts: int) -> None:
+        self.texts["done"] += texts
+
+    def failed(self, texts: int) -> None:
+        self.texts["failed"] += texts
+
+    def expired(self, texts: int) -> None:
+        self.texts["expired"] += texts
+
+    def cancelled(self, texts: int) -> None:
+        self.texts["cancelled"] += texts
+
+    def rejected(self, reason: Rejection) -> None:
+        self.rejections[reason] += 1
+
+    def batch_done(self, record: BatchRecord) -> None:
+        self.batches.append(record)
+
+    def lane(self, lane: int, state: LaneState) -> None:
+        self.lanes[lane] = state
+
+    def assert_reconciled(self) -> None:
+        texts = self.texts
+        ended = texts["done"] + texts["failed"] + texts["expired"] + texts["cancelled"]
+        assert texts["admitted"] == ended, texts
+
+
+class Stage:
+    """A dispatcher over the fake engine, with everything around it in hand."""
+
+    def __init__(self, engine: FakeEngine, cores: int, config: MillConfig) -> None:
+        self.engine = engine
+        self.time = Time()
+        self.ledger = Ledger()
+        self.dispatcher = Dispatcher(
+            engine,
+            config,
+            budget=CoreBudget(cores),
+            observer=self.ledger,
+            pace=1_000.0,
+            clock=self.time,
+        )
+
+    async def submit(
+        self, *texts: int, length: int = 10, timeout_s: float = 30.0, share: Share = Share.INTERACTIVE
+    ) -> Request:
+        sequences = [TokenSequence.of([text] * length) for text in texts]
+        return await self.dispatcher.submit(sequences, share=share, timeout_s=timeout_s)
+
+    def submit_soon(self, *texts: int, length: int = 10, timeout_s: float = 30.0) -> asyncio.Task[Request]:
+        return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s))
+
+    async def until_called(self, times: int) -> None:
+        await asyncio.to_thread(self.engine.wait_for_calls, times)
+
+    def pass_time(self, seconds: float) -> None:
+        self.time.now += seconds
+        self.dispatcher.tick()
+
+
+@asynccontextmanager
+async def stage(
+    faults: FaultScript | None = None, *, cores: int = 2, config: MillConfig | None = None
+) -> AsyncIterator[Stage]:
+    engine = FakeEngine(lane_widths=(1, cores) if cores > 1 else (1,), faults=faults)
+    stage = Stage(engine, cores, config or MillConfig(hang_s=10.0))
+    stage.dispatcher.start()
+    try:
+        yield stage
+    finally:
+        engine.released.set()
+        await stage.dispatcher.close()
+        stage.ledger.assert_reconciled()
+
+
+def row_of(text: int, length: int = 10) -> np.ndarray:
+    return hash_row(np.full(length, text), 16)[None]
+
+
+async def test_everyone_gets_their_own_rows_in_their_own_order() -> None:
+    async with stage() as it:
+        requests = [[100 * r + t for t in range(r % 7 + 1)] for r in range(200)]
+        answers = await asyncio.gather(*(it.submit(*texts) for texts in requests))
+        for texts, answer in zip(requests, answers, strict=True):
+            for text, row in zip(texts, answer.rows, strict=True):
+                np.testing.assert_array_equal(row, row_of(text))
+
+
+async def test_what_arrives_while_the_lane_is_busy_shares_the_next_batch() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        tasks = [it.submit_soon(1)]
+        await it.until_called(1)
+        tasks += [it.submit_soon(text) for text in range(2, 10)]
+        await asyncio.sleep(0)
+        it.engine.released.set()
+        await asyncio.gather(*tasks)
+        assert [texts for texts, _ in it.engine.calls] == [1, 8]
+
+
+async def test_a_lone_request_runs_wide_and_a_crowd_runs_narrow() -> None:
+    config = MillConfig(batch=BatchConfig(max_batch_tokens=128))
+    async with stage(config=config) as it:
+        await it.submit(1, 2, 3)
+        assert it.engine.calls == [(3, 2)]
+        await it.submit(*range(10, 60))
+        assert {width for _, width in it.engine.calls[1:]} == {1}
+
+
+async def test_no_more_cores_are_used_than_the_budget_has() -> None:
+    budget = CoreBudget(2)
+    busy, peak = 0, 0
+
+    class Counting(FakeEngine):
+        def run(self, batch: Batch, *, width: int) -> Rows:
+            nonlocal busy, peak
+            with budget.lock:
+                busy += width
+                peak = max(peak, busy)
+            rows = super().run(batch, width=width)
+            with budget.lock:
+                busy -= width
+            return rows
+
+    pair = [
+        Dispatcher(Counting(), MillConfig(), budget=budget, observer=Observer(), pace=1.0) for _ in range(2)
+    ]
+    for dispatcher in pair:
+        dispatcher.start()
+    sequences = [[TokenSequence.of([text] * 60)] for text in range(200)]
+    await asyncio.gather(
+        *(
+            dispatcher.submit(one, share=Share.INTERACTIVE, timeout_s=30)
+            for one in sequences
+            for dispatcher in pair
+        )
+    )
+    for dispatcher in pair:
+        await dispatcher.close()
+    assert peak == 2
+    assert budget.free == 2
+
+
+async def test_equal_texts_in_flight_are_computed_once() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        tasks = [it.submit_soon(1)]
+        await it.until_called(1)
+        tasks += [it.submit_soon(1) for _ in range(3)] + [it.submit_soon(2, 2)]
+        await asyncio.sleep(0)
+        it.engine.released.set()
+        await asyncio.gather(*tasks)
+        assert [texts for texts, _ in it.engine.calls] == [1, 1]
+        assert it.ledger.texts["joined"] == 4
+
+
+async def test_only_the_request_with_the_guilty_text_fails() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}, poison=frozenset({POISON})), cores=1) as it:
+        first = it.submit_soon(1)
+        await it.until_called(1)
+        good = [it.submit_soon(text) for text in range(2, 8)]
+        bad = it.submit_soon(POISON)
+        await asyncio.sleep(0)
+        it.engine.released.set()
+        await asyncio.gather(first, *good)
+        with pytest.raises(InferenceFailed):
+            await bad
+
+
+async def test_a_request_whose_caller_is_gone_never_runs() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        first = it.submit_soon(1)
+        await it.until_called(1)
+        gone = it.submit_soon(2, 3)
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        it.engine.released.set()
+        await first
+        assert len(it.engine.calls) == 1
+        assert it.ledger.texts["cancelled"] == 2
+
+
+async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
+        first = it.submit_soon(1, timeout_s=1e5)
+        await it.until_called(1)
+        late = it.submit_soon(2, timeout_s=5.0)
+        await asyncio.sleep(0)
+        it.pass_time(4.9)
+        assert not late.done()
+        it.pass_time(0.2)
+        with pytest.raises(DeadlineExceeded):
+            await late
+        it.engine.released.set()
+        await first
+        assert len(it.engine.calls) == 1
+
+
+async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG})) as it:
+        stuck = it.submit_soon(1)
+        await it.until_called(1)
+        it.pass_time(9.9)
+        states = [it.dispatcher.is_degraded]
+        it.pass_time(0.2)
+        with pytest.raises(LaneLost):
+            await stuck
+        states.append(it.dispatcher.is_degraded)
+        assert states == [False, True]
+        assert LaneState.HUNG in it.ledger.lanes.values()
+        await it.submit(2)
+
+
+async def test_a_dead_lane_is_noticed_and_the_other_goes_on() -> None:
+    async with stage(FaultScript(calls={0: Fault.DIE})) as it:
+        with pytest.raises(LaneLost):
+            await it.submit(1)
+        assert it.dispatcher.is_degraded
+        await it.submit(2)
+
+
+async def test_when_the_last_lane_is_lost_everyone_is_answered_and_nobody_admitted() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        waiting = [it.submit_soon(text) for text in range(5)]
+        await it.until_called(1)
+        it.pass_time(11)
+        for task in waiting:
+            with pytest.raises(LaneLost):
+                await task
+        with pytest.raises(LaneLost):
+            await it.submit(9)
+
+
+async def test_a_call_that_returns_after_its_lane_was_given_up_changes_nothing() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        stuck = it.submit_soon(1)
+        await it.until_called(1)
+        it.pass_time(11)
+        with pytest.raises(LaneLost):
+            await stuck
+        it.engine.released.set()
+        (lane,) = it.dispatcher.lanes
+        assert lane.thread is not None
+        await asyncio.to_thread(lane.thread.join)
+        assert it.ledger.texts["done"] == 0
+
+
+async def test_a_full_queue_refuses_with_the_measured_time_to_come_back() -> None:
+    config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=100))
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
+        first = it.submit_soon(1)
+        await it.until_called(1)
+        waiting = it.submit_soon(*range(2, 12))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as refusal:
+            await it.submit(99)
+        assert refusal.value.retry_after_s == pytest.approx(0.1)  # 100 tokens at 1,000 a second
+        with pytest.raises(QueueFull):
+            it.dispatcher.refuse_if_full()
+        with pytest.raises(RequestTooLarge):
+            await it.submit(*range(20, 31))
+        it.engine.released.set()
+        await asyncio.gather(first, waiting)
+        assert it.ledger.rejections == {"queue_full": 2, "too_large": 1}
+
+
+async def test_closing_answers_what_waits_and_lets_running_calls_finish() -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        running = it.submit_soon(1)
+        await it.until_called(1)
+        waiting = it.submit_soon(2)
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(it.dispatcher.close())
+        with pytest.raises(ShuttingDown):
+            await waiting
+        it.engine.released.set()
+        await running
+        await closing
+        with pytest.raises(ShuttingDown):
+            await it.submit(3)
+
+
+async def test_an_idle_dispatcher_does_nothing_at_all() -> None:
+    async with stage() as it:
+        await it.submit(1)
+        it.pass_time(0)
+        assert it.dispatcher._timer is None
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancelling_at_any_moment_loses_nobody_else(steps: int) -> None:
+    async with stage(cores=1) as it:
+        victim = it.submit_soon(1, 2, 3)
+        others = [it.submit_soon(text) for text in (2, 3, 4)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        victim.cancel()
+        answers = await asyncio.gather(*others)
+        for text, answer in zip((2, 3, 4), answers, strict=True):
+            np.testing.assert_array_equal(answer.rows[0], row_of(text))
+        await asyncio.gather(victim, return_exceptions=True)
+
+
+@pytest.mark.parametrize("fault", [Fault.RAISE, Fault.NAN, Fault.SHORT, Fault.DIE])
+@pytest.mark.parametrize("number", range(6))
+async def test_a_fault_in_any_call_leaves_every_text_answered_once(fault: Fault, number: int) -> None:
+    async with stage(FaultScript(calls={number: fault})) as it:
+        tasks = [it.submit_soon(3 * r, 3 * r + 1, length=50) for r in range(12)]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        for r, answer in enumerate(answers):
+            if not isinstance(answer, BaseException):
+                np.testing.assert_array_equal(answer.rows[0], row_of(3 * r, 50))
+        assert sum(isinstance(answer, Exception) for answer in answers) <= 6
+        while len(it.engine.calls) <= number:
+            await asyncio.gather(it.submit(998), return_exceptions=True)
+        await it.submit(999)

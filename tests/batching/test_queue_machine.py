@@ -1,0 +1,141 @@
+"""Whatever happens in whatever order, every admitted text ends exactly once and all bounds hold."""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from vecmill.batching.policy import MIN_BATCH_TOKENS, Policy
+from vecmill.batching.queue import Queue, Room
+from vecmill.batching.ticket import Job, Request, Share, TicketState
+from vecmill.config import BatchConfig, QueueConfig
+from vecmill.errors import DeadlineExceeded, InferenceFailed
+from vecmill.types import TokenSequence
+
+LIMITS = QueueConfig(max_queue_tokens=900, max_queue_texts=24)
+BATCHES = BatchConfig(max_batch_tokens=256, age_cap_s=5.0, interactive_weight=3)
+
+# Few distinct texts, so that joining happens often; the number is the text, its length follows.
+texts = st.integers(0, 12)
+requests = st.lists(texts, min_size=1, max_size=10)
+
+
+def sequence_of(text: int) -> TokenSequence:
+    return TokenSequence.of([text] * (1 + 23 * text))
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Admits, takes, finishes, fails, cancels and expires at random; mirrors what must be true."""
+
+    @initialize()
+    def start(self) -> None:
+        self.queue = Queue(LIMITS)
+        self.policy = Policy(BATCHES)
+        self.now = 0.0
+        self.admitted: list[Request] = []
+        self.running: list[list[Job]] = []
+        self.cancelled: set[Request] = set()
+
+    def open_requests(self) -> list[Request]:
+        return [request for request in self.admitted if request.finished_at is None]
+
+    @rule(texts=requests, share=st.sampled_from(Share), patience_s=st.floats(0.1, 20))
+    def admit(self, texts: list[int], share: Share, patience_s: float) -> None:
+        sequences = [sequence_of(text) for text in texts]
+        tokens = sum(map(len, sequences))
+        before = (self.queue.waiting_texts, self.queue.waiting_tokens)
+        room = self.queue.room_for(len(texts), tokens)
+        if len(texts) > LIMITS.max_queue_texts or tokens > LIMITS.max_queue_tokens:
+            assert room is Room.NEVER
+        elif before[0] + len(texts) > LIMITS.max_queue_texts or before[1] + tokens > LIMITS.max_queue_tokens:
+            assert room is Room.FULL
+        else:
+            assert room is Room.FITS
+            deadline = self.now + patience_s
+            self.admitted.append(self.queue.admit(sequences, share=share, now=self.now, deadline=deadline))
+
+    @precondition(lambda self: not self.queue.is_empty and len(self.running) < 3)
+    @rule(lanes=st.integers(1, 4))
+    def take(self, lanes: int) -> None:
+        ages = {share: line.oldest().arrived_at for share, line in self.queue.lines.items() if line}
+        jobs = self.policy.choose(self.queue, lanes=lanes, now=self.now)
+        assert jobs
+        assert len(set(jobs)) == len(jobs)
+        assert len({job.share for job in jobs}) == 1
+        limit = max(BATCHES.max_batch_tokens, MIN_BATCH_TOKENS)
+        assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
+        oldest = min(ages.values())
+        if self.now - oldest >= BATCHES.age_cap_s:
+            assert jobs[0].arrived_at == oldest
+        else:
+            assert jobs[0].arrived_at == ages[jobs[0].share]
+        self.queue.take(jobs, self.now)
+        self.running.append(jobs)
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 2), guilty=st.sets(texts, max_size=2))
+    def finish(self, which: int, guilty: set[int]) -> None:
+        for job in self.running.pop(which % len(self.running)):
+            text = int(job.sequence.token_ids[0])
+            open_before = {ticket.request for ticket in job.tickets}
+            outcome = InferenceFailed("scripted") if text in guilty else np.full((1, 2), text, np.float32)
+            ended = self.queue.finish(job, outcome, self.now)
+            assert set(ended) <= open_before
+            assert len(set(ended)) == len(ended)
+            assert all(request.finished_at is not None for request in ended)
+
+    @precondition(lambda self: self.open_requests())
+    @rule(which=st.integers(0, 100))
+    def cancel(self, which: int) -> None:
+        request = self.open_requests()[which % len(self.open_requests())]
+        self.queue.cancel(request, self.now)
+        self.cancelled.add(request)
+        assert request.finished_at is not None
+
+    @rule(passed_s=st.floats(0.01, 8))
+    def let_time_pass(self, passed_s: float) -> None:
+        self.now += passed_s
+        due = {request for request in self.open_requests() if request.deadline <= self.now}
+        assert set(self.queue.expire(self.now)) == due
+        assert all(isinstance(request.error, DeadlineExceeded) for request in due)
+        assert all(request.deadline > self.now for request in self.open_requests())
+
+    @rule()
+    def lose_everything(self) -> None:
+        for request in self.queue.fail_all(InferenceFailed("lost"), self.now):
+            assert request.error is not None
+
+    @invariant()
+    def rules_hold(self) -> None:
+        self.queue.check()
+
+    @invariant()
+    def every_row_is_its_own(self) -> None:
+        for request in self.admitted:
+            for ticket, row in zip(request.tickets, request.rows, strict=True):
+                assert (row is not None) == (ticket.state is TicketState.DONE)
+                if row is not None:
+                    assert row[0, 0] == ticket.job.sequence.token_ids[0]
+
+    @invariant()
+    def answered_whole_or_with_an_error(self) -> None:
+        for request in self.admitted:
+            if request.finished_at is not None and request.error is None and request not in self.cancelled:
+                assert all(ticket.state is TicketState.DONE for ticket in request.tickets)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        while self.running:
+            self.finish(0, set())
+        while not self.queue.is_empty:
+            self.take(1)
+            self.finish(0, set())
+        self.queue.check()
+        assert self.queue.open_texts == self.queue.waiting_texts == self.queue.waiting_tokens == 0
+        assert self.queue.counts.admitted == self.queue.counts.ended
+        assert all(request.finished_at is not None for request in self.admitted)
+
+
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestQueueMachine = QueueMachine.TestCase
