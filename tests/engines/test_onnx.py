@@ -1,0 +1,124 @@
+"""The ONNX engine: first and later starts, its errors, and what it leaves unimported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.texts import short_texts
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.engines.onnx import OnnxEngine, _fit_cost
+from vecmill.errors import CorruptModel, InferenceFailed
+from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.tokens import Tokenizer
+from vecmill.types import Batch, TokenSequence
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> ModelDescription:
+    return describe_model(locate_model(save_tiny_bert(tmp_path / "model", TinyBert())))
+
+
+LATER_START = """
+import sys
+from pathlib import Path
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.models import describe_model, locate_model
+engine = OnnxEngine.load(describe_model(locate_model(sys.argv[1])), cores=2, cache_dir=Path(sys.argv[2]))
+engine.warm_up()
+engine.close()
+heavy = {"onnx", "onnx_ir", "ml_dtypes", "torch", "transformers", "sentence_transformers"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_a_later_start_imports_no_graph_builder(description: ModelDescription, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LATER_START, str(description.directory), str(tmp_path / "cache")]
+    first = subprocess.run(command, capture_output=True, text=True, check=True)
+    later = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert first.stdout.strip() == "['ml_dtypes', 'onnx', 'onnx_ir']"
+    assert later.stdout.strip() == "[]"
+    assert later.stderr == ""
+
+
+def test_widths_follow_the_cores(description: ModelDescription, tmp_path: Path) -> None:
+    for cores, widths in ((1, (1,)), (2, (1, 2))):
+        engine = OnnxEngine.load(description, cores=cores, cache_dir=tmp_path)
+        assert engine.info.lane_widths == widths
+        assert engine.info.precision == "fp32"
+        assert engine.prepared_model_path.is_relative_to(tmp_path)
+        engine.close()
+
+
+def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> None:
+    sequences = Tokenizer.load(description).encode(short_texts(1, 5))
+    blocked = tmp_path / "a file"
+    blocked.write_bytes(b"")
+    kept = OnnxEngine.load(description, cores=1, cache_dir=tmp_path / "cache")
+    temporary = OnnxEngine.load(description, cores=1, cache_dir=blocked)
+    kept_rows, temporary_rows = (
+        engine.run(Batch.of(sequences), width=1).values for engine in (kept, temporary)
+    )
+    assert np.array_equal(kept_rows, temporary_rows)
+    for engine in (kept, temporary):
+        engine.close()
+    assert kept.prepared_model_path.exists()
+    assert not temporary.prepared_model_path.exists()
+
+
+def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription, tmp_path: Path) -> None:
+    engine = OnnxEngine.load(description, cores=1, cache_dir=tmp_path)
+    beyond = Batch.of([TokenSequence.of([1, description.vocab_size])])
+    with pytest.raises(InferenceFailed, match="failed on 1 texts of 2 tokens") as caught:
+        engine.run(beyond, width=1)
+    assert str(description.vocab_size) not in caught.value.message
+    assert len(engine.run(Batch.of([TokenSequence.of([1, 2])]), width=1)) == 1
+    engine.close()
+
+
+def test_a_closed_engine_and_an_unknown_width_say_so(description: ModelDescription, tmp_path: Path) -> None:
+    batch = Batch.of([TokenSequence.of([1, 2])])
+    engine = OnnxEngine.load(description, cores=1, cache_dir=tmp_path)
+    with pytest.raises(InferenceFailed, match="no open session for 7 cores"):
+        engine.run(batch, width=7)
+    engine.close()
+    with pytest.raises(InferenceFailed, match="no open session"):
+        engine.run(batch, width=1)
+
+
+def test_nan_stays_with_its_text(tmp_path: Path) -> None:
+    # A word whose embedding overflows spoils its own text; the padding of a neighbour must not carry it over.
+    import safetensors.numpy
+
+    directory = save_tiny_bert(tmp_path / "model", TinyBert())
+    tensors = safetensors.numpy.load_file(directory / "model.safetensors")
+    tensors["embeddings.word_embeddings.weight"][7] = np.nan
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors")
+    engine = OnnxEngine.load(describe_model(locate_model(directory)), cores=1, cache_dir=tmp_path / "cache")
+    for spoilt in range(3):
+        sequences = [TokenSequence.of([2, *([9] * (5 * place)), 3]) for place in range(3)]
+        sequences[spoilt] = TokenSequence.of([2, 7, 3])
+        values = engine.run(Batch.of(sequences), width=1).values
+        assert np.isnan(values).any(axis=1).tolist() == [place == spoilt for place in range(3)]
+    engine.close()
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    import safetensors.numpy
+
+    directory = save_tiny_bert(tmp_path / "model", TinyBert())
+    tensors = safetensors.numpy.load_file(directory / "model.safetensors")
+    del tensors["encoder.layer.1.output.dense.bias"]
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors")
+    with pytest.raises(CorruptModel, match=r"encoder\.layer\.1\.output\.dense\.bias"):
+        OnnxEngine.load(describe_model(locate_model(directory)), cores=1, cache_dir=tmp_path / "cache")
+
+
+def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
+    cost = _fit_cost([10, 20, 40], [0.003, 0.005, 0.009])
+    assert cost.fixed_s == pytest.approx(0.001)
+    assert cost.per_token_s == pytest.approx(0.0002)
+    assert _fit_cost([10, 20], [0.001, 0.009]).fixed_s == 0
+    assert _fit_cost([10, 20], [0.009, 0.001]).per_token_s > 0

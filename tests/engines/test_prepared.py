@@ -1,0 +1,156 @@
+"""A prepared folder exists whole or not at all, whoever starts when."""
+
+import json
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from vecmill.engines import prepared
+from vecmill.engines.prepared import MANIFEST_FILE, MODEL_FILE, WEIGHTS_FILE, prepare_model, processor_name
+from vecmill.errors import CorruptModel, InvalidConfig
+
+
+class Filler:
+    """Fills folders and counts how often."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, folder: Path) -> None:
+        self.calls += 1
+        (folder / MODEL_FILE).write_bytes(b"graph")
+        (folder / WEIGHTS_FILE).write_bytes(b"weights" * 1_000)
+
+
+@pytest.fixture
+def fill() -> Filler:
+    return Filler()
+
+
+def leftovers(cache_dir: Path) -> list[str]:
+    return sorted(path.name for path in cache_dir.iterdir() if path.name.startswith("."))
+
+
+def test_the_second_start_finds_what_the_first_prepared(tmp_path: Path, fill: Filler) -> None:
+    first = prepare_model(tmp_path / "cache", "model", fill)
+    second = prepare_model(tmp_path / "cache", "model", fill)
+    assert fill.calls == 1
+    assert first.path == second.path == tmp_path / "cache" / "model" / MODEL_FILE
+    assert second.path.read_bytes() == b"graph"
+    assert leftovers(tmp_path / "cache") == []
+
+
+def flip_a_byte(folder: Path) -> None:
+    path = folder / WEIGHTS_FILE
+    damaged = bytearray(path.read_bytes())
+    damaged[3_000] ^= 1
+    path.write_bytes(damaged)
+
+
+def tear(folder: Path) -> None:
+    os.truncate(folder / WEIGHTS_FILE, 100)
+
+
+def lose_the_graph(folder: Path) -> None:
+    (folder / MODEL_FILE).unlink()
+
+
+def lose_the_manifest(folder: Path) -> None:
+    (folder / MANIFEST_FILE).unlink()
+
+
+def spoil_the_manifest(folder: Path) -> None:
+    (folder / MANIFEST_FILE).write_text("{", encoding="utf-8")
+
+
+def forget_a_file(folder: Path) -> None:
+    (folder / MANIFEST_FILE).write_text(json.dumps({MODEL_FILE: None}), encoding="utf-8")
+
+
+DAMAGES = [flip_a_byte, tear, lose_the_graph, lose_the_manifest, spoil_the_manifest, forget_a_file]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_folder_is_prepared_again(tmp_path: Path, fill: Filler, damage: object) -> None:
+    folder = prepare_model(tmp_path, "model", fill).folder
+    assert callable(damage)
+    damage(folder)
+    again = prepare_model(tmp_path, "model", fill)
+    assert fill.calls == 2
+    assert again.folder == folder
+    assert (folder / WEIGHTS_FILE).read_bytes() == b"weights" * 1_000
+    prepare_model(tmp_path, "model", fill)
+    assert fill.calls == 2
+    assert leftovers(tmp_path) == []
+
+
+def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / MODEL_FILE).write_bytes(b"half")
+        raise CorruptModel("no such tensor")
+
+    with pytest.raises(CorruptModel, match="no such tensor"):
+        prepare_model(tmp_path, "model", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_starts_at_the_same_time_share_one_folder(tmp_path: Path, fill: Filler) -> None:
+    together = threading.Barrier(4)
+
+    def fill_together(folder: Path) -> None:
+        together.wait()
+        fill(folder)
+
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(prepare_model(tmp_path, "model", fill_together).path))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [tmp_path / "model" / MODEL_FILE] * 4
+    assert found[0].read_bytes() == b"graph"
+    assert leftovers(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    tmp_path: Path, fill: Filler, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        model = prepare_model(blocked / "cache", "model", fill)
+    assert "cannot be kept" in caplog.text
+    assert model.path.read_bytes() == b"graph"
+    model.close()
+    assert not model.folder.exists()
+
+
+def test_without_any_room_the_person_is_told(tmp_path: Path) -> None:
+    def run_out(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(InvalidConfig, match="No space left on device"):
+        prepare_model(tmp_path, "model", run_out)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_in_time(tmp_path: Path, fill: Filler) -> None:
+    old, recent = tmp_path / ".unfinished-old", tmp_path / ".unfinished-recent"
+    old.mkdir()
+    recent.mkdir()
+    long_ago = time.time() - 2 * prepared._ABANDONED_S
+    os.utime(old, (long_ago, long_ago))
+    prepare_model(tmp_path, "model", fill)
+    assert leftovers(tmp_path) == [recent.name]
+
+
+def test_the_processor_has_one_name() -> None:
+    assert processor_name() == processor_name()
+    assert "/" not in processor_name()

@@ -1,0 +1,78 @@
+"""A fingerprint changes with whatever changes rows, and with nothing else."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.errors import CorruptModel
+from vecmill.graphs import GRAPH_VERSION
+from vecmill.models import (
+    ModelDescription,
+    Pooling,
+    PoolingMode,
+    describe_model,
+    fingerprint,
+    fingerprint_model,
+    locate_model,
+)
+from vecmill.models.fingerprint import hash_file
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> ModelDescription:
+    return describe_model(locate_model(save_tiny_bert(tmp_path / "model", TinyBert())))
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "pooling": {"pooling": Pooling(PoolingMode.CLS)},
+    "prompt": {"pooling": Pooling(PoolingMode.MEAN, include_prompt=False)},
+    "normalize": {"normalize": False},
+    "max_tokens": {"max_tokens": 32},
+    "lowercase": {"lowercase": True},
+    "config": {"config": {"model_type": "bert", "hidden_act": "relu"}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_settings_change_it(description: ModelDescription, change: dict[str, Any]) -> None:
+    assert fingerprint_model(dataclasses.replace(description, **change)) != fingerprint_model(description)
+
+
+@pytest.mark.parametrize("name", ["weights_file", "tokenizer_file"])
+def test_one_byte_changes_it(description: ModelDescription, name: str) -> None:
+    before = fingerprint_model(description)
+    path: Path = getattr(description, name)
+    path.write_bytes(path.read_bytes() + b" ")
+    assert fingerprint_model(description) != before
+
+
+def test_our_own_graphs_change_it(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint_model(description)
+    monkeypatch.setattr(fingerprint, "GRAPH_VERSION", GRAPH_VERSION + 1)
+    assert fingerprint_model(description) != before
+
+
+def test_name_and_place_do_not_change_it(description: ModelDescription, tmp_path: Path) -> None:
+    twin = describe_model(locate_model(save_tiny_bert(tmp_path / "twin", TinyBert())))
+    assert twin.name != description.name
+    assert fingerprint_model(twin) == fingerprint_model(description)
+
+
+def test_weights_are_checked_against_what_was_promised(description: ModelDescription) -> None:
+    right = dataclasses.replace(description, weights_sha256=hash_file(description.weights_file))
+    assert fingerprint_model(right) == fingerprint_model(description)
+    with pytest.raises(CorruptModel, match="is not what was published"):
+        fingerprint_model(dataclasses.replace(description, weights_sha256="0" * 64))
+
+
+def test_the_embedded_weights_are_those_published() -> None:
+    description = describe_model(locate_model())
+    assert hash_file(description.weights_file) == description.weights_sha256
+
+
+def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorruptModel, match="gone cannot be read"):
+        hash_file(tmp_path / "gone")

@@ -1,0 +1,80 @@
+"""Tensors come by name and shape, as float32, and broken files are named."""
+
+import os
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+import safetensors.numpy
+
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.weights import Weights, concatenate
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
+
+
+def save(path: Path, name: str = "layer.weight", dtype: npt.DTypeLike = np.float32) -> Path:
+    safetensors.numpy.save_file({name: VALUES.astype(dtype)}, path)
+    return path
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_floats_become_float32(tmp_path: Path, dtype: npt.DTypeLike) -> None:
+    tensor = Weights.open(save(tmp_path / "w", dtype=dtype)).tensor("layer.weight", (2, 3))
+    values = tensor.read()
+    assert values.dtype == np.float32
+    assert np.array_equal(values, VALUES)
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked"),
+    [
+        ("bert.layer.weight", "layer.weight"),
+        ("x.LayerNorm.gamma", "x.LayerNorm.weight"),
+        ("bert.x.LayerNorm.beta", "x.LayerNorm.bias"),
+    ],
+)
+def test_other_spellings_are_found(tmp_path: Path, stored: str, asked: str) -> None:
+    assert np.array_equal(Weights.open(save(tmp_path / "w", stored)).tensor(asked, (2, 3)).read(), VALUES)
+
+
+def test_tensors_are_joined_by_rows(tmp_path: Path) -> None:
+    tensor = Weights.open(save(tmp_path / "w")).tensor("layer.weight", (2, 3))
+    joined = concatenate("both", [tensor, tensor])
+    assert joined.shape == (4, 3)
+    assert np.array_equal(joined.read(), np.concatenate([VALUES, VALUES]))
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorruptModel, match=r"has no tensor 'layer\.bias'"):
+        Weights.open(save(tmp_path / "w")).tensor("layer.bias", (2,))
+
+
+def test_a_wrong_shape_is_named_with_both(tmp_path: Path) -> None:
+    with pytest.raises(
+        CorruptModel, match=r"'layer\.weight' has shape \[2, 3\], config\.json asks for \[3, 2\]"
+    ):
+        Weights.open(save(tmp_path / "w")).tensor("layer.weight", (3, 2))
+
+
+def test_integers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="holds I8"):
+        Weights.open(save(tmp_path / "w", dtype=np.int8)).tensor("layer.weight", (2, 3))
+
+
+@pytest.mark.parametrize("length", [0, 4, 20, 90])
+def test_a_truncated_file_is_named(tmp_path: Path, length: int) -> None:
+    path = save(tmp_path / "model.safetensors")
+    assert path.stat().st_size > length
+    os.truncate(path, length)
+    with pytest.raises(CorruptModel, match=r"model\.safetensors is not a whole safetensors file"):
+        Weights.open(path)
+
+
+def test_garbage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"\xff" * 1_000)
+    with pytest.raises(CorruptModel, match="is not a whole safetensors file"):
+        Weights.open(path)

@@ -1,0 +1,33 @@
+"""The embedded model, in the reference and in the engine."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.reference import load_reference
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.tokens import Tokenizer
+
+
+@pytest.fixture(scope="session")
+def description() -> ModelDescription:
+    return describe_model(locate_model())
+
+
+@pytest.fixture(scope="session")
+def tokenizer(description: ModelDescription) -> Tokenizer:
+    return Tokenizer.load(description)
+
+
+@pytest.fixture(scope="session")
+def reference(description: ModelDescription) -> Any:
+    return load_reference(description.directory)
+
+
+@pytest.fixture(scope="session")
+def engine(description: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnnxEngine]:
+    engine = OnnxEngine.load(description, cores=2, cache_dir=tmp_path_factory.mktemp("prepared"))
+    yield engine
+    engine.close()

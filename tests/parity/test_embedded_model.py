@@ -1,0 +1,121 @@
+"""The embedded model gives the rows of sentence-transformers, and the check of it can fail."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from support.graph_session import GraphSession
+from support.rows_check import assert_same_rows
+from support.texts import hard_texts, long_texts, mixed_texts, short_texts
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.graphs.build import build_graph
+from vecmill.models import ModelDescription, Pooling, PoolingMode
+from vecmill.tokens import Tokenizer
+
+SEED = 20261121
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_rows_are_those_of_the_reference(
+    engine: OnnxEngine, tokenizer: Tokenizer, reference: Any, width: int
+) -> None:
+    texts = [*hard_texts(), *mixed_texts(SEED, 150 // width), *long_texts(SEED, 3)]
+    expected = reference.encode(texts, normalize_embeddings=True)
+    assert_same_rows(
+        lambda batch: engine.run(batch, width=width), tokenizer.encode(texts), expected, seed=SEED
+    )
+
+
+@pytest.mark.full
+def test_rows_are_those_of_the_reference_over_a_thousand_texts(
+    engine: OnnxEngine, tokenizer: Tokenizer, reference: Any
+) -> None:
+    texts = [*hard_texts(), *mixed_texts(SEED, 1_000), *short_texts(SEED, 200), *long_texts(SEED, 20)]
+    expected = reference.encode(texts, normalize_embeddings=True)
+    sequences = tokenizer.encode(texts)
+    largest = assert_same_rows(lambda batch: engine.run(batch, width=1), sequences, expected, seed=SEED)
+    print(f"largest difference over {len(texts)} texts, each in three batches: {largest:.1e}")
+
+
+def drop_mask(model: ir.Model) -> None:
+    (mask,) = [node for node in model.graph if node.op_type == "Where"]
+    mask.replace_input_with(2, mask.inputs[1])
+
+
+def shift_positions(model: ir.Model) -> None:
+    lookup = _lookup(model, "position")
+    one = ir.Value(name="one", const_value=ir.tensor(np.array(1), name="one"))
+    model.graph.register_initializer(one)
+    shifted = ir.Node("", "Add", [lookup.inputs[1], one])
+    model.graph.insert_before(lookup, shifted)
+    lookup.replace_input_with(1, shifted.outputs[0])
+
+
+def approximate_gelu(model: ir.Model) -> None:
+    for node in model.graph:
+        if node.op_type == "Gelu":
+            node.attributes.add(ir.AttrString("approximate", "tanh"))
+
+
+def swap_token_types(model: ir.Model) -> None:
+    table = _lookup(model, "token_type").inputs[0]
+    assert table is not None
+    assert table.const_value is not None
+    table.const_value = ir.tensor(np.ascontiguousarray(table.const_value.numpy()[::-1]), name=table.name)
+
+
+def _lookup(model: ir.Model, kind: str) -> ir.Node:
+    name = f"embeddings.{kind}_embeddings.weight"
+    return next(
+        node for node in model.graph if node.inputs and node.inputs[0] and node.inputs[0].name == name
+    )
+
+
+def nothing(model: ir.Model) -> None:
+    """The control: the graph as it is."""
+
+
+GRAPH_DEFECTS = [drop_mask, shift_positions, approximate_gelu, swap_token_types]
+DESCRIPTION_DEFECTS: dict[str, dict[str, Any]] = {
+    "cls_pooling": {"pooling": Pooling(PoolingMode.CLS)},
+    "no_normalization": {"normalize": False},
+}
+
+
+def check_planted(
+    description: ModelDescription,
+    plant: Callable[[ir.Model], None],
+    folder: Path,
+    reference: Any,
+) -> None:
+    texts = [*short_texts(SEED, 12), *hard_texts()[:6]]
+    model = build_graph(description)
+    plant(model)
+    session = GraphSession(model, folder)
+    expected = reference.encode(texts, normalize_embeddings=True)
+    assert_same_rows(session.run, Tokenizer.load(description).encode(texts), expected, seed=SEED)
+
+
+def test_the_sound_graph_passes(description: ModelDescription, reference: Any, tmp_path: Path) -> None:
+    check_planted(description, nothing, tmp_path, reference)
+
+
+@pytest.mark.parametrize("plant", GRAPH_DEFECTS, ids=lambda plant: plant.__name__)
+def test_a_defect_in_the_graph_is_noticed(
+    description: ModelDescription, reference: Any, tmp_path: Path, plant: Callable[[ir.Model], None]
+) -> None:
+    with pytest.raises(AssertionError, match="is off by"):
+        check_planted(description, plant, tmp_path, reference)
+
+
+@pytest.mark.parametrize("change", DESCRIPTION_DEFECTS.values(), ids=DESCRIPTION_DEFECTS)
+def test_a_misread_setting_is_noticed(
+    description: ModelDescription, reference: Any, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    with pytest.raises(AssertionError, match="is off by"):
+        check_planted(dataclasses.replace(description, **change), nothing, tmp_path, reference)

@@ -1,0 +1,76 @@
+"""Every setting that is read gives the rows that sentence-transformers gives for it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.graph_session import GraphSession
+from support.reference import load_reference
+from support.rows_check import assert_same_rows
+from support.texts import hard_texts, mixed_texts
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.graphs.build import build_graph
+from vecmill.models import describe_model, locate_model
+from vecmill.tokens import Tokenizer
+from vecmill.types import FloatArray
+
+PROMPT = "represent this, please: "
+SEED = 7
+
+VARIANTS = {
+    "mean": TinyBert(),
+    "cls": TinyBert(pooling="cls"),
+    "mean_unnormalized": TinyBert(normalize=False),
+    "cls_unnormalized": TinyBert(pooling="cls", normalize=False),
+    "mean_without_prompt": TinyBert(include_prompt=False),
+    "cls_without_prompt": TinyBert(pooling="cls", include_prompt=False),
+    "prompt_longer_than_input": TinyBert(include_prompt=False, max_seq_length=6),
+    "no_max_seq_length": TinyBert(max_seq_length=None),
+    "tokenizer_limit": TinyBert(max_seq_length=None, model_max_length=20),
+    "no_limit_written": TinyBert(max_seq_length=None, model_max_length=None),
+    "cased": TinyBert(lowercase=False),
+    "relu": TinyBert(config={"hidden_act": "relu"}),
+    "silu": TinyBert(config={"hidden_act": "silu"}),
+    "tanh_gelu": TinyBert(config={"hidden_act": "gelu_new"}),
+    "one_head": TinyBert(config={"num_attention_heads": 1}),
+    "large_epsilon": TinyBert(config={"layer_norm_eps": 0.1}),
+    "prefixed": TinyBert(prefix="bert."),
+    "half_precision": TinyBert(dtype="float16"),
+}
+
+
+def expected_rows(reference: Any, texts: list[str], **options: Any) -> FloatArray:
+    rows = reference.encode(texts, convert_to_numpy=True, **options)
+    return np.asarray(rows, np.float32)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model", VARIANTS[name])
+    description = describe_model(locate_model(directory))
+    reference = load_reference(directory).float()
+    assert description.max_tokens == reference.max_seq_length
+    session = GraphSession(build_graph(description), tmp_path)
+    tokenizer = Tokenizer.load(description)
+    texts = [*mixed_texts(SEED, 20), *hard_texts()]
+    for prompt in ("", PROMPT):
+        sequences = tokenizer.encode(texts, prompt=prompt)
+        expected = expected_rows(reference, texts, prompt=prompt)
+        assert_same_rows(session.run, sequences, expected, seed=SEED)
+
+
+def test_a_directory_saved_by_the_reference_reads_the_same(tmp_path: Path) -> None:
+    model = TinyBert(prompts={"query": "query: "}, default_prompt_name="query", include_prompt=False)
+    old = save_tiny_bert(tmp_path / "old", model)
+    new = tmp_path / "new"
+    load_reference(old).save(str(new))
+    before, after = describe_model(locate_model(old)), describe_model(locate_model(new))
+    for field in ("dim", "max_tokens", "pooling", "normalize", "default_prompt_name", "vocab_size"):
+        assert getattr(after, field) == getattr(before, field), field
+    assert after.prompts["query"] == "query: "
+    texts = [*mixed_texts(SEED, 10), *hard_texts()]
+    expected = expected_rows(load_reference(new), texts)
+    sequences = Tokenizer.load(after).encode(texts, prompt="query: ")
+    assert_same_rows(GraphSession(build_graph(after), tmp_path).run, sequences, expected, seed=SEED)

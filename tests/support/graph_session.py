@@ -1,0 +1,27 @@
+"""Running a graph as it was built, so that a test can break it first."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from vecmill.graphs.build import write_graph
+from vecmill.types import Batch, Rows
+
+
+class GraphSession:
+    """A graph in a session of its own, with nothing prepared or kept."""
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        path = folder / "graph.onnx"
+        write_graph(model, path)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run(self, batch: Batch) -> Rows:
+        """The rows of a batch, as an engine would give them."""
+        names = ("token_ids", "token_type_ids", "offsets", "prompt_lengths")
+        (values,) = self._session.run(["rows"], {name: getattr(batch, name) for name in names})
+        return Rows.one_per_text(values, computed_tokens=len(batch) * int(batch.lengths.max()))

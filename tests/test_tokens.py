@@ -1,0 +1,212 @@
+"""Texts become the model's tokens; limits and bad texts are told apart and named."""
+
+import dataclasses
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.texts import hard_texts, long_texts, mixed_texts
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
+from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.tokens import Tokenizer
+
+MAX_TOKENS = 48
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory: pytest.TempPathFactory) -> ModelDescription:
+    directory = save_tiny_bert(tmp_path_factory.mktemp("model"), TinyBert(max_seq_length=MAX_TOKENS))
+    return describe_model(locate_model(directory))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(description: ModelDescription) -> Tokenizer:
+    return Tokenizer.load(description)
+
+
+def test_stored_truncation_and_padding_are_not_heeded(tokenizer: Tokenizer) -> None:
+    short, long = tokenizer.encode(["the", "the " * 30])
+    assert len(short) == 3
+    assert len(long) == 32
+
+
+def test_special_tokens_enclose_the_text(tokenizer: Tokenizer) -> None:
+    start, end = 2, 3  # [CLS] and [SEP] in the tiny vocabulary
+    for sequence in tokenizer.encode([*hard_texts(), *mixed_texts(1, 20)]):
+        assert (sequence.token_ids[0], sequence.token_ids[-1]) == (start, end)
+        assert 2 <= len(sequence) <= MAX_TOKENS
+        assert sequence.token_ids.dtype == sequence.token_type_ids.dtype == np.int64
+
+
+@pytest.mark.parametrize(("words", "kept"), [(46, 48), (47, 48), (10_000, 48), (45, 47)])
+def test_long_texts_are_cut_and_counted(tokenizer: Tokenizer, words: int, kept: int) -> None:
+    (sequence,) = tokenizer.encode(["the " * words])
+    assert len(sequence) == kept
+    assert sequence.token_count_before_truncation == words + 2
+
+
+def test_the_end_is_kept_where_the_model_says_so(description: ModelDescription) -> None:
+    text = "a b c " * 20 + "the"
+    right, left = (
+        Tokenizer.load(dataclasses.replace(description, truncate_left=side)).encode([text])[0].token_ids
+        for side in (False, True)
+    )
+    whole = Tokenizer.load(dataclasses.replace(description, max_tokens=1_000)).encode([text])[0].token_ids
+    assert right.tolist() == [*whole[:47], whole[-1]]
+    assert left.tolist() == [whole[0], *whole[-47:]]
+
+
+def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tokenizer: Tokenizer) -> None:
+    tokenizer.encode(["the " * 46], truncate=False)
+    with pytest.raises(InputTooLong) as caught:
+        tokenizer.encode(["the", "the " * 47], truncate=False, field="texts")
+    assert caught.value.message == (
+        "This model's maximum context length is 48 tokens, however you requested 49 tokens. "
+        "Please reduce your prompt; or completion length."
+    )
+    assert (caught.value.token_count, caught.value.max_tokens, caught.value.field) == (49, 48, "texts")
+
+
+def test_a_prompt_goes_first_and_counts(tokenizer: Tokenizer) -> None:
+    plain, prompted = tokenizer.encode(["the"])[0], tokenizer.encode(["the"], prompt="from this ")[0]
+    assert plain.prompt_length == 0
+    assert prompted.prompt_length == 3  # [CLS] from this
+    assert len(prompted) == len(plain) + 2
+    assert plain.key != prompted.key
+
+
+def test_lowercasing_is_added_where_the_model_asks(tmp_path: Path) -> None:
+    cased = describe_model(locate_model(save_tiny_bert(tmp_path / "model", TinyBert(lowercase=False))))
+    lowered = Tokenizer.load(dataclasses.replace(cased, lowercase=True)).encode(["THE"])[0]
+    assert lowered.token_ids.tolist() == Tokenizer.load(cased).encode(["the"])[0].token_ids.tolist()
+    assert lowered.token_ids.tolist() != Tokenizer.load(cased).encode(["THE"])[0].token_ids.tolist()
+
+
+@pytest.mark.parametrize("text", ["\ud83d", "a\udc00b", "fine \ud800"])
+def test_half_a_surrogate_pair_is_refused(tokenizer: Tokenizer, text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"texts\[1\] is not valid Unicode") as caught:
+        tokenizer.encode(["fine", text], field="texts")
+    assert caught.value.field == "texts"
+    with pytest.raises(InvalidRequest, match="the prompt is not valid Unicode"):
+        tokenizer.encode(["fine"], prompt=text)
+
+
+@pytest.mark.parametrize("value", [None, 3, b"bytes", ["nested"], ("a", "pair")])
+def test_what_is_no_text_is_refused(tokenizer: Tokenizer, value: object) -> None:
+    with pytest.raises(InvalidRequest, match=r"input\[0\] is not a text"):
+        tokenizer.encode([value])  # type: ignore[list-item]
+
+
+def test_own_ids_are_taken_as_they_are(tokenizer: Tokenizer, description: ModelDescription) -> None:
+    last = description.vocab_size - 1
+    sequence = tokenizer.from_ids((0, last, 7))
+    assert sequence.token_ids.tolist() == [0, last, 7]
+    assert sequence.token_type_ids.tolist() == [0, 0, 0]
+    assert sequence.prompt_length == 0
+
+
+@pytest.mark.parametrize("position", [0, 2])
+@pytest.mark.parametrize("wrong", [-1, 10**9, 2**64, 10**30])
+def test_ids_beyond_the_vocabulary_are_named(
+    tokenizer: Tokenizer, description: ModelDescription, position: int, wrong: int
+) -> None:
+    ids = [1, 2, 3]
+    ids[position] = wrong
+    message = f"token id {position} is outside this model's vocabulary, 0 to {description.vocab_size - 1}"
+    with pytest.raises(InvalidRequest, match=message):
+        tokenizer.from_ids(ids, field="input[4]")
+
+
+@pytest.mark.parametrize("wrong", [1.0, 1.5, True, None, "1"])
+def test_ids_that_are_no_whole_numbers_are_named(tokenizer: Tokenizer, wrong: object) -> None:
+    with pytest.raises(InvalidRequest, match="token id 1 is not a whole number"):
+        tokenizer.from_ids([1, wrong])  # type: ignore[list-item]
+
+
+def test_no_ids_at_all_are_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(InvalidRequest, match="has no token ids"):
+        tokenizer.from_ids([])
+
+
+def test_too_many_ids_are_cut_or_refused(tokenizer: Tokenizer) -> None:
+    ids = [5 + index % 50 for index in range(MAX_TOKENS + 1)]
+    sequence = tokenizer.from_ids(ids)
+    assert sequence.token_ids.tolist() == ids[:MAX_TOKENS]
+    assert sequence.token_count_before_truncation == MAX_TOKENS + 1
+    with pytest.raises(InputTooLong, match="requested 49 tokens"):
+        tokenizer.from_ids(ids, truncate=False)
+
+
+def test_the_same_text_has_the_same_key_and_others_do_not(tokenizer: Tokenizer) -> None:
+    texts = [*dict.fromkeys(mixed_texts(2, 50))]
+    keys = [sequence.key for sequence in tokenizer.encode(texts)]
+    assert keys == [sequence.key for sequence in tokenizer.encode(texts)]
+    ids = {tuple(sequence.token_ids.tolist()) for sequence in tokenizer.encode(texts)}
+    assert len(set(keys)) == len(ids)
+
+
+def test_a_long_text_lets_other_threads_run(tokenizer: Tokenizer) -> None:
+    text = "漢字" * 200_000
+    finished = threading.Event()
+
+    def encode() -> None:
+        tokenizer.encode([text])
+        finished.set()
+
+    thread = threading.Thread(target=encode)
+    start_s = last_s = time.perf_counter()
+    longest_s = 0.0
+    thread.start()
+    while not finished.wait(0.001):
+        now_s = time.perf_counter()
+        longest_s, last_s = max(longest_s, now_s - last_s), now_s
+    thread.join()
+    # Held all along, the interpreter lock would make the longest pause as long as the whole.
+    assert longest_s < (last_s - start_s) / 2
+
+
+def test_threads_agree(tokenizer: Tokenizer) -> None:
+    texts = [*hard_texts()[:20], *long_texts(4, 20)]
+    expected = [sequence.key for sequence in tokenizer.encode(texts)]
+    results: list[list[bytes]] = []
+    threads = [
+        threading.Thread(target=lambda: results.append([s.key for s in tokenizer.encode(texts)]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 4
+
+
+COUNT_THREADS = """
+import os, sys
+from vecmill.models import describe_model, locate_model
+from vecmill.tokens import Tokenizer
+before = len(os.listdir("/proc/self/task"))
+tokenizer = Tokenizer.load(describe_model(locate_model(sys.argv[1])))
+tokenizer.encode(["the model reads this"] * 64)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to count threads")
+def test_no_pool_of_threads_is_started(description: ModelDescription) -> None:
+    command = [sys.executable, "-c", COUNT_THREADS, str(description.directory)]
+    counted = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert counted.stdout.strip() == "0"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": "1.0", "model": {"type": "Unheard"}}'])
+def test_a_broken_tokenizer_is_named(tmp_path: Path, description: ModelDescription, text: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    with pytest.raises(CorruptModel, match=r"tokenizer\.json is no tokenizer"):
+        Tokenizer.load(dataclasses.replace(description, tokenizer_file=path))
