@@ -1,0 +1,125 @@
+"""The `vecmill` command: a group whose subcommands come from whoever is installed.
+
+The library brings its own; other distributions add theirs through the entry-point group
+`vecmill.commands` (name -> click command), as the server does with `serve`. A command's module is
+imported when that command is asked for, so that one of them never slows another down.
+"""
+
+from importlib.metadata import EntryPoint, entry_points, version
+
+import click
+
+from vecmill.errors import SetupError
+
+ENTRY_POINT_GROUP = "vecmill.commands"
+
+# Commands that we know of but do not bring, and the distribution that does.
+_ELSEWHERE = {"serve": "vecmill-server"}
+
+
+class SetupFailure(click.ClickException):
+    """A `SetupError` as the command line reports it."""
+
+    exit_code = 2
+
+
+class CommandGroup(click.Group):
+    """A group that finds more commands among the installed distributions.
+
+    A `SetupError` from any command becomes one sentence on standard error and exit status 2.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, ours and theirs, sorted."""
+        return sorted({*super().list_commands(ctx), *_installed_commands()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Our own command of that name, or the installed one, imported now."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        found = _installed_commands().get(cmd_name)
+        if found is not None:
+            return _load_command(found)
+        if cmd_name in _ELSEWHERE:
+            distribution = _ELSEWHERE[cmd_name]
+            ctx.fail(f"`vecmill {cmd_name}` comes with another package: pip install {distribution}")
+        return None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; turn what the person can fix into a sentence."""
+        try:
+            return super().invoke(ctx)
+        except SetupError as error:
+            raise SetupFailure(error.message) from error
+
+
+def _installed_commands() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _load_command(entry: EntryPoint) -> click.Command:
+    try:
+        command = entry.load()
+    except ImportError as error:
+        return _broken_command(entry, str(error))
+    if not isinstance(command, click.Command):
+        return _broken_command(entry, f"{entry.value} is not a click command")
+    return command
+
+
+def _broken_command(entry: EntryPoint, reason: str) -> click.Command:
+    """Stands in for a command that cannot be loaded, so that `--help` and the others still work."""
+    message = f"`vecmill {entry.name}` is installed but cannot be loaded: {reason}"
+
+    @click.command(entry.name, help=message, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1)
+    def explain(arguments: tuple[str, ...]) -> None:
+        raise click.ClickException(message)
+
+    return explain
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"vecmill {version('vecmill')}")
+        ctx.exit()
+
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and stop.",
+)
+def main() -> None:
+    """Text in, vectors out: embeddings and reranking."""
+
+
+@main.command()
+@click.argument("model", required=False)
+def describe(model: str | None) -> None:
+    """Print what the directory of MODEL says, without reading its weights.
+
+    MODEL is a sentence-transformers directory; without it, the embedded all-MiniLM-L6-v2.
+    """
+    from vecmill.models import describe_model, locate_model
+
+    said = describe_model(locate_model(model))
+    lines = {
+        "name": said.name,
+        "directory": said.directory,
+        "task": said.task,
+        "architecture": said.architecture,
+        "dimensions": said.dim,
+        "longest input": f"{said.max_tokens} tokens",
+        "vocabulary": f"{said.vocab_size} tokens",
+        "pooling": said.pooling.mode,
+        "normalised": "yes" if said.normalize else "no",
+        "prompts": ", ".join(sorted(said.prompts)) or "none",
+    }
+    for label, value in lines.items():
+        click.echo(f"{label:<15}{value}")

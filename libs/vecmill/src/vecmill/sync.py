@@ -1,0 +1,77 @@
+"""The synchronous face, for notebooks and scripts.
+
+    with SyncMill() as mill:
+        rows = mill.embed(["a text", "another"])
+
+An event loop of its own runs in a thread of its own, so that it works where a loop runs already
+(as in a notebook) and may be called from any thread.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from vecmill.config import MillConfig
+from vecmill.mill import Mill
+from vecmill.models import ModelDescription
+from vecmill.types import FloatArray, RerankResult
+
+T = TypeVar("T")
+
+
+class SyncMill:
+    """A `Mill` whose methods wait. It loads when it is made; `close` it, or use `with`."""
+
+    def __init__(
+        self, model: str | Path | ModelDescription | None = None, config: MillConfig | None = None
+    ) -> None:
+        """Load the model. Raises `SetupError`."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="vecmill-loop", daemon=True)
+        self._thread.start()
+        self._mill = Mill(model, config)
+        try:
+            self._wait(self._mill.start())
+        except BaseException:
+            self.close()
+            raise
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        truncate: bool = True,
+    ) -> FloatArray:
+        """As `Mill.embed`: (texts, dim) float32."""
+        return self._wait(
+            self._mill.embed(texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate)
+        )
+
+    def rerank(self, query: str, documents: Sequence[str]) -> RerankResult:
+        """As `Mill.rerank`."""
+        return self._wait(self._mill.rerank(query, documents))
+
+    def close(self) -> None:
+        """Free everything. Twice is fine."""
+        if self._loop.is_closed():
+            return
+        self._wait(self._mill.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

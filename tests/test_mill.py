@@ -1,0 +1,179 @@
+"""The facade checks a request before any work, and hands back its own rows in its own order."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vecmill import EmbedRequest, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
+from vecmill.errors import (
+    InputTooLong,
+    InvalidRequest,
+    LaneLost,
+    NotReady,
+    QueueFull,
+    RequestError,
+    RequestTooLarge,
+    ShuttingDown,
+    UnknownPrompt,
+)
+from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.types import TextOrIds
+
+SMALL = InputConfig(
+    max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
+)
+
+
+@pytest.fixture(scope="module")
+def description() -> ModelDescription:
+    plain = describe_model(locate_model())
+    return replace(plain, prompts={"query": "query: ", "none": ""}, default_prompt_name=None)
+
+
+@pytest.fixture
+async def mill(description: ModelDescription) -> AsyncIterator[Mill]:
+    async with Mill(description, MillConfig(engine="fake", inputs=SMALL)) as mill:
+        yield mill
+
+
+def expected(*token_ids: int) -> np.ndarray:
+    return hash_row(np.array(token_ids), 384)
+
+
+async def test_rows_come_in_input_order_texts_and_ids_mixed(mill: Mill) -> None:
+    result = await mill.submit(EmbedRequest(("hello", (7, 8, 9), "world")))
+    np.testing.assert_array_equal(result.rows[0], expected(101, 7592, 102))
+    np.testing.assert_array_equal(result.rows[1], expected(7, 8, 9))
+    np.testing.assert_array_equal(result.rows[2], expected(101, 2088, 102))
+    assert result.token_counts == (3, 3, 3)
+    assert result.rows.flags.c_contiguous
+
+
+async def test_long_texts_are_read_off_the_loop_and_come_out_the_same(mill: Mill) -> None:
+    texts = ["hello " * 200, "world"]
+    rows = await mill.embed(texts)
+    np.testing.assert_array_equal(rows[0], expected(101, *[7592] * 200, 102))
+    np.testing.assert_array_equal(rows[1], (await mill.embed("world"))[0])
+
+
+async def test_usage_counts_what_is_left_after_truncation(mill: Mill) -> None:
+    result = await mill.submit(EmbedRequest(("hello " * 300,)))
+    assert result.token_counts == (256,)
+    with pytest.raises(InputTooLong, match="maximum context length is 256 tokens, however you requested 302"):
+        await mill.embed("hello " * 300, truncate=False)
+
+
+async def test_dimensions_cut_and_renormalise(mill: Mill) -> None:
+    whole, cut = await mill.embed("hello"), await mill.embed("hello", dimensions=100)
+    np.testing.assert_allclose(cut, whole[:, :100] / np.linalg.norm(whole[:, :100]), rtol=1e-6)
+    np.testing.assert_array_equal(await mill.embed("hello", dimensions=384), whole)
+
+
+@pytest.mark.parametrize("dimensions", [0, -1, 385])
+async def test_dimensions_that_the_model_does_not_have_are_refused(mill: Mill, dimensions: int) -> None:
+    with pytest.raises(InvalidRequest, match="1 to 384") as refusal:
+        await mill.embed("hello", dimensions=dimensions)
+    assert refusal.value.field == "dimensions"
+
+
+async def test_prompts_go_in_front(mill: Mill) -> None:
+    np.testing.assert_array_equal(
+        await mill.embed("hello", prompt_name="query"), await mill.embed("query: hello")
+    )
+    with pytest.raises(UnknownPrompt, match="It has: none, query"):
+        await mill.embed("hello", prompt_name="passage")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error"),
+    [
+        ((), InvalidRequest),
+        (("a",) * 6, InvalidRequest),
+        (("a" * 2_001,), InvalidRequest),
+        (("a" * 1_999,) * 3, RequestTooLarge),
+        (("hello " * 290,) * 2 + ((1,) * 200,), RequestTooLarge),
+        (((),), InvalidRequest),
+        (((30_522,),), InvalidRequest),
+        (((-1,),), InvalidRequest),
+    ],
+)
+async def test_what_breaks_a_limit_is_refused_before_any_work(
+    mill: Mill, inputs: tuple[TextOrIds, ...], error: type[RequestError]
+) -> None:
+    with pytest.raises(error) as refusal:
+        await mill.submit(EmbedRequest(inputs, field="texts"))
+    assert refusal.value.field is not None
+    assert refusal.value.field.startswith("texts")
+    assert mill._running.queue.counts.admitted == 0
+
+
+async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
+    result = await mill.rerank("hello", ["world", "hello", "query"])
+    rows = await mill.embed(["hello", "world", "hello", "query"])
+    np.testing.assert_allclose(result.scores, rows[1:] @ rows[0], atol=1e-6)
+    assert result.token_count == 12
+    with pytest.raises(InvalidRequest, match="documents"):
+        await mill.rerank("hello", [])
+
+
+async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescription) -> None:
+    engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
+    config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
+    async with Mill(description, config, engine=engine) as mill:
+        running = asyncio.ensure_future(mill.embed("hello"))
+        await asyncio.to_thread(engine.wait_for_calls, 1)
+        waiting = asyncio.ensure_future(mill.embed("world"))
+        await asyncio.sleep(0)
+        mill._tokenizer = None  # whoever reads a text now fails
+        with pytest.raises(QueueFull):
+            await mill.embed("again")
+        engine.released.set()
+        await asyncio.gather(running, waiting)
+
+
+async def test_draining_refuses_what_is_new_and_finishes_what_was_accepted(
+    description: ModelDescription,
+) -> None:
+    engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.HANG}))
+    async with Mill(description, engine=engine) as mill:
+        accepted = asyncio.ensure_future(mill.embed("hello"))
+        await asyncio.to_thread(engine.wait_for_calls, 1)
+        assert not await mill.drain(0.0)
+        with pytest.raises(ShuttingDown):
+            await mill.embed("world")
+        engine.released.set()
+        assert await mill.drain(10.0)
+        assert (await accepted).shape == (1, 384)
+
+
+async def test_a_lost_lane_shows_in_the_state(description: ModelDescription) -> None:
+    engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.DIE}))
+    async with Mill(description, engine=engine) as mill:
+        states = [mill.state]
+        with pytest.raises(LaneLost):
+            await mill.embed("hello")
+        states.append(mill.state)
+        assert states == [MillState.READY, MillState.DEGRADED]
+        assert (await mill.embed("hello")).shape == (1, 384)
+
+
+async def test_before_the_start_nothing_is_accepted(description: ModelDescription) -> None:
+    mill = Mill(description)
+    states = [mill.state]
+    with pytest.raises(NotReady):
+        await mill.embed("hello")
+    await mill.close()
+    await mill.close()
+    states.append(mill.state)
+    assert states == [MillState.LOADING, MillState.CLOSED]
+
+
+async def test_the_synchronous_face_works_where_a_loop_runs_already(description: ModelDescription) -> None:
+    with SyncMill(description, MillConfig(engine="fake")) as mill:
+        np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
+        assert mill.rerank("hello", ["hello"]).scores == pytest.approx([1.0])
+    mill.close()
