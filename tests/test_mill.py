@@ -118,6 +118,11 @@ async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
     assert result.token_count == 12
     with pytest.raises(InvalidRequest, match="documents"):
         await mill.rerank("hello", [])
+    with pytest.raises(InvalidRequest, match=r"documents\[1\]` has 2001"):
+        await mill.rerank("hello", ["world", "a" * 2_001])
+    assert (await mill.rerank("hello", ["world"] * 5)).scores.shape == (5,)
+    with pytest.raises(InvalidRequest, match="has 6 items"):
+        await mill.rerank("hello", ["world"] * 6)
 
 
 async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescription) -> None:

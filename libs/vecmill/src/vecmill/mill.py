@@ -193,9 +193,12 @@ class Mill:
         Raises `RequestError` if it can never work, `OverloadError` if it may later, `UnavailableError` if
         this process cannot, `EngineError` if the engine failed. Cancelling the wait cancels the work.
         """
+        return await self._submit(request)
+
+    async def _submit(self, request: EmbedRequest, *, extra_inputs: int = 0) -> EmbedResult:
         dispatcher = self._accepting()
         began = self._clock()
-        self._check_size(request)
+        self._check_size(request, extra_inputs)
         dispatcher.refuse_if_full()
         self._enter()
         try:
@@ -218,9 +221,10 @@ class Mill:
         """
         if not documents:
             raise InvalidRequest("`documents` is empty; give at least one.", field="documents")
-        request = EmbedRequest((query, *documents), timeout_s=timeout_s, field="documents")
-        result = await self.submit(request)
-        scores = cosine_scores(result.rows[0], result.rows[1:])
+        # The query goes last, so that what errors call `documents[3]` is just that.
+        request = EmbedRequest((*documents, query), timeout_s=timeout_s, field="documents")
+        result = await self._submit(request, extra_inputs=1)
+        scores = cosine_scores(result.rows[-1], result.rows[:-1])
         return RerankResult(scores, result.token_count, result.timings)
 
     # Loading.
@@ -264,14 +268,14 @@ class Mill:
         if not self._open_requests:
             self._idle.set()
 
-    def _check_size(self, request: EmbedRequest) -> None:
+    def _check_size(self, request: EmbedRequest, extra_inputs: int) -> None:
         limits, field = self.config.inputs, request.field
         if not request.inputs:
             raise InvalidRequest(f"`{field}` is empty; give at least one text.", field=field)
-        if len(request.inputs) > limits.max_inputs:
+        count = len(request.inputs) - extra_inputs
+        if count > limits.max_inputs:
             raise InvalidRequest(
-                f"`{field}` has {len(request.inputs)} items; at most {limits.max_inputs} are accepted. "
-                "Send it in parts.",
+                f"`{field}` has {count} items; at most {limits.max_inputs} are accepted. Send it in parts.",
                 field=field,
             )
         sizes = [len(item) for item in request.inputs]

@@ -1,0 +1,71 @@
+"""What can be wrong with an HTTP request before vecmill sees it, as one tree.
+
+    RequestError (vecmill.errors)
+    └── HttpError
+        ├── InvalidJson             the body is not a JSON object
+        ├── MalformedRequest        the bytes are not HTTP, or a header's value cannot be read
+        ├── HeadersTooLarge         the request line and headers are over the limit
+        ├── RequestTimedOut         the headers or the body took too long to arrive
+        ├── BodyTooLarge            the body is over the limit
+        ├── UnsupportedEncoding     the body is compressed
+        ├── InvalidKey              the key is missing or wrong
+        ├── UnknownModel            no model of that name is served
+        ├── UnknownRoute            there is nothing at this path
+        └── MethodNotAllowed        there is, but not for this method
+
+`problems` says which response each one gets.
+"""
+
+from vecmill.errors import RequestError
+
+
+class HttpError(RequestError):
+    """The request is wrong as HTTP; sending it again unchanged cannot succeed."""
+
+
+class InvalidJson(HttpError):
+    """The body is not a JSON object."""
+
+
+class MalformedRequest(HttpError):
+    """The bytes are not HTTP, or a header's value cannot be read."""
+
+
+class HeadersTooLarge(HttpError):
+    """The request line and headers are over the limit."""
+
+
+class RequestTimedOut(HttpError):
+    """The headers or the body took too long to arrive."""
+
+
+class BodyTooLarge(HttpError):
+    """The body is over the limit."""
+
+
+class UnsupportedEncoding(HttpError):
+    """The body is compressed."""
+
+
+class InvalidKey(HttpError):
+    """The key is missing or wrong."""
+
+
+class UnknownModel(HttpError):
+    """No model of that name is served."""
+
+
+class UnknownRoute(HttpError):
+    """There is nothing at this path."""
+
+
+class MethodNotAllowed(HttpError):
+    """The path exists, but not for this method; `allowed` names those that do."""
+
+    def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class ClientGone(Exception):
+    """The client closed its connection: there is nobody left to answer."""

@@ -1,0 +1,207 @@
+"""What Prometheus reads, in a registry of its own.
+
+Every label comes from a closed set (routes, statuses, reasons, models, lanes), so the number of
+series does not grow with what clients send.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from vecmill.mill import Mill
+from vecmill.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server.problems import REASONS
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+# The status of a request whose client left before the answer. No client ever sees it.
+CLIENT_GONE_STATUS = 499
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
+
+
+class Outcome(StrEnum):
+    """How an admitted text ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class ServerMetrics:
+    """The registry, what the HTTP face counts, and an observer for each model."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "vecmill_http_requests",
+            "Requests answered; status 499 is a client that left.",
+            ("route", "status"),
+            registry=self.registry,
+        )
+        self._durations = Histogram(
+            "vecmill_http_request_duration_seconds",
+            "From the headers to the end of the answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._errors = Counter("vecmill_http_errors", "Errors answered.", ("reason",), registry=self.registry)
+        for reason in REASONS:
+            self._errors.labels(reason)
+        self._model_metrics = _ModelMetrics(self.registry)
+        # `labels` takes a lock and builds a key; a request should not.
+        self._request_children: dict[tuple[str, int], Counter] = {}
+        self._duration_children: dict[str, Histogram] = {}
+
+    def request_done(self, route: str, status: int, duration_s: float) -> None:
+        """Count one request. `route` must be a name from the route table."""
+        counter = self._request_children.get((route, status))
+        if counter is None:
+            counter = self._request_children[route, status] = self._requests.labels(route, status)
+            self._duration_children.setdefault(route, self._durations.labels(route))
+        counter.inc()
+        self._duration_children[route].observe(duration_s)
+
+    def error_answered(self, reason: str) -> None:
+        """Count one error. `reason` must be one of `problems.REASONS`."""
+        self._errors.labels(reason).inc()
+
+    def observe_model(self, model: str) -> "ModelObserver":
+        """An observer that counts for the model of that name."""
+        return ModelObserver(self._model_metrics, model)
+
+    def watch_backlog(self, model: str, mill: Mill) -> None:
+        """Report what waits for a model, asked when Prometheus asks."""
+        self.registry.register(_BacklogCollector(model, mill))
+
+    def render(self) -> bytes:
+        """Everything, as `CONTENT_TYPE`."""
+        return generate_latest(self.registry)
+
+
+class _ModelMetrics:
+    """The families that all models share."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ("model", *labels), registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
+
+        self.admitted = counter("vecmill_texts_admitted", "Texts that entered the queue.")
+        self.finished = counter("vecmill_texts_finished", "Admitted texts by how they ended.", "outcome")
+        self.joined = counter("vecmill_texts_joined", "Texts that shared an identical text's computation.")
+        self.admitted_tokens = counter("vecmill_tokens_admitted", "Tokens that entered the queue.")
+        self.tokens = counter("vecmill_tokens", "Tokens computed, without padding.")
+        self.computed_tokens = counter("vecmill_computed_tokens", "Tokens computed, padding included.")
+        self.rejections = counter("vecmill_rejections", "Requests refused before admission.", "reason")
+        self.waits = histogram(
+            "vecmill_queue_wait_seconds", "A text's wait, from admission to its call.", _SECONDS
+        )
+        self.batch_texts = histogram("vecmill_batch_texts", "Texts in an engine call.", _COUNTS)
+        self.batch_tokens = histogram("vecmill_batch_tokens", "Tokens in an engine call.", _COUNTS)
+        self.padding = histogram(
+            "vecmill_batch_padding_share", "Padding's share of a call's positions.", _SHARES
+        )
+        self.inference = histogram("vecmill_inference_seconds", "The time of an engine call.", _SECONDS)
+        self.lanes = Gauge(
+            "vecmill_lane_state",
+            "1 for the state that the lane is in.",
+            ("model", "lane", "state"),
+            registry=registry,
+        )
+
+
+class ModelObserver(Observer):
+    """Counts what one model's batcher tells. Called from the loop and from lanes."""
+
+    def __init__(self, metrics: _ModelMetrics, model: str) -> None:
+        self._model = model
+        self._admitted = metrics.admitted.labels(model)
+        self._admitted_tokens = metrics.admitted_tokens.labels(model)
+        self._finished = {outcome: metrics.finished.labels(model, outcome) for outcome in Outcome}
+        self._joined = metrics.joined.labels(model)
+        self._tokens = metrics.tokens.labels(model)
+        self._computed_tokens = metrics.computed_tokens.labels(model)
+        self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
+        self._waits = metrics.waits.labels(model)
+        self._batch_texts = metrics.batch_texts.labels(model)
+        self._batch_tokens = metrics.batch_tokens.labels(model)
+        self._padding = metrics.padding.labels(model)
+        self._inference = metrics.inference.labels(model)
+        self._lanes = metrics.lanes
+        self._lane_children: dict[int, dict[LaneState, Gauge]] = {}
+
+    def admitted(self, texts: int, tokens: int) -> None:
+        self._admitted.inc(texts)
+        self._admitted_tokens.inc(tokens)
+
+    def rejected(self, reason: Rejection) -> None:
+        self._rejections[reason].inc()
+
+    def joined(self, texts: int) -> None:
+        self._joined.inc(texts)
+
+    def batch_done(self, record: BatchRecord) -> None:
+        self._tokens.inc(record.tokens)
+        self._computed_tokens.inc(record.computed_tokens)
+        self._batch_texts.observe(record.texts)
+        self._batch_tokens.observe(record.tokens)
+        if record.computed_tokens:
+            self._padding.observe(max(0.0, 1 - record.tokens / record.computed_tokens))
+        self._inference.observe(record.inference_s)
+        for wait_s in record.waits_s:
+            self._waits.observe(wait_s)
+
+    def done(self, texts: int) -> None:
+        self._finished[Outcome.DONE].inc(texts)
+
+    def failed(self, texts: int) -> None:
+        self._finished[Outcome.FAILED].inc(texts)
+
+    def expired(self, texts: int) -> None:
+        self._finished[Outcome.EXPIRED].inc(texts)
+
+    def cancelled(self, texts: int) -> None:
+        self._finished[Outcome.CANCELLED].inc(texts)
+
+    def lane(self, lane: int, state: LaneState) -> None:
+        children = self._lane_children.get(lane)
+        if children is None:
+            children = {each: self._lanes.labels(self._model, lane, each) for each in LaneState}
+            self._lane_children[lane] = children
+        for each, child in children.items():
+            child.set(each is state)
+
+
+class _BacklogCollector(Collector):
+    """Asks the batcher what waits, when Prometheus does, instead of counting along."""
+
+    def __init__(self, model: str, mill: Mill) -> None:
+        self._model = model
+        self._mill = mill
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        backlog = self._mill.backlog
+        values = {
+            "vecmill_queue_texts": ("Texts that wait.", backlog.texts),
+            "vecmill_queue_tokens": ("Tokens that wait.", backlog.tokens),
+            "vecmill_queue_seconds": ("The measured time to work off what waits.", backlog.seconds),
+        }
+        for name, (text, value) in values.items():
+            family = GaugeMetricFamily(name, text, labels=("model",))
+            family.add_metric((self._model,), value)
+            yield family

@@ -1,0 +1,39 @@
+"""Forgives how clients join paths: doubled slashes, a slash at the end; and takes the prefix off.
+
+No redirects: many clients do not follow one for a POST.
+"""
+
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from vecmill_server.errors import UnknownRoute
+
+_SLASHES = re.compile("/{2,}")
+
+
+class Paths:
+    """Rewrites `scope["path"]` to the form in which routes are written."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["path"] = self._clean(scope["path"])
+        await self._app(scope, receive, send)
+
+    def _clean(self, path: str) -> str:
+        if "//" in path:
+            path = _SLASHES.sub("/", path)
+        if self._prefix:
+            path = self._without_prefix(path)
+        if path.endswith("/"):
+            path = path.rstrip("/") or "/"
+        return path
+
+    def _without_prefix(self, path: str) -> str:
+        if path != self._prefix and not path.startswith(self._prefix + "/"):
+            raise UnknownRoute(f"Every path of this server begins with {self._prefix}.")
+        return path.removeprefix(self._prefix) or "/"

@@ -1,0 +1,262 @@
+"""The description of the API that `/openapi.json` gives: what `wire` reads and writes, in OpenAPI 3.0."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vecmill_server import __version__
+from vecmill_server.middleware.keys import PUBLIC_PATHS
+from vecmill_server.problems import PROBLEMS
+from vecmill_server.settings import ServerSettings, TokenIds
+
+Schema = Mapping[str, Any]
+
+_STRING: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "number", "format": "float"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_IDS: Schema = {"type": "array", "items": _COUNT, "minItems": 1}
+_MODEL: Schema = {
+    "type": "string",
+    "nullable": True,
+    "description": "The model's name, an alias of it, or nothing for the model that the server has.",
+}
+_USAGE: Schema = {
+    "type": "object",
+    "required": ["prompt_tokens", "total_tokens"],
+    "properties": {"prompt_tokens": _COUNT, "total_tokens": _COUNT},
+}
+
+# What any route that computes may answer, besides 200; 408 and 431 may come before there is a route.
+_WORK_STATUSES = tuple(sorted({problem.status for problem in PROBLEMS.values()} - {405, 431}))
+
+
+def describe_api(settings: ServerSettings) -> dict[str, Any]:
+    """The OpenAPI document for a server with these settings."""
+    document: dict[str, Any] = {
+        "openapi": "3.0.3",
+        "info": {
+            "title": "vecmill",
+            "version": __version__,
+            "description": "Embeddings and reranking. Unknown fields are ignored; null means absent.",
+        },
+        "servers": [{"url": settings.url_prefix or "/"}],
+        "paths": _paths(),
+        "components": {"schemas": _schemas(settings.token_ids)},
+    }
+    if settings.api_key:
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "api-key"},
+        }
+        _ask_for_keys(document["paths"])
+    return document
+
+
+def _paths() -> dict[str, Any]:
+    embeddings = _work("Embed texts", "EmbeddingsRequest", "EmbeddingsResponse")
+    rerank = _work("Score documents against a query, best first", "RerankRequest", "RerankResponse")
+    models = {"get": _read("The models that are served", _json(_reference("ModelList")))}
+    model = {
+        "get": _read("One model", _json(_reference("Model"))) | {"parameters": [_path_parameter("id")]},
+    }
+    model["get"]["responses"]["404"] = _problem("No model of that name")
+    return {
+        **{path: {"post": embeddings} for path in ("/v1/embeddings", "/embeddings")},
+        **{path: {"post": rerank} for path in ("/v1/rerank", "/rerank", "/v2/rerank")},
+        **dict.fromkeys(("/v1/models", "/models"), models),
+        **dict.fromkeys(("/v1/models/{id}", "/models/{id}"), model),
+        "/livez": {"get": _read("Whether the process runs", _json(_reference("Status")))},
+        "/readyz": {"get": _probe("Whether requests should be sent here")},
+        "/health": {"get": _probe("The same as /readyz")},
+        "/metrics": {"get": _read("For Prometheus", {"text/plain": {"schema": _STRING}})},
+        "/openapi.json": {"get": _read("This document", _json({"type": "object"}))},
+        "/docs": {"get": _read("A page that renders this document", {"text/html": {"schema": _STRING}})},
+    }
+
+
+def _work(summary: str, request: str, response: str) -> dict[str, Any]:
+    reasons: dict[int, list[str]] = {}
+    for problem in PROBLEMS.values():
+        if problem.status in _WORK_STATUSES:
+            reasons.setdefault(problem.status, []).append(problem.reason)
+    problems = {
+        str(status): _problem(", ".join(sorted(set(names)))) for status, names in sorted(reasons.items())
+    }
+    return {
+        "summary": summary,
+        "parameters": [
+            _header_parameter("x-request-timeout-ms", {"type": "integer", "minimum": 1}),
+            _header_parameter("x-request-id", {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"}),
+        ],
+        "requestBody": {"required": True, "content": _json(_reference(request))},
+        "responses": {"200": {"description": "Done", "content": _json(_reference(response))}, **problems},
+    }
+
+
+def _read(summary: str, content: Schema) -> dict[str, Any]:
+    return {"summary": summary, "responses": {"200": {"description": "Done", "content": content}}}
+
+
+def _probe(summary: str) -> dict[str, Any]:
+    operation = _read(summary, _json(_reference("Status")))
+    operation["responses"]["503"] = {
+        "description": "Loading, stopping, or without one of its workers",
+        "content": _json(_reference("Status")),
+    }
+    return operation
+
+
+def _problem(description: str) -> dict[str, Any]:
+    return {"description": description, "content": _json(_reference("Problem"))}
+
+
+def _ask_for_keys(paths: dict[str, Any]) -> None:
+    for path, operations in paths.items():
+        if path in PUBLIC_PATHS:
+            continue
+        for operation in operations.values():
+            operation["security"] = [{"bearer": []}, {"header": []}]
+            operation["responses"].setdefault("401", _problem("invalid_key"))
+
+
+def _json(schema: Schema) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _header_parameter(name: str, schema: Schema) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": schema}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": _STRING}
+
+
+def _object(required: tuple[str, ...], **properties: Schema) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+def _list_of(item: Schema) -> dict[str, Any]:
+    return {"type": "array", "items": item}
+
+
+def _flag(default: bool) -> dict[str, Any]:
+    return {"type": "boolean", "nullable": True, "default": default}
+
+
+def _schemas(token_ids: TokenIds) -> dict[str, Any]:
+    return {**_embeddings_schemas(token_ids), **_rerank_schemas(), **_model_schemas(), **_status_schemas()}
+
+
+def _embeddings_schemas(token_ids: TokenIds) -> dict[str, Any]:
+    items = [_STRING, _IDS] if token_ids is TokenIds.NATIVE else [_STRING]
+    inputs = {"oneOf": [*items, {"type": "array", "minItems": 1, "items": {"oneOf": items}}]}
+    return {
+        "EmbeddingsRequest": _object(
+            ("input",),
+            input=inputs,
+            model=_MODEL,
+            encoding_format={"type": "string", "enum": ["float", "base64", None], "nullable": True},
+            dimensions={
+                **_COUNT,
+                "nullable": True,
+                "description": "Cut each row to this many numbers and normalise it again; 0 does not.",
+            },
+            prompt_name={**_STRING, "nullable": True, "description": "One of the model's own prompts."},
+            truncate={**_flag(True), "description": "Cut texts that are too long; false refuses them."},
+        ),
+        "EmbeddingsResponse": _object(
+            ("id", "object", "created", "model", "data", "usage"),
+            id=_STRING,
+            object={"type": "string", "enum": ["list"]},
+            created=_COUNT,
+            model=_STRING,
+            data=_list_of(_reference("Embedding")),
+            usage=_USAGE,
+        ),
+        "Embedding": _object(
+            ("object", "index", "embedding"),
+            object={"type": "string", "enum": ["embedding"]},
+            index=_COUNT,
+            embedding={
+                "oneOf": [
+                    _list_of(_NUMBER),
+                    {**_STRING, "description": "base64 of little-endian 32-bit floats"},
+                ]
+            },
+        ),
+    }
+
+
+def _rerank_schemas() -> dict[str, Any]:
+    document = {"oneOf": [_STRING, _object(("text",), text=_STRING)]}
+    result = _object(
+        ("index", "relevance_score"),
+        index=_COUNT,
+        relevance_score=_NUMBER,
+        document=_object(("text",), text=_STRING),
+    )
+    return {
+        "RerankRequest": _object(
+            ("query", "documents"),
+            query=_STRING,
+            documents={"type": "array", "minItems": 1, "items": document},
+            model=_MODEL,
+            top_n={**_COUNT, "nullable": True, "description": "How many results; 0 gives all."},
+            return_documents=_flag(False),
+        ),
+        "RerankResponse": _object(
+            ("id", "object", "created", "model", "results", "usage", "meta"),
+            id=_STRING,
+            object={"type": "string", "enum": ["rerank"]},
+            created=_COUNT,
+            model=_STRING,
+            results=_list_of(result),
+            usage=_USAGE,
+            meta={"type": "object"},
+        ),
+    }
+
+
+def _model_schemas() -> dict[str, Any]:
+    return {
+        "Model": _object(
+            ("id", "object", "created", "owned_by"),
+            id=_STRING,
+            object={"type": "string", "enum": ["model"]},
+            created=_COUNT,
+            owned_by=_STRING,
+            root=_STRING,
+            parent={**_STRING, "nullable": True},
+            capabilities=_list_of(_STRING),
+            max_model_len={**_COUNT, "description": "Tokens; absent while the model loads."},
+            dim={**_COUNT, "description": "Numbers in a row; absent while the model loads."},
+            backend={**_STRING, "description": "The engine; absent while the model loads."},
+        ),
+        "ModelList": _object(
+            ("object", "data"),
+            object={"type": "string", "enum": ["list"]},
+            data=_list_of(_reference("Model")),
+        ),
+    }
+
+
+def _status_schemas() -> dict[str, Any]:
+    text_or_null = {**_STRING, "nullable": True}
+    return {
+        "Status": _object(("status", "unix"), status=_STRING, unix={"type": "number"}),
+        "Problem": _object(
+            ("error", "message", "detail"),
+            error=_object(
+                ("message", "type", "param", "code"),
+                message=_STRING,
+                type=_STRING,
+                param=text_or_null,
+                code=text_or_null,
+            ),
+            message=_STRING,
+            detail=_STRING,
+        ),
+    }

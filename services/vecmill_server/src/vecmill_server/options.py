@@ -1,0 +1,96 @@
+"""Settings as command-line options: one for each field, its default and help read from the field."""
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import click
+
+Settings = TypeVar("Settings")
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of one settings class, as an option needs it. `type` is without `None` and `tuple`."""
+
+    field: "Field[Any]"
+    type: type
+    repeats: bool
+
+    @property
+    def name(self) -> str:
+        """The option's name without dashes in front."""
+        return self.field.name.replace("_", "-")
+
+
+class ValueChoice(click.Choice[StrEnum]):
+    """One of an enumeration's values. (click's own goes by the members' names.)"""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        return str(choice)
+
+
+def settings_options(*kinds: type) -> Callable[[Command], Command]:
+    """A decorator that gives a command one option for each field of `kinds`, nested ones included."""
+
+    def decorate(command: Command) -> Command:
+        settings = [setting for kind in kinds for setting in _settings(kind)]
+        for setting in reversed(settings):  # decorators apply from the bottom up
+            command = _option(setting)(command)
+        return command
+
+    return decorate
+
+
+def build_settings(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """`kind` with the fields that `values` names, nested ones included. Raises `InvalidConfig`."""
+    hints = get_type_hints(kind)
+    arguments = {
+        field.name: build_settings(hints[field.name], values)
+        if is_dataclass(hints[field.name])
+        else values[field.name]
+        for field in fields(kind)  # type: ignore[arg-type]
+    }
+    return kind(**arguments)
+
+
+def _settings(kind: type) -> Iterator[Setting]:
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            yield from _settings(hint)  # type: ignore[arg-type]
+            continue
+        if get_origin(hint) in (Union, types.UnionType):
+            hint = next(part for part in get_args(hint) if part is not types.NoneType)
+        repeats = get_origin(hint) is tuple
+        yield Setting(field, get_args(hint)[0] if repeats else hint, repeats)
+
+
+def _option(setting: Setting) -> Callable[[Command], Command]:
+    field = setting.field
+    assert field.default is not MISSING, f"{field.name} needs a default"
+    flag = f"--{setting.name}"
+    if setting.type is bool:
+        flag = f"{flag}/--no-{setting.name}"
+    return click.option(
+        flag,
+        field.name,
+        type=_parameter_type(setting.type),
+        default=field.default,
+        multiple=setting.repeats,
+        help=field.metadata["help"],
+        show_envvar=True,
+    )
+
+
+def _parameter_type(kind: type) -> Any:
+    if issubclass(kind, StrEnum):
+        return ValueChoice(kind)
+    if kind is Path:
+        return click.Path(path_type=Path)
+    return kind

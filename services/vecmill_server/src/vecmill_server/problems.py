@@ -1,0 +1,141 @@
+"""The one table from errors to responses.
+
+Every error, on every route, carries the same body: OpenAI's `error` object, plus the `message` and
+`detail` strings that Cohere's, Jina's, Voyage's and Weaviate's clients read.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import MappingProxyType
+
+from vecmill import errors as core
+from vecmill_server import errors as http
+from vecmill_server.wire import encode_json
+
+HeaderList = list[tuple[bytes, bytes]]
+
+# Clients read `Retry-After` as whole seconds; some give up, and none gains, beyond half a minute.
+LONGEST_RETRY_S = 30
+# How soon a process that is starting or stopping, or the one that replaces it, is worth another try.
+UNAVAILABLE_RETRY_S = 2.0
+
+
+class Retry(Enum):
+    """What the headers say about trying again."""
+
+    SILENT = auto()  # nothing: the status says enough
+    LATER = auto()  # after a time
+    NEVER = auto()  # clients retry a 5xx unless told not to
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A row of the table. `reason` is the label in metrics and logs."""
+
+    status: int
+    type: str
+    code: str | None
+    reason: str
+    retry: Retry = Retry.SILENT
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemResponse:
+    """An error, ready to send."""
+
+    status: int
+    reason: str
+    headers: HeaderList
+    body: bytes
+
+
+_INVALID = "invalid_request_error"
+_SERVER = "server_error"
+
+PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
+    {
+        core.InvalidRequest: Problem(400, _INVALID, "invalid_value", "invalid_request"),
+        core.UnknownPrompt: Problem(400, _INVALID, "invalid_value", "unknown_prompt"),
+        core.InputTooLong: Problem(400, _INVALID, "context_length_exceeded", "input_too_long"),
+        core.RequestTooLarge: Problem(413, _INVALID, "request_too_large", "request_too_large"),
+        core.QueueFull: Problem(429, "rate_limit_error", "rate_limit_exceeded", "queue_full", Retry.LATER),
+        core.DeadlineExceeded: Problem(504, _SERVER, "timeout", "deadline_exceeded"),
+        core.NotReady: Problem(503, _SERVER, "service_unavailable", "not_ready", Retry.LATER),
+        core.ShuttingDown: Problem(503, _SERVER, "service_unavailable", "shutting_down", Retry.LATER),
+        core.LaneLost: Problem(503, _SERVER, "service_unavailable", "lane_lost", Retry.LATER),
+        core.InferenceFailed: Problem(500, _SERVER, "internal_error", "inference_failed", Retry.NEVER),
+        core.NonFiniteOutput: Problem(500, _SERVER, "internal_error", "non_finite_output", Retry.NEVER),
+        core.InvalidConfig: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.ModelNotFound: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.UnsupportedModel: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.CorruptModel: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.MissingExtra: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        http.InvalidJson: Problem(400, _INVALID, "invalid_json", "invalid_json"),
+        http.MalformedRequest: Problem(400, _INVALID, "malformed_request", "malformed_request"),
+        http.HeadersTooLarge: Problem(431, _INVALID, "headers_too_large", "headers_too_large"),
+        http.RequestTimedOut: Problem(408, _INVALID, "request_timeout", "request_timeout"),
+        http.BodyTooLarge: Problem(413, _INVALID, "request_too_large", "body_too_large"),
+        http.UnsupportedEncoding: Problem(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
+        http.InvalidKey: Problem(401, _INVALID, "invalid_api_key", "invalid_key"),
+        http.UnknownModel: Problem(404, _INVALID, "model_not_found", "unknown_model"),
+        http.UnknownRoute: Problem(404, _INVALID, None, "unknown_route"),
+        http.MethodNotAllowed: Problem(405, _INVALID, None, "method_not_allowed"),
+    }
+)
+
+# An exception that nobody foresaw. Its text may hold anything, so it goes to the log and not to the client.
+UNEXPECTED = Problem(500, _SERVER, "internal_error", "internal_error")
+
+REASONS = tuple(sorted({problem.reason for problem in PROBLEMS.values()} | {UNEXPECTED.reason}))
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The row of the table for `error`: its class's own, or its nearest ancestor's."""
+    rows = (PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+    return next(rows, UNEXPECTED)
+
+
+def problem_response(error: BaseException) -> ProblemResponse:
+    """The response that answers `error`."""
+    problem = problem_of(error)
+    message = "Something went wrong inside the server."
+    if isinstance(error, core.VecmillError):
+        message = error.message
+    parameter = error.field if isinstance(error, core.RequestError) else None
+    body = encode_json(
+        {
+            "error": {"message": message, "type": problem.type, "param": parameter, "code": problem.code},
+            "message": message,
+            "detail": message,
+        }
+    )
+    headers: HeaderList = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *_retry_headers(problem, error),
+        *_special_headers(error),
+    ]
+    return ProblemResponse(problem.status, problem.reason, headers, body)
+
+
+def _retry_headers(problem: Problem, error: BaseException) -> HeaderList:
+    if problem.retry is Retry.NEVER:
+        return [(b"x-should-retry", b"false")]
+    if problem.retry is Retry.SILENT:
+        return []
+    wanted_s = error.retry_after_s if isinstance(error, core.QueueFull) else UNAVAILABLE_RETRY_S
+    wait_s = min(wanted_s, LONGEST_RETRY_S) if math.isfinite(wanted_s) else LONGEST_RETRY_S
+    return [
+        (b"retry-after", b"%d" % max(1, math.ceil(wait_s))),
+        (b"retry-after-ms", b"%d" % max(1, math.ceil(wait_s * 1000))),
+    ]
+
+
+def _special_headers(error: BaseException) -> HeaderList:
+    if isinstance(error, http.InvalidKey):
+        return [(b"www-authenticate", b"Bearer")]
+    if isinstance(error, http.MethodNotAllowed):
+        return [(b"allow", ", ".join(error.allowed).encode())]
+    return []

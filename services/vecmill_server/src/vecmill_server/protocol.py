@@ -1,0 +1,222 @@
+"""HTTP/1.1 on a socket: uvicorn's protocol, with limits on what a client may send before a route sees it.
+
+How it works. uvicorn feeds what arrives to httptools' parser, which calls back as it recognises
+parts, and starts the application when the headers are complete. uvicorn itself bounds neither the
+size of the headers nor the time for them, and refuses what is not HTTP in plain text. So:
+
+Head    The bytes of the request line and headers are counted while they arrive and once more,
+        exactly, when they are complete. Over the limit is a 431.
+Time    A timer runs whenever it is the client's turn: from the connection to the end of the first
+        headers, and after any packet that left a request unfinished, until the headers, or then
+        the body, are complete. A request in one packet, the usual case, costs no timer.
+Refusal Our own errors, in the same JSON as everywhere. A refused client may still be sending, and
+        closing a socket with unread bytes resets the connection, which can overtake the answer. So
+        we close our sending half, throw away what still arrives, and close after a moment.
+
+Upgrade Clients may offer another protocol, as Java's does with each first request. The parser would take
+        the body for that protocol, so the offer is renamed before it sees it.
+
+Rules:
+1. An answer is never written into another one: a refusal while an earlier request of the same
+   connection is being answered only makes that answer the connection's last.
+2. A timer that fires while we ourselves have paused reading starts again: the client is not at fault.
+"""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest, RequestTimedOut
+from vecmill_server.metrics import ServerMetrics
+from vecmill_server.middleware.exchanges import NO_ROUTE
+from vecmill_server.problems import problem_response
+from vecmill_server.settings import ServerSettings
+
+# How long, and how much, a refused client may go on sending.
+LINGER_S = 2.0
+LINGER_BYTES = 64 * 1024 * 1024
+
+# The application's own limit on the time for a body should answer first; this one only hangs up.
+BODY_GRACE_S = 5.0
+
+
+class Part(Enum):
+    """Which part of a request is arriving."""
+
+    NONE = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """What a client may cost before a route sees its request."""
+
+    max_header_bytes: int
+    header_timeout_s: float
+    body_timeout_s: float
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> "HeadLimits":
+        """The limits in `settings`."""
+        return cls(settings.max_header_bytes, settings.header_timeout_s, settings.body_timeout_s)
+
+
+_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+
+
+def decline_upgrade(packet: bytes) -> bytes:
+    """The packet with `Upgrade` renamed in the headers that it begins with."""
+    end = packet.find(b"\r\n\r\n")
+    found = _UPGRADE.search(packet, 0, len(packet) if end < 0 else end)
+    if found is None:
+        return packet
+    return packet[: found.start()] + b"\r\nx-declined-upgrade:" + packet[found.end() :]
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """See the top of the file. One for each connection."""
+
+    def __init__(self, *, limits: HeadLimits, metrics: ServerMetrics, **uvicorn_arguments: Any) -> None:
+        super().__init__(**uvicorn_arguments)
+        self._limits = limits
+        self._metrics = metrics
+        self._part = Part.NONE
+        self._arrived_head_bytes = 0  # of headers that are not complete
+        self._head_bytes = 0  # of those that the parser has seen the end of
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refusal: HttpError | None = None
+        self._linger_bytes_left = LINGER_BYTES
+        self._is_lingering = False
+
+    # The socket's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._start_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_lingering:
+            self._discard(data)
+            return
+        if self._part is not Part.BODY:
+            self._arrived_head_bytes += len(data)
+            data = decline_upgrade(data)
+        super().data_received(data)
+        if self.transport.is_closing() or self._is_refused():
+            return
+        if self._arrived_head_bytes > self._limits.max_header_bytes:
+            self._refusal = self._headers_too_large()
+            self.send_400_response("")
+            return
+        if self._deadline is None and self._waits_for_client():
+            self._start_deadline()
+
+    def shutdown(self) -> None:
+        if not self._is_lingering:  # else the timer closes soon
+            super().shutdown()
+
+    # The parser's side.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._part = Part.HEAD
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._head_bytes += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._head_bytes += len(name) + len(value) + 4  # ": " and the end of the line
+
+    def on_headers_complete(self) -> None:
+        if self._head_bytes > self._limits.max_header_bytes:
+            self._refusal = self._headers_too_large()
+            raise self._refusal  # the parser stops, and `send_400_response` is called
+        super().on_headers_complete()
+        self._part = Part.BODY
+        self._arrived_head_bytes = 0
+        self._stop_deadline()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._part = Part.NONE
+        self._stop_deadline()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse, with `_refusal` if it is set. uvicorn calls this for whatever the parser cannot read."""
+        if self._answers_earlier_request():
+            self.cycle.keep_alive = False
+            self.flow.pause_reading()
+            return
+        self._refuse(self._refusal or MalformedRequest("This is not a valid HTTP/1.1 request."))
+
+    # Ours.
+
+    def _is_refused(self) -> bool:
+        return self._is_lingering
+
+    def _answers_earlier_request(self) -> bool:
+        """Whether a request that has arrived whole is still being answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete and self._part is not Part.BODY
+
+    def _waits_for_client(self) -> bool:
+        return self._part is not Part.NONE or not self._answers_earlier_request()
+
+    def _headers_too_large(self) -> HeadersTooLarge:
+        return HeadersTooLarge(f"The headers are larger than {self._limits.max_header_bytes} bytes.")
+
+    def _refuse(self, error: HttpError) -> None:
+        response = problem_response(error)
+        self._metrics.request_done(NO_ROUTE, response.status, 0.0)
+        self._metrics.error_answered(response.reason)
+        headers = [*self.server_state.default_headers, *response.headers, (b"connection", b"close")]
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        self.transport.write(b"".join([STATUS_LINE[response.status], *lines, b"\r\n", response.body]))
+        self._linger()
+
+    def _linger(self) -> None:
+        self._is_lingering = True
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _discard(self, data: bytes) -> None:
+        self._linger_bytes_left -= len(data)
+        if self._linger_bytes_left < 0:
+            self.transport.close()
+
+    def _start_deadline(self) -> None:
+        limits = self._limits
+        seconds = limits.body_timeout_s + BODY_GRACE_S if self._part is Part.BODY else limits.header_timeout_s
+        self._deadline = self.loop.call_later(seconds, self._on_deadline)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:
+            self._start_deadline()
+        elif self._part is Part.BODY or self._answers_earlier_request():
+            self.transport.close()
+        else:
+            seconds = self._limits.header_timeout_s
+            self._refuse(RequestTimedOut(f"The headers did not arrive within {seconds:g} seconds."))

@@ -1,0 +1,200 @@
+"""Runs the server: binds, loads the models behind the listening socket, serves, drains."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from vecmill.errors import InvalidConfig, SetupError
+from vecmill.mill import MillState
+from vecmill_server.app import create_app
+from vecmill_server.drain import Phase
+from vecmill_server.protocol import HeadLimits, LimitedProtocol
+from vecmill_server.service import Service
+from vecmill_server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+Announce = Callable[[str], None]
+
+BACKLOG = 2048  # connections that the kernel keeps while the loop is busy
+
+
+def run_server(service: Service, announce: Announce) -> bool:
+    """Serve until a signal; say whether everything that was accepted was answered.
+
+    `announce` gets the lines for whoever started the process. Raises `SetupError` if the address is
+    taken or a model cannot be loaded.
+    """
+    settings = service.settings
+    listener = None if settings.uds else bind_listener(settings.host, settings.port)
+    if settings.uds:
+        refuse_live_socket(settings.uds)
+    port = settings.port if listener is None else listener.getsockname()[1]
+    runner = Runner(service, lambda: announce(ready_message(service, port)))
+    runner.run(sockets=None if listener is None else [listener])
+    if settings.uds:
+        settings.uds.unlink(missing_ok=True)
+    if runner.load_error is not None:
+        raise runner.load_error
+    return runner.is_clean
+
+
+def uvicorn_config(service: Service) -> uvicorn.Config:
+    """uvicorn, with our protocol and our logs."""
+    settings = service.settings
+    protocol = partial(LimitedProtocol, limits=HeadLimits.of(settings), metrics=service.metrics)
+    return uvicorn.Config(
+        create_app(service),
+        host=settings.host,
+        port=settings.port,
+        uds=str(settings.uds) if settings.uds else None,
+        http=protocol,  # type: ignore[arg-type]
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
+        timeout_graceful_shutdown=settings.drain_s,  # type: ignore[arg-type]
+    )
+
+
+class Runner(uvicorn.Server):
+    """uvicorn's server, stopping as `drain` describes."""
+
+    def __init__(self, service: Service, on_ready: Callable[[], None]) -> None:
+        super().__init__(uvicorn_config(service))
+        self.load_error: SetupError | None = None
+        self.is_clean = False
+        self._service = service
+        self._on_ready = on_ready
+        self._loading: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and begin to load: probes get answers from here on."""
+        await super().startup(sockets)
+        self._loading = asyncio.create_task(self._load())
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second: whether to stop listening."""
+        await super().on_tick(counter)
+        if self.load_error is not None:
+            return True
+        return self._service.drain.advance(time.monotonic()) >= Phase.DRAINING
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came. uvicorn would raise it again at the end; we end with a status of our own."""
+        service = self._service
+        is_loading = any(model.mill.state is MillState.LOADING for model in service.catalog)
+        service.drain.stop(time.monotonic(), at_once=sig == signal.SIGINT or is_loading)
+        if service.drain.is_forced:
+            # Not by way of the event loop, which may be what hangs.
+            os._exit(exit_status(is_clean=False))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listener, let accepted work finish, free the models."""
+        await self._stop_loading()
+        drain_s = self._service.settings.drain_s
+        mills = [model.mill for model in self._service.catalog]
+        loaded = [mill for mill in mills if mill.state is not MillState.LOADING]
+        drained, _ = await asyncio.gather(
+            asyncio.gather(*(mill.drain(drain_s) for mill in loaded)), super().shutdown(sockets)
+        )
+        self._service.drain.finish()
+        for mill in mills:
+            await mill.close()
+        self.is_clean = all(drained)
+
+    async def _load(self) -> None:
+        try:
+            await asyncio.gather(*(model.mill.start() for model in self._service.catalog))
+        except SetupError as error:
+            self.load_error = error
+            return
+        except Exception:
+            logger.exception("loading failed")
+            self.load_error = SetupError("The model could not be loaded; the log says why.")
+            return
+        self._on_ready()
+
+    async def _stop_loading(self) -> None:
+        if self._loading is None or self._loading.done():
+            return
+        self._loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._loading
+
+
+def bind_listener(host: str, port: int) -> socket.socket:
+    """A listening TCP socket. Raises `InvalidConfig` if the address cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidConfig(
+            f"Cannot listen on {host}: {error.strerror}. Name another with --host."
+        ) from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise InvalidConfig(
+            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port or --host."
+        ) from error
+    return listener
+
+
+def refuse_live_socket(path: Path) -> None:
+    """Raise `InvalidConfig` if another process answers at `path`, or if it is no socket."""
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise InvalidConfig(f"{path} exists and is not a socket. Name another path with --uds.")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return  # left over by a process that is gone; it is replaced
+    raise InvalidConfig(f"Another process serves on {path}. Name another path with --uds.")
+
+
+def ready_message(service: Service, port: int) -> str:
+    """Where the server is, and a line that works when pasted."""
+    settings = service.settings
+    names = ", ".join(model.name for model in service.catalog)
+    base, options = _base_url(settings, port)
+    if settings.api_key:
+        options += ["-H", "authorization: Bearer YOUR_KEY"]
+    command = ["curl", *options, f"{base}/v1/embeddings", "-d", '{"input": "hello"}']
+    place = f"the socket {settings.uds}" if settings.uds else base
+    return f"vecmill serves {names} on {place}\n{shlex.join(command)}"
+
+
+def _base_url(settings: ServerSettings, port: int) -> tuple[str, list[str]]:
+    if settings.uds:
+        return f"http://localhost{settings.url_prefix}", ["--unix-socket", str(settings.uds)]
+    # An address that means "all of them" is one to listen on, not one to call.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}{settings.url_prefix}", []
+
+
+def exit_status(*, is_clean: bool) -> int:
+    """0 if everything that was accepted was answered."""
+    return 0 if is_clean else 1

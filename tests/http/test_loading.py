@@ -1,0 +1,42 @@
+"""While the model loads the port is open: probes tell the truth, and work is told when to come again."""
+
+import threading
+
+from support.http_server import DIM, serve_in_thread, wait_until
+from vecmill.engines.fake import FakeEngine
+from vecmill.types import CostModel
+
+
+class SlowToLoad(FakeEngine):
+    """Warms up once `may_load` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(dim=DIM)
+        self.may_load = threading.Event()
+
+    def warm_up(self) -> CostModel:
+        self.may_load.wait()
+        return super().warm_up()
+
+
+def test_probes_and_work_know_that_the_model_is_loading() -> None:
+    engine = SlowToLoad()
+    with serve_in_thread(engine=engine, wait=False) as server:
+        try:
+            assert server.client.get("/livez").status_code == 200
+            answer = server.client.get("/readyz")
+            assert (answer.status_code, answer.json()["status"]) == (503, "loading")
+            for path, body in (
+                ("/embeddings", {"input": "a"}),
+                ("/rerank", {"query": "a", "documents": ["b"]}),
+            ):
+                answer = server.client.post(path, json=body)
+                assert answer.status_code == 503
+                assert answer.json()["error"]["code"] == "service_unavailable"
+                assert int(answer.headers["retry-after"]) >= 1
+            assert server.client.get("/models").json()["data"][0]["id"]
+            assert server.client.get("/metrics").status_code == 200
+        finally:
+            engine.may_load.set()
+        wait_until(lambda: server.client.get("/readyz").status_code == 200)
+        assert server.is_well()

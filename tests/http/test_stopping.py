@@ -1,0 +1,181 @@
+"""A real process: it says when it is ready, drains on SIGTERM, and refuses to start on nonsense."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from support.http_server import MODEL, wait_until
+
+COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
+    return {**kept, "PYTHONUNBUFFERED": "1", **extra}
+
+
+@contextmanager
+def process(*arguments: str, **extra: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A server on any free port, and the lines that it printed when it was ready."""
+    running = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--no-access-log", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(**extra),
+    )
+    assert running.stdout is not None
+    try:
+        yield running, [running.stdout.readline().rstrip("\n") for _ in range(2)]
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.wait()
+        running.stdout.close()
+
+
+def address(lines: Sequence[str]) -> str:
+    found = re.search(r"http://\S+", lines[0])
+    assert found is not None, lines
+    return found.group()
+
+
+def test_the_printed_line_works_when_pasted() -> None:
+    with process() as (_, lines):
+        assert MODEL in lines[0]
+        answer = subprocess.run([*shlex.split(lines[1]), "-s"], capture_output=True, check=True, timeout=20)
+        assert b'"embedding":[' in answer.stdout
+
+
+def test_sigterm_keeps_serving_while_balancers_take_notice_then_ends_with_0() -> None:
+    with process("--lame-duck-s", "1.0") as (running, lines), httpx.Client(base_url=address(lines)) as client:
+        assert client.get("/readyz").status_code == 200
+        running.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        wait_until(lambda: client.get("/readyz").status_code == 503, patience_s=0.5)
+        answer = client.post("/embeddings", json={"input": "still here"})
+        assert answer.status_code == 200
+        assert answer.headers["connection"] == "close"
+        assert client.get("/livez").status_code == 200
+        assert running.wait(timeout=10) == 0
+        assert time.monotonic() - began >= 1.0
+
+
+def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
+    answers: list[int] = []
+    failures: list[Exception] = []
+    with process("--lame-duck-s", "0.4") as (running, lines):
+        stop = threading.Event()
+
+        def load() -> None:
+            while not stop.is_set():
+                try:
+                    answers.append(
+                        httpx.post(f"{address(lines)}/embeddings", json={"input": "a"}).status_code
+                    )
+                except httpx.ConnectError:
+                    return  # the listener is closed
+                except httpx.HTTPError as error:
+                    failures.append(error)
+                    return
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(answers) > 20)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=10) == 0
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert set(answers) == {200}
+    # A connection that the kernel had taken but the server never saw may be reset as the listener closes.
+    assert len(failures) <= len(threads)
+
+
+def test_a_request_that_is_being_read_still_gets_its_answer() -> None:
+    body = b'{"input": "hello"}'
+    with process("--lame-duck-s", "0") as (running, lines):
+        port = int(address(lines).rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body[:5])
+            time.sleep(0.1)  # the server's own time, not ours: it has to have seen the headers
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            connection.sendall(body[5:])
+            # It was not accepted yet, so it is refused, but in words.
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")
+        assert running.wait(timeout=10) == 0
+
+
+def test_sigint_does_not_wait_for_balancers() -> None:
+    with process("--lame-duck-s", "60") as (running, _):
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=10) == 0
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    with process("--lame-duck-s", "60") as (running, lines):
+        running.send_signal(signal.SIGTERM)
+        wait_until(lambda: httpx.get(f"{address(lines)}/readyz").status_code == 503)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=5) == 1
+
+
+def test_the_environment_sets_options_and_the_prefix_is_in_the_printed_line() -> None:
+    settings = {"VECMILL_URL_PREFIX": "/api", "VECMILL_API_KEY": "k1 k2", "VECMILL_MAX_INPUTS": "3"}
+    with process(**settings) as (_, lines):
+        assert lines[0].endswith("/api")
+        assert "authorization: Bearer YOUR_KEY" in lines[1]
+        line = lines[1].replace("YOUR_KEY", "k2")
+        answer = subprocess.run([*shlex.split(line), "-s"], capture_output=True, check=True, timeout=20)
+        assert b'"embedding":[' in answer.stdout
+        many = httpx.post(
+            f"{address(lines)}/embeddings", json={"input": ["a"] * 4}, headers={"api-key": "k1"}
+        )
+        assert many.status_code == 400
+
+
+def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
+    path = tmp_path / "a socket"
+    with process("--uds", str(path), "--lame-duck-s", "0") as (running, lines):
+        answer = subprocess.run([*shlex.split(lines[1]), "-s"], capture_output=True, check=True, timeout=20)
+        assert b'"embedding":[' in answer.stdout
+        second = refused("--uds", str(path))
+        assert "Another process serves on" in second
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=10) == 0
+    assert not path.exists()
+
+
+def refused(*arguments: str, model: str | None = None) -> str:
+    """What a server that does not start says, in one line, ending with status 2."""
+    line = [*COMMAND, *arguments, *([model] if model else [])]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=30, env=environment())
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    return ended.stderr.strip().splitlines()[-1]
+
+
+def test_what_cannot_work_is_said_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "Choose another with --port" in refused("--port", str(port))
+    assert "port must be between" in refused("--port", "70000")
+    assert "max_queue_texts" in refused("--port", "0", "--max-queue-texts", "0")
+    assert "no engine named" in refused("--port", "0", "--engine", "steam")
+    assert "nowhere" in refused("--port", "0", model="/nowhere")
+    assert "One server serves one model" in refused("a", "b")

@@ -1,0 +1,54 @@
+"""Names of models: exact first, then alias, other capitals, and with or without the owner."""
+
+import pytest
+
+from vecmill.errors import InvalidConfig
+from vecmill.mill import Mill
+from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.errors import UnknownModel
+
+
+def catalog(*names: str, aliases: tuple[str, ...] = ()) -> Catalog:
+    return Catalog([ServedModel(name, Mill()) for name in names], aliases)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (None, "owner/Model-A"),
+        ("default/not-specified", "owner/Model-A"),
+        ("owner/Model-A", "owner/Model-A"),
+        ("OWNER/model-a", "owner/Model-A"),
+        ("model-a", "owner/Model-A"),
+        ("b", "b"),
+        ("somebody/B", "b"),
+        ("text-embedding-3-small", "owner/Model-A"),
+        ("Other", "b"),
+    ],
+)
+def test_names_that_mean_a_model(asked: str | None, found: str) -> None:
+    models = catalog("owner/Model-A", "b", aliases=("text-embedding-3-small", "other=b"))
+    assert models.resolve(asked).name == found
+
+
+@pytest.mark.parametrize("asked", ["", "c", "another/Model-A", "owner/", "/", "../b/..", "b\x00"])
+def test_names_that_mean_none_are_told_what_there_is(asked: str) -> None:
+    with pytest.raises(UnknownModel, match="owner/Model-A, b") as refusal:
+        catalog("owner/Model-A", "b").resolve(asked)
+    assert refusal.value.field == "model"
+
+
+def test_an_exact_name_comes_before_any_other() -> None:
+    models = catalog("A", "a", "x/a")
+    assert [models.resolve(name).name for name in ("A", "a", "x/a", "X/A")] == ["A", "a", "x/a", "x/a"]
+
+
+def test_a_long_name_is_not_repeated_whole() -> None:
+    with pytest.raises(UnknownModel) as refusal:
+        catalog("a").resolve("x" * 10_000)
+    assert len(refusal.value.message) < 300
+
+
+def test_an_alias_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="means a model that is not served"):
+        catalog("a", aliases=("x=b",))

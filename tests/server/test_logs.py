@@ -1,0 +1,52 @@
+"""Log lines carry the request's id and figures, as text or as JSON."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from vecmill_server.logs import configure_logging
+from vecmill_server.settings import LogFormat, LogLevel, ServerSettings
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, put back as it was."""
+    logger, quiet = logging.getLogger(), logging.getLogger("uvicorn")
+    handlers, level, quiet_level = logger.handlers[:], logger.level, quiet.level
+    yield logger
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    quiet.setLevel(quiet_level)
+
+
+def written(root: logging.Logger, settings: ServerSettings) -> str:
+    configure_logging(settings)
+    (handler,) = root.handlers
+    assert isinstance(handler, logging.StreamHandler)
+    stream = io.StringIO()
+    handler.setStream(stream)
+    extra = {"request_id": "the-id", "status": 200, "reason": None, "duration_ms": 1.5}
+    logging.getLogger("vecmill.access").info("request", extra=extra)
+    logging.getLogger("vecmill.access").debug("detail")
+    return stream.getvalue()
+
+
+def test_text_lines_are_for_people(root: logging.Logger) -> None:
+    (line,) = written(root, ServerSettings()).splitlines()
+    assert line.endswith("INFO vecmill.access request request_id=the-id status=200 duration_ms=1.5")
+
+
+def test_json_lines_are_for_machines(root: logging.Logger) -> None:
+    (line,) = written(root, ServerSettings(log_format=LogFormat.JSON)).splitlines()
+    document = json.loads(line)
+    assert document["request_id"] == "the-id"
+    assert document["level"] == "INFO"
+    assert document["status"] == 200
+
+
+def test_the_level_is_kept(root: logging.Logger) -> None:
+    assert written(root, ServerSettings(log_level=LogLevel.ERROR)) == ""
+    assert len(written(root, ServerSettings(log_level=LogLevel.DEBUG)).splitlines()) == 2

@@ -1,0 +1,109 @@
+"""Every setting is an option and an environment variable, with the default of its field."""
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from vecmill.config import MillConfig
+from vecmill.errors import InvalidConfig
+from vecmill_server.cli import serve
+from vecmill_server.options import build_settings, settings_options
+from vecmill_server.settings import LogFormat, ServerSettings, TokenIds
+
+
+def probe() -> tuple[click.Command, dict[str, Any]]:
+    """A command with the options of `serve` that only keeps what it is told."""
+    told: dict[str, Any] = {}
+
+    @click.command(context_settings={"auto_envvar_prefix": "VECMILL"})
+    @settings_options(ServerSettings, MillConfig)
+    def keep(**values: Any) -> None:
+        told.update(values)
+
+    return keep, told
+
+
+def read(*arguments: str, **environment: str) -> tuple[ServerSettings, MillConfig]:
+    command, told = probe()
+    result = CliRunner().invoke(command, arguments, env=environment, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return build_settings(ServerSettings, told), build_settings(MillConfig, told)
+
+
+def field_names(kind: type) -> list[str]:
+    hints = get_type_hints(kind)
+    return [
+        name
+        for field in fields(kind)
+        for name in (field_names(hints[field.name]) if is_dataclass(hints[field.name]) else [field.name])
+    ]
+
+
+def test_without_options_everything_has_its_default() -> None:
+    assert read() == (ServerSettings(), MillConfig())
+
+
+def test_options_reach_the_nested_settings() -> None:
+    settings, config = read(
+        "--port", "8123", "--token-ids", "native", "--alias", "a", "--alias", "b", "--uds", "/x",
+        "--no-access-log", "--max-queue-texts", "7", "--max-batch-tokens", "9", "--cores", "3",
+        "--log-format", "json",
+    )  # fmt: skip
+    assert (settings.port, settings.token_ids, settings.alias) == (8123, TokenIds.NATIVE, ("a", "b"))
+    assert (settings.uds, settings.access_log, settings.log_format) == (Path("/x"), False, LogFormat.JSON)
+    assert (config.queue.max_queue_texts, config.batch.max_batch_tokens, config.cores) == (7, 9, 3)
+
+
+def test_the_environment_counts_and_the_command_line_wins() -> None:
+    settings, config = read(
+        "--host",
+        "::1",
+        VECMILL_HOST="0.0.0.0",
+        VECMILL_PORT="8123",
+        VECMILL_API_KEY="a b",
+        VECMILL_MAX_INPUTS="5",
+    )
+    assert (settings.host, settings.port, settings.api_key) == ("::1", 8123, ("a", "b"))
+    assert config.inputs.max_inputs == 5
+
+
+def test_help_explains_every_setting() -> None:
+    text = " ".join(CliRunner().invoke(serve, ["--help"]).output.split())
+    names = field_names(ServerSettings) + field_names(MillConfig)
+    assert len(names) == len(set(names))
+    for name in names:
+        assert f"--{name.replace('_', '-')}" in text
+        assert f"VECMILL_{name.upper()}" in text
+    assert "7997" in text
+
+
+def test_the_keys_are_not_in_the_repr() -> None:
+    assert "secret" not in repr(ServerSettings(api_key=("secret",)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"port": -1},
+        {"port": 65_536},
+        {"host": ""},
+        {"url_prefix": "api"},
+        {"url_prefix": "/api/"},
+        {"api_key": ("",)},
+        {"alias": (" ",)},
+        {"max_body_bytes": 0},
+        {"max_header_bytes": 10},
+        {"header_timeout_s": 0},
+        {"body_timeout_s": -1},
+        {"keep_alive_s": 0},
+        {"lame_duck_s": -1},
+        {"drain_s": -1},
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match=next(iter(wrong))):
+        ServerSettings(**wrong)

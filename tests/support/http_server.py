@@ -1,0 +1,118 @@
+"""The real server, uvicorn and uvloop on a loopback socket, in a thread of the test's process."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import httpx
+
+from vecmill.config import MillConfig
+from vecmill.engines.fake import FakeEngine
+from vecmill.mill import Mill
+from vecmill.models import describe_model, locate_model
+from vecmill_server.catalog import ServedModel
+from vecmill_server.metrics import ServerMetrics
+from vecmill_server.runner import Runner, bind_listener
+from vecmill_server.service import Service
+from vecmill_server.settings import ServerSettings
+from vecmill_server.start import assemble_service
+
+MODEL = "all-MiniLM-L6-v2"
+DIM = 384
+PATIENCE_S = 20.0
+
+QUIET = ServerSettings(lame_duck_s=0.0, drain_s=5.0, access_log=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """A server that takes requests. `engine` hangs and fails as its script says."""
+
+    port: int
+    service: Service
+    engine: FakeEngine
+    runner: Runner
+    client: httpx.Client = field(repr=False)
+
+    def connect(self, timeout_s: float = PATIENCE_S) -> socket.socket:
+        """A bare connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s)
+
+    def exchange(self, request: bytes) -> bytes:
+        """What comes back, until the server closes, for bytes sent at once."""
+        with self.connect() as connection:
+            send_all(connection, request)
+            return receive_all(connection)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one series; 0 if there is none yet."""
+        return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def is_well(self) -> bool:
+        """Whether an ordinary request is still answered as it should be."""
+        answer = self.client.post("/v1/embeddings", json={"input": "are you well?"})
+        return answer.status_code == 200 and len(answer.json()["data"]) == 1
+
+
+@contextmanager
+def serve_in_thread(
+    settings: ServerSettings = QUIET,
+    *,
+    config: MillConfig | None = None,
+    engine: FakeEngine | None = None,
+    wait: bool = True,
+) -> Iterator[HttpServer]:
+    """Serve the embedded model's tokenizer and a fake engine until the block ends.
+
+    `wait` returns when the model is loaded, else when the port is open.
+    """
+    engine = engine or FakeEngine(dim=DIM)
+    metrics = ServerMetrics()
+    mill = Mill(describe_model(locate_model()), config, observer=metrics.observe_model(MODEL), engine=engine)
+    service = assemble_service([ServedModel(MODEL, mill)], settings, metrics)
+    listener = bind_listener("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    ready = threading.Event()
+    runner = Runner(service, ready.set)
+    thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]}, name="http-server")
+    thread.start()
+    try:
+        assert not wait or ready.wait(PATIENCE_S), "the server did not become ready"
+        base_url = f"http://127.0.0.1:{port}{settings.url_prefix}"
+        with httpx.Client(base_url=base_url, timeout=PATIENCE_S) as client:
+            yield HttpServer(port, service, engine, runner, client)
+    finally:
+        engine.released.set()
+        service.drain.stop(time.monotonic(), at_once=True)
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+def url(client: httpx.Client, path: str) -> str:
+    """The path as it is: joined by httpx, `//a` would mean a host."""
+    return f"{str(client.base_url).rstrip('/')}{path}"
+
+
+def send_all(connection: socket.socket, data: bytes) -> None:
+    """Send, though the other side may have had enough."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(data)
+
+
+def receive_all(connection: socket.socket) -> bytes:
+    """Everything until the other side closes."""
+    chunks = []
+    while chunk := connection.recv(65_536):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def wait_until(condition: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
+    """Return as soon as `condition()` is true; fail if it never is."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to pass"
+        time.sleep(0.002)
