@@ -1,0 +1,150 @@
+"""Who may import whom. Every rule is shown to catch a planted offence."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from support.source_tree import Module, modules
+
+ORACLE_LIBRARIES = ("torch", "transformers", "sentence_transformers")
+ENGINE_LIBRARIES = (*ORACLE_LIBRARIES, "openvino", "onnx", "onnx_ir", "onnxruntime")
+SERVER_LIBRARIES = (
+    "httptools",
+    "orjson",
+    "prometheus_client",
+    "pythonjsonlogger",
+    "starlette",
+    "swagger_ui_bundle",
+    "uvicorn",
+    "uvloop",
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Modules inside `places`, except those inside `but`, import nothing of `never`."""
+
+    places: tuple[str, ...]
+    never: tuple[str, ...]
+    but: tuple[str, ...] = ()
+
+    def offences(self, tree: Iterable[Module]) -> list[str]:
+        return [
+            f"{module.name}:{found.line} imports {found.name}"
+            for module in tree
+            if module.within(*self.places) and not module.within(*self.but)
+            for found in module.imports
+            if any(found.reaches(package) for package in self.never)
+        ]
+
+
+BOTH = ("vecmill", "vecmill_server")
+PURE = ("vecmill.batching.ticket", "vecmill.batching.queue", "vecmill.batching.policy")
+RULES = {
+    "the library knows no server": Rule(("vecmill",), ("vecmill_server", *SERVER_LIBRARIES)),
+    "queue and policy have no clock and no thread": Rule(
+        PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.clock")
+    ),
+    "engines know nothing of batching": Rule(
+        ("vecmill.engines",), ("asyncio", "vecmill.batching", "vecmill.mill")
+    ),
+    "torch stays in its engine": Rule(
+        BOTH,
+        ORACLE_LIBRARIES,
+        but=("vecmill.engines.torch",),
+    ),
+    "openvino stays in its engine": Rule(BOTH, ("openvino",), but=("vecmill.engines.openvino",)),
+    "ONNX Runtime stays in its engine": Rule(BOTH, ("onnxruntime",), but=("vecmill.engines.onnx",)),
+    "graphs alone build ONNX": Rule(BOTH, ("onnx", "onnx_ir"), but=("vecmill.graphs",)),
+    "nothing unpickles": Rule(BOTH, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
+    "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
+}
+PLANTED = {
+    "the library knows no server": ("vecmill.rows", "import orjson"),
+    "queue and policy have no clock and no thread": ("vecmill.batching.queue", "from time import monotonic"),
+    "engines know nothing of batching": ("vecmill.engines.onnx", "from ..batching import queue"),
+    "torch stays in its engine": ("vecmill.tokens", "def load():\n    import torch.nn"),
+    "openvino stays in its engine": ("vecmill.engines.onnx", "import openvino"),
+    "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
+    "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
+    "nothing unpickles": ("vecmill.models.weights", "import pickle"),
+    "middleware is pure ASGI": (
+        "vecmill_server.middleware",
+        "from starlette.middleware.base import BaseHTTPMiddleware",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_direction(name: str) -> None:
+    assert RULES[name].offences(modules()) == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_direction_catches_an_offence(name: str) -> None:
+    place, text = PLANTED[name]
+    assert RULES[name].offences([Module.parse(place, text)])
+
+
+def test_importing_the_packages_loads_no_engine_library() -> None:
+    program = (
+        "import sys, vecmill, vecmill.cli, vecmill.mill, vecmill.engines, vecmill_server.app;"
+        f"print([name for name in {ENGINE_LIBRARIES!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_one_module_at_most_reads_the_environment() -> None:
+    readers = [module.name for module in modules() if _reads_environment(module)]
+    assert len(readers) <= 1, readers
+
+
+def test_reading_the_environment_is_noticed() -> None:
+    for text in ("import os\nos.environ['A']", "from os import environ", "import os\nos.getenv('A')"):
+        assert _reads_environment(Module.parse("vecmill.rows", text)), text
+
+
+def test_no_import_cycles() -> None:
+    _sort(modules())
+
+
+def test_an_import_cycle_is_noticed() -> None:
+    planted = [
+        Module.parse("vecmill.a", "from vecmill import b"),
+        Module.parse("vecmill.b", "import vecmill.a"),
+    ]
+    with pytest.raises(CycleError):
+        _sort(planted)
+
+
+def _reads_environment(module: Module) -> bool:
+    reached = any(found.name in ("os.environ", "os.getenv") for found in module.imports)
+    return reached or "os.environ" in module.text or "os.getenv" in module.text
+
+
+def _sort(tree: Iterable[Module]) -> list[str]:
+    """Module names, imported before importer. Raises `CycleError`."""
+    names = {module.name for module in tree}
+    graph = {
+        module.name: {
+            target
+            for found in module.imports
+            if found.at_import
+            for target in _targets(found.name, names)
+            if target != module.name
+        }
+        for module in tree
+    }
+    return list(TopologicalSorter(graph).static_order())
+
+
+def _targets(name: str, names: set[str]) -> list[str]:
+    """The module behind `a.b`: `a.b` where that is a module, else `a`, which holds `b`."""
+    return [target for target in (name, name.rpartition(".")[0]) if target in names][:1]

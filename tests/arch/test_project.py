@@ -1,0 +1,133 @@
+"""What holds for the project as a whole: its folders, versions, locks and map."""
+
+import json
+import re
+import subprocess
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.source_tree import ROOT, modules
+
+TOP_LEVEL = {
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "docker",
+    "docs",
+    "libs",
+    "pyproject.toml",
+    "services",
+    "tests",
+}
+LIBRARY = ROOT / "libs/vecmill/pyproject.toml"
+SERVICE = ROOT / "services/vecmill_server/pyproject.toml"
+SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
+MODEL_LOCK = ROOT / "services/vecmill_server/model.lock"
+TEST_LOCK = ROOT / "tests/requirements.lock"
+NPM_LOCK = ROOT / "tests/clients/npm/package-lock.json"
+NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
+
+
+def project(path: Path) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))["project"]
+    return table
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirement_name(requirement: str) -> str:
+    return canonical(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+
+
+def pinned(lock: Path) -> dict[str, str]:
+    """Each requirement of a lock: its name, and all that is said of it."""
+    text = re.sub(r"^#.*\n", "", lock.read_text("utf-8"), flags=re.MULTILINE)
+    entries = re.findall(r"^\S.*(?:\n[ ].*)*", text, flags=re.MULTILINE)
+    return {requirement_name(entry): entry for entry in entries}
+
+
+def kept_files() -> list[str]:
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    return [name for name in listing.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def test_the_top_level_holds_only_what_belongs_there() -> None:
+    tops = {name.partition("/")[0] for name in kept_files()}
+    assert {name for name in tops if not name.startswith(".")} - TOP_LEVEL == set()
+
+
+def test_one_version_everywhere() -> None:
+    version = project(LIBRARY)["version"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == version
+    assert project(SERVICE)["version"] == version
+    assert f"vecmill =={version}" in project(SERVICE)["dependencies"]
+
+
+def test_the_map_names_every_module() -> None:
+    chart = (ROOT / "docs/architecture.md").read_text("utf-8")
+    assert [module.name for module in modules() if f"`{module.name}`" not in chart] == []
+
+
+def test_the_map_names_no_module_that_is_gone() -> None:
+    chart = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = set(re.findall(r"^\s*- `(vecmill[a-z_.]*)`", chart, flags=re.MULTILINE))
+    assert named - {module.name for module in modules()} == set()
+
+
+@pytest.mark.parametrize("lock", [SERVE_LOCK, MODEL_LOCK, TEST_LOCK], ids=lambda path: path.name)
+def test_locks_pin_versions_and_contents(lock: Path) -> None:
+    entries = pinned(lock)
+    assert entries
+    assert [
+        name for name, entry in entries.items() if "==" not in entry or "--hash=sha256:" not in entry
+    ] == []
+
+
+def test_the_serving_lock_holds_what_the_packages_ask_for() -> None:
+    asked = {requirement_name(line) for path in (LIBRARY, SERVICE) for line in project(path)["dependencies"]}
+    assert asked - {"vecmill"} - set(pinned(SERVE_LOCK)) == set()
+
+
+def test_the_tests_run_on_the_versions_that_are_served() -> None:
+    served, tested = pinned(SERVE_LOCK), pinned(TEST_LOCK)
+    assert {name: entry for name, entry in served.items() if tested.get(name) != entry} == {}
+
+
+def test_serving_needs_no_torch() -> None:
+    assert NOT_SERVED & set(pinned(SERVE_LOCK)) == set()
+    assert NOT_SERVED & {requirement_name(line) for line in project(LIBRARY)["dependencies"]} == set()
+
+
+def test_no_torch_was_installed_for_serving() -> None:
+    folders = [str(path) for path in (ROOT / ".venv/serve/lib").glob("python3*/site-packages")]
+    if not (ROOT / ".venv/serve/ready").exists():
+        pytest.skip("`make serve-env` has not been run here")
+    installed = {
+        canonical(found.metadata["Name"]) for found in distributions(path=[str(path) for path in folders])
+    }
+    assert "vecmill-server" in installed
+    assert NOT_SERVED & installed == set()
+
+
+def test_locks_name_no_package_host() -> None:
+    for path in (SERVE_LOCK, MODEL_LOCK, TEST_LOCK, ROOT / "tests/torch.txt", NPM_LOCK):
+        assert "://" not in path.read_text("utf-8"), path
+    packages = json.loads(NPM_LOCK.read_text("utf-8"))["packages"]
+    assert [name for name, entry in packages.items() if name and not entry.get("integrity")] == []

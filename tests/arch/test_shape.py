@@ -1,0 +1,85 @@
+"""How the sources are cut: budgets, names, and what every public thing says about itself."""
+
+import ast
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support.source_tree import Module, modules
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "manager", "misc", "common", "core", "stuff"}
+
+
+def long_modules(module: Module) -> Iterator[str]:
+    lines = len(module.text.splitlines())
+    if lines > MAX_MODULE_LINES:
+        yield f"{module.name} has {lines} lines, at most {MAX_MODULE_LINES}"
+
+
+def long_functions(module: Module) -> Iterator[str]:
+    for function in module.functions:
+        lines = (function.end_lineno or 0) - function.lineno + 1
+        if lines > MAX_FUNCTION_LINES:
+            yield f"{module.name}.{function.name} has {lines} lines, at most {MAX_FUNCTION_LINES}"
+
+
+def vague_names(module: Module) -> Iterator[str]:
+    last = module.name.rpartition(".")[2]
+    if last in VAGUE_NAMES:
+        yield f"{module.name}: `{last}` says nothing"
+
+
+def unsorted_exports(module: Module) -> Iterator[str]:
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            if list(names) != sorted(set(names)):
+                yield f"{module.name}.__all__ is not sorted"
+
+
+def undocumented(module: Module) -> Iterator[str]:
+    if not ast.get_docstring(module.tree):
+        yield f"{module.name} does not say what it is"
+    for node in module.tree.body:
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if not node.name.startswith("_") and not ast.get_docstring(node):
+            yield f"{module.name}.{node.name} has no docstring"
+
+
+def remote_code(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
+            trusting = not (isinstance(node.value, ast.Constant) and node.value.value is False)
+            if trusting:
+                yield f"{module.name}:{node.value.lineno} may run code that came with a model"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "torch.load"):
+            yield f"{module.name}:{node.lineno} runs what it reads"
+
+
+PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
+    long_modules: ("vecmill.rows", "x = 1\n" * (MAX_MODULE_LINES + 1)),
+    long_functions: ("vecmill.rows", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
+    vague_names: ("vecmill.utils", ""),
+    unsorted_exports: ("vecmill", "__all__ = ['b', 'a']"),
+    undocumented: ("vecmill.rows", "'''Rows.'''\ndef check(): ..."),
+    remote_code: ("vecmill.models", "load(path, trust_remote_code=True)"),
+}
+
+
+@pytest.mark.parametrize("find", PLANTED, ids=lambda find: find.__name__)
+def test_sources_have_no(find: Callable[[Module], Iterator[str]]) -> None:
+    assert [offence for module in modules() for offence in find(module)] == []
+
+
+@pytest.mark.parametrize("find", PLANTED, ids=lambda find: find.__name__)
+def test_planted_offence_is_found(find: Callable[[Module], Iterator[str]]) -> None:
+    name, text = PLANTED[find]
+    assert list(find(Module.parse(name, text)))
+
+
+def test_there_are_sources_to_judge() -> None:
+    names = {module.name for module in modules()}
+    assert {"vecmill", "vecmill.types", "vecmill_server"} <= names

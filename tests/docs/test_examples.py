@@ -1,0 +1,114 @@
+"""The examples that people copy: each runs, against the live server, as it stands in the document."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.server import LiveServer
+from support.source_tree import ROOT
+
+WRITTEN_URL = "http://127.0.0.1:7997"
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "libs/vecmill/README.md",
+    ROOT / "services/vecmill_server/README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One fenced block: where it is, its language, its text."""
+
+    place: str
+    language: str
+    text: str
+
+
+def examples() -> Iterator[Example]:
+    for path in DOCUMENTS:
+        document = path.read_text("utf-8")
+        for block in re.finditer(r"^```(\w+)\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL):
+            line = document.count("\n", 0, block.start()) + 1
+            yield Example(f"{path.relative_to(ROOT)}:{line}", block[1], block[2])
+
+
+def of_language(*languages: str) -> list[Example]:
+    return [example for example in examples() if example.language in languages]
+
+
+def curl_commands() -> list[Example]:
+    """Each call of curl on its own; what else a shell example says is not run."""
+    return [
+        Example(f"{example.place}[{number}]", "sh", command)
+        for example in of_language("sh", "bash", "shell")
+        for number, command in enumerate(
+            re.findall(r"^curl (?:.*\\\n)*.*$", example.text, flags=re.MULTILINE)
+        )
+    ]
+
+
+@pytest.mark.parametrize("example", of_language("python"), ids=lambda example: example.place)
+def test_python_example_runs(
+    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(example.text.replace(WRITTEN_URL, server.url), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        env={"XDG_CACHE_HOME": str(server_folder), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("example", curl_commands(), ids=lambda example: example.place)
+def test_curl_example_is_answered(example: Example, server: LiveServer) -> None:
+    command = example.text.replace(WRITTEN_URL, server.url).replace("curl ", "curl --silent --show-error ", 1)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    if done.stdout.startswith("{"):
+        assert "error" not in json.loads(done.stdout)
+
+
+def test_every_make_command_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, flags=re.MULTILINE))
+    named = {
+        name
+        for path in DOCUMENTS
+        for name in re.findall(
+            r"(?:`|^)(?:[A-Z_]+=\S+ )?make ([a-z-]+)", path.read_text("utf-8"), re.MULTILINE
+        )
+    }
+    assert {"serve", "test", "check"} <= named
+    assert named - targets == set()
+
+
+def test_links_inside_the_project_lead_somewhere() -> None:
+    dead = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in [*DOCUMENTS, *sorted((ROOT / "docs/decisions").glob("*.md"))]
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8"))
+        if not (path.parent / target).exists()
+    ]
+    assert dead == []
+
+
+def test_folders_of_tests_that_are_named_exist() -> None:
+    text = "".join(path.read_text("utf-8") for path in DOCUMENTS)
+    named = set(re.findall(r"`(tests/[\w/.-]+)`", text))
+    assert "tests/parity" in named
+    assert {name for name in named if not (ROOT / name).exists()} == set()

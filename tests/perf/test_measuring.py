@@ -1,0 +1,81 @@
+"""The measurements measure what they say: small runs, and what they are made of."""
+
+import os
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perf.generator import run_load, write_bodies
+from perf.report import Figure
+from perf.rigs import run_in_threads, shuffled, sorted_batches
+from perf.start import memory_mib, processor_s
+from support.server import LiveServer
+from support.texts import short_texts
+from vecmill.types import Batch, TokenSequence
+
+needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 80))
+def test_batches_hold_each_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    batches = sorted_batches([TokenSequence.of([number] * n) for number, n in enumerate(lengths)], budget)
+    held = Counter(token for batch in batches for token in batch.token_ids.tolist())
+    assert held == Counter(dict(enumerate(lengths)))
+    assert all(len(batch.token_ids) <= budget or len(batch) == 1 for batch in batches)
+
+
+def test_threads_run_each_batch_once() -> None:
+    batches = [Batch.of([TokenSequence.of([number])]) for number in range(50)]
+    ran: list[int] = []
+    lock = threading.Lock()
+
+    def run(batch: Batch) -> None:
+        with lock:
+            ran.append(int(batch.token_ids[0]))
+
+    assert run_in_threads(run, batches, threads=3) > 0
+    assert sorted(ran) == list(range(50))
+
+
+def test_a_figure_knows_whether_its_promise_holds() -> None:
+    assert Figure("a", "s", (1.0, 2.0, 9.0), bound=2.0).holds
+    assert not Figure("a", "s", (1.0, 2.1, 3.0), bound=2.0).holds
+    assert Figure("a", "ratio", (0.9,), bound=0.9, at_most=False).holds
+    assert not Figure("a", "ratio", (0.89,), bound=0.9, at_most=False).holds
+    assert "MISSED" in Figure("a", "s", (3.0,), bound=2.0).promise
+
+
+def test_memory_and_processor_time_of_this_process() -> None:
+    resident, proportional = memory_mib(os.getpid())
+    assert resident >= proportional > 10
+    before = processor_s(os.getpid())
+    sum(range(5_000_000))
+    assert processor_s(os.getpid()) > before
+
+
+def test_an_order_depends_on_its_seed_alone() -> None:
+    texts = [str(number) for number in range(100)]
+    assert shuffled(texts, 1) == shuffled(texts, 1)
+    assert shuffled(texts, 1) != shuffled(texts, 2)
+    assert sorted(shuffled(texts, 1)) == sorted(texts)
+
+
+@needs_wrk
+def test_the_generator_counts_answers(server: LiveServer, tmp_path: Path) -> None:
+    bodies = write_bodies(tmp_path / "bodies", short_texts(7, 500))
+    found = run_load(server.url, bodies, connections=4, duration_s=1)
+    assert found.requests > 10
+    assert 0 < found.p50_s <= found.p99_s < 1
+
+
+@needs_wrk
+def test_the_generator_accepts_no_errors(server: LiveServer, tmp_path: Path) -> None:
+    bodies = tmp_path / "bodies"
+    bodies.write_text('{"input": []}\n')
+    with pytest.raises(AssertionError, match="refused"):
+        run_load(server.url, bodies, connections=1, duration_s=1)

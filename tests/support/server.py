@@ -1,0 +1,99 @@
+"""A real `vecmill serve` in a process of its own, for tests and measurements."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MODEL = "all-MiniLM-L6-v2"
+POLL_S = 0.005
+
+
+class NotStarted(Exception):
+    """The server ended, or was not ready in time. Says what it had printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveServer:
+    """A server that answered `/readyz` with 200, `ready_after_s` after it was started."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    ready_after_s: float
+
+
+@contextmanager
+def live_server(
+    folder: Path,
+    *,
+    arguments: Sequence[str] = (),
+    command: Sequence[str] = (sys.executable, "-m", "vecmill"),
+    timeout_s: float = 60.0,
+) -> Iterator[LiveServer]:
+    """Serve on a free loopback port until the block ends; `folder` takes the cache and the log.
+
+    `command` is how `vecmill` is called. Raises `NotStarted`.
+    """
+    port = free_port()
+    log = folder / "server.log"
+    line = [*command, "serve", "--port", str(port), "--lame-duck-s", "0", *arguments]
+    began = time.perf_counter()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment(folder)
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url, process, log, deadline=began + timeout_s)
+        yield LiveServer(url, process, log, time.perf_counter() - began)
+    finally:
+        _stop(process)
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Ours, without settings that would change what is served."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
+    return {**kept, "VECMILL_CACHE_DIR": str(folder / "cache")}
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, *, deadline: float) -> None:
+    while not _is_ready(url):
+        if process.poll() is not None:
+            raise NotStarted(f"the server ended with status {process.returncode}:\n{log.read_text()}")
+        if time.perf_counter() > deadline:
+            raise NotStarted(f"the server was not ready in time:\n{log.read_text()}")
+        time.sleep(POLL_S)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # refused, or an answer that is not 200
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
