@@ -41,33 +41,33 @@ def run_pooling(pooling: Pooling, prompt_lengths: Sequence[int], *, unit: bool =
 @pytest.mark.parametrize("prompt_lengths", [(0, 0, 0), (2, 1, 3)])
 def test_the_mean_of_all_tokens(prompt_lengths: Sequence[int]) -> None:
     expected = [rows.mean(axis=0) for rows in TEXTS]
-    assert np.allclose(run_pooling(Pooling(PoolingMode.MEAN), prompt_lengths), expected)
+    assert np.allclose(run_pooling(Pooling((PoolingMode.MEAN,)), prompt_lengths), expected)
 
 
 @pytest.mark.parametrize("prompt_lengths", [(0, 0, 0), (2, 0, 1), (1, 0, 3)])
 def test_the_mean_without_the_prompt(prompt_lengths: Sequence[int]) -> None:
     expected = [rows[start:].mean(axis=0) for rows, start in zip(TEXTS, prompt_lengths, strict=True)]
-    found = run_pooling(Pooling(PoolingMode.MEAN, include_prompt=False), prompt_lengths)
+    found = run_pooling(Pooling((PoolingMode.MEAN,), include_prompt=False), prompt_lengths)
     assert np.allclose(found, expected)
 
 
 @pytest.mark.parametrize("unit", [False, True])
 def test_the_mean_of_nothing_is_zero(unit: bool) -> None:
-    found = run_pooling(Pooling(PoolingMode.MEAN, include_prompt=False), (3, 5, 4), unit=unit)
+    found = run_pooling(Pooling((PoolingMode.MEAN,), include_prompt=False), (3, 5, 4), unit=unit)
     assert np.array_equal(found, np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("prompt_lengths", [(0, 0, 0), (2, 1, 3)])
 def test_the_first_token(prompt_lengths: Sequence[int]) -> None:
     expected = [rows[0] for rows in TEXTS]
-    assert np.array_equal(run_pooling(Pooling(PoolingMode.CLS), prompt_lengths), expected)
+    assert np.array_equal(run_pooling(Pooling((PoolingMode.CLS,)), prompt_lengths), expected)
 
 
 def test_the_first_token_after_the_prompt_or_else_the_first() -> None:
-    found = run_pooling(Pooling(PoolingMode.CLS, include_prompt=False), (2, 1, 9))
+    found = run_pooling(Pooling((PoolingMode.CLS,), include_prompt=False), (2, 1, 9))
     assert np.array_equal(found, [TEXTS[0][2], TEXTS[1][0], TEXTS[2][0]])
 
 
 def test_normalized_rows_have_unit_length() -> None:
-    found = run_pooling(Pooling(PoolingMode.MEAN), (0, 0, 0), unit=True)
+    found = run_pooling(Pooling((PoolingMode.MEAN,)), (0, 0, 0), unit=True)
     assert np.allclose(np.linalg.norm(found, axis=1), 1)

@@ -9,7 +9,15 @@ import pytest
 
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models import ModelDescription, PoolingMode, Task, describe_model, locate_model
+from vecmill.models import (
+    ModelDescription,
+    Normalize,
+    Pooling,
+    PoolingMode,
+    Task,
+    describe_model,
+    locate_model,
+)
 
 Edit = Callable[[Any], Any]
 
@@ -38,8 +46,7 @@ def test_the_embedded_model() -> None:
     assert description.task is Task.EMBED
     assert description.architecture == "bert"
     assert (description.dim, description.max_tokens, description.vocab_size) == (384, 256, 30522)
-    assert description.pooling.mode is PoolingMode.MEAN
-    assert description.pooling.include_prompt
+    assert description.stages == (Pooling((PoolingMode.MEAN,)), Normalize())
     assert description.normalize
     assert not description.lowercase
     assert dict(description.prompts) == {}
@@ -74,8 +81,7 @@ def test_pooling_in_every_layout(
     directory: Path, written: dict[str, Any], mode: PoolingMode, include_prompt: bool
 ) -> None:
     edit(directory, "1_Pooling/config.json", lambda _: written)
-    pooling = describe(directory).pooling
-    assert (pooling.mode, pooling.include_prompt) == (mode, include_prompt)
+    assert describe(directory).stages[0] == Pooling((mode,), include_prompt)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +135,6 @@ UNSUPPORTED: dict[str, tuple[str, Edit, str]] = {
     "positions": ("config.json", put(position_embedding_type="relative_key"), "position_embedding_type"),
     "decoder": ("config.json", put(is_decoder=True), "is_decoder"),
     "pooling": ("1_Pooling/config.json", put(pooling_mode="lasttoken"), "pooling lasttoken"),
-    "two_poolings": ("1_Pooling/config.json", put(pooling_mode=["cls", "mean"]), r"pooling cls \+ mean"),
     "max_flag": ("1_Pooling/config.json", put(pooling_mode_max_tokens=True), r"pooling max \+ mean"),
     "own_code": ("modules.json", lambda m: [{**m[0], "type": "model.Custom"}, *m[1:]], "never run"),
     "dense": (

@@ -11,6 +11,7 @@ from vecmill.errors import CorruptModel
 from vecmill.graphs import GRAPH_VERSION
 from vecmill.models import (
     ModelDescription,
+    Normalize,
     Pooling,
     PoolingMode,
     describe_model,
@@ -27,9 +28,9 @@ def description(tmp_path: Path) -> ModelDescription:
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "pooling": {"pooling": Pooling(PoolingMode.CLS)},
-    "prompt": {"pooling": Pooling(PoolingMode.MEAN, include_prompt=False)},
-    "normalize": {"normalize": False},
+    "pooling": {"stages": (Pooling((PoolingMode.CLS,)), Normalize())},
+    "prompt": {"stages": (Pooling((PoolingMode.MEAN,), include_prompt=False), Normalize())},
+    "normalize": {"stages": (Pooling((PoolingMode.MEAN,)),)},
     "max_tokens": {"max_tokens": 32},
     "lowercase": {"lowercase": True},
     "config": {"config": {"model_type": "bert", "hidden_act": "relu"}},

@@ -14,7 +14,7 @@ from support.rows_check import assert_same_rows
 from support.texts import hard_texts, long_texts, mixed_texts, short_texts
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.graphs.build import build_graph
-from vecmill.models import ModelDescription, Pooling, PoolingMode
+from vecmill.models import ModelDescription, Normalize, Pooling, PoolingMode
 from vecmill.tokens import Tokenizer
 
 SEED = 20261121
@@ -82,8 +82,8 @@ def nothing(model: ir.Model) -> None:
 
 GRAPH_DEFECTS = [drop_mask, shift_positions, approximate_gelu, swap_token_types]
 DESCRIPTION_DEFECTS: dict[str, dict[str, Any]] = {
-    "cls_pooling": {"pooling": Pooling(PoolingMode.CLS)},
-    "no_normalization": {"normalize": False},
+    "cls_pooling": {"stages": (Pooling((PoolingMode.CLS,)), Normalize())},
+    "no_normalization": {"stages": (Pooling((PoolingMode.MEAN,)),)},
 }
 
 

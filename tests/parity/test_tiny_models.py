@@ -67,7 +67,7 @@ def test_a_directory_saved_by_the_reference_reads_the_same(tmp_path: Path) -> No
     new = tmp_path / "new"
     load_reference(old).save(str(new))
     before, after = describe_model(locate_model(old)), describe_model(locate_model(new))
-    for field in ("dim", "max_tokens", "pooling", "normalize", "default_prompt_name", "vocab_size"):
+    for field in ("dim", "max_tokens", "stages", "default_prompt_name", "vocab_size"):
         assert getattr(after, field) == getattr(before, field), field
     assert after.prompts["query"] == "query: "
     texts = [*mixed_texts(SEED, 10), *hard_texts()]

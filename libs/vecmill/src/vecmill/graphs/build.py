@@ -1,22 +1,23 @@
-"""Building the whole graph of a model: encoder, pooling, normalisation."""
+"""Building the whole graph of a model: encoder, stages, heads."""
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
 import onnx_ir as ir
 
-from vecmill.graphs.bert import build_bert
+from vecmill.graphs.family import Family
 from vecmill.graphs.layout import Layout, RaggedLayout
 from vecmill.graphs.ops import Ops
-from vecmill.graphs.pooling import normalize, pool
+from vecmill.graphs.stages import apply_stage
 from vecmill.models.description import ModelDescription
+from vecmill.models.encoder import EncoderConfig
 from vecmill.models.weights import Weights
 
-Family = Callable[[Ops, Layout, ModelDescription, Weights], ir.Value]
-
-# `model_type` -> what adds the encoder and returns its last hidden state, (positions, hidden).
-FAMILIES: Mapping[str, Family] = MappingProxyType({"bert": build_bert})
+# transformers' `model_type` -> the class that builds its encoder and heads.
+FAMILIES: Mapping[str, str] = MappingProxyType({"bert": "vecmill.graphs.bert:Bert"})
 
 
 def build_graph(description: ModelDescription) -> ir.Model:
@@ -27,14 +28,18 @@ def build_graph(description: ModelDescription) -> ir.Model:
     """
     op = Ops()
     layout = RaggedLayout(op)
-    add_encoder = FAMILIES[description.architecture]
-    hidden = add_encoder(op, layout, description, Weights.open(description.weights_file))
-    rows = pool(op, layout, hidden, description.pooling)
-    if description.normalize:
-        rows = normalize(op, rows)
-    return op.model(rows, "rows", ["texts", description.dim])
+    x = _load_family(description, op, layout).encode()
+    for stage in description.stages:
+        x = apply_stage(op, layout, stage, x)
+    return op.model(x, "rows", ["texts", description.dim])
 
 
 def write_graph(model: ir.Model, path: Path) -> None:
     """Write the graph to `path` and its weights beside it, one tensor in memory at a time."""
     ir.save(model, path, external_data=f"{path.name}.weights")
+
+
+def _load_family(description: ModelDescription, op: Ops, layout: Layout) -> Family[EncoderConfig]:
+    module_name, _, class_name = FAMILIES[description.architecture].partition(":")
+    family = cast(type[Family[Any]], getattr(importlib.import_module(module_name), class_name))
+    return family(op, layout, description.encoder, Weights.open(description.weights_file))

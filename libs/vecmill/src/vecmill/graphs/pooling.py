@@ -9,12 +9,17 @@ import onnx_ir as ir
 
 from vecmill.graphs.layout import Layout
 from vecmill.graphs.ops import Ops
-from vecmill.models.description import Pooling, PoolingMode
+from vecmill.models.stages import Pooling, PoolingMode
 
 
 def pool(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
-    """From `hidden` (positions, width) to (texts, width), float32."""
-    match pooling.mode:
+    """From `hidden` (positions, width) to (texts, width * modes), float32."""
+    pooled = [_pool_one(op, layout, hidden, pooling, mode) for mode in pooling.modes]
+    return pooled[0] if len(pooled) == 1 else op.Concat(*pooled, axis=1)
+
+
+def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode: PoolingMode) -> ir.Value:
+    match mode:
         case PoolingMode.CLS:
             return _pool_first(op, layout, hidden, pooling)
         case PoolingMode.MEAN:

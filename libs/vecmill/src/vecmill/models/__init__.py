@@ -1,13 +1,15 @@
 """What a model directory says: where it is, what it computes, its limits and its fingerprint."""
 
-from vecmill.models.description import ModelDescription, Pooling, PoolingMode, Task, describe_model
+from vecmill.models.description import ModelDescription, Task, describe_model
 from vecmill.models.fingerprint import fingerprint_model
 from vecmill.models.location import EMBEDDED_MODEL, ModelLocation, locate_model
+from vecmill.models.stages import Normalize, Pooling, PoolingMode
 
 __all__ = [
     "EMBEDDED_MODEL",
     "ModelDescription",
     "ModelLocation",
+    "Normalize",
     "Pooling",
     "PoolingMode",
     "Task",

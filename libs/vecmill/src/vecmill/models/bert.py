@@ -49,6 +49,11 @@ class BertConfig:
         """Columns of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def max_input_tokens(self) -> int:
+        """One token for each position embedding."""
+        return self.max_position_embeddings
+
     def _check(self, config: Mapping[str, Any]) -> None:
         if self.hidden_size % self.num_attention_heads:
             raise CorruptModel(

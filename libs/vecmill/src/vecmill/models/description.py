@@ -11,7 +11,7 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`, `
 `sentence_transformer/modules/pooling.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -19,50 +19,44 @@ from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.bert import BertConfig
 from vecmill.models.directory import find_file, read_json, read_object
+from vecmill.models.encoder import EncoderConfig, read_encoder
+from vecmill.models.heads import Head
 from vecmill.models.location import ModelLocation
+from vecmill.models.stages import Normalize, Pooling, PoolingMode, Stage
 
 
 class Task(StrEnum):
-    """What a model computes from a text."""
+    """What a model computes from a text, or a pair of them."""
 
     EMBED = "embed"  # one row
-
-
-class PoolingMode(StrEnum):
-    """How token rows become one row. The values are those of sentence-transformers."""
-
-    CLS = "cls"
-    MEAN = "mean"
-
-
-@dataclass(frozen=True, slots=True)
-class Pooling:
-    """How token rows become one row; without `include_prompt` the prompt's tokens are left out."""
-
-    mode: PoolingMode
-    include_prompt: bool = True
+    RERANK = "rerank"  # one score for a query and a document
+    CLASSIFY = "classify"  # a score for each label
+    CLASSIFY_TOKENS = "classify_tokens"  # a score for each label and token
+    SPARSE = "sparse"  # a weight for each entry of the vocabulary, mostly zeros
+    MULTI_VECTOR = "multi_vector"  # one row for each token
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
     """A model, described. Set by `describe_model`.
 
-    `architecture` is transformers' `model_type`; `dim` is the length of a row; `max_tokens` counts special
-    tokens too; `lowercase` asks for lower-casing before the tokenizer's own normalisation;
-    `config` is the whole `config.json`. `weights_sha256` is what the weights must hash to, if promised.
+    `architecture` is transformers' `model_type` and `encoder` its settings; `dim` is the length of a row;
+    `max_tokens` counts special tokens too; `stages` lead from hidden states to rows; `lowercase` asks for
+    lower-casing before the tokenizer's own normalisation; `config` is the whole `config.json`.
+    `head` is what a task model has in place of stages. `weights_sha256` is what the weights must hash to, if
+    promised.
     """
 
     name: str
     directory: Path
     task: Task
     architecture: str
+    encoder: EncoderConfig
     dim: int
     max_tokens: int
     vocab_size: int
-    pooling: Pooling
-    normalize: bool
+    stages: tuple[Stage, ...]
     lowercase: bool
     truncate_left: bool
     prompts: Mapping[str, str]
@@ -71,11 +65,13 @@ class ModelDescription:
     tokenizer_file: Path
     weights_file: Path
     weights_sha256: str | None
+    head: Head | None = None
 
+    @property
+    def normalize(self) -> bool:
+        """Whether rows have unit length."""
+        return Normalize() in self.stages[-1:]
 
-# One reader of `config.json` per family; graphs/ has one builder for each.
-_ConfigReader = Callable[[Mapping[str, Any]], BertConfig]
-_CONFIGS: Mapping[str, _ConfigReader] = MappingProxyType({"bert": BertConfig.read})
 
 _POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -101,8 +97,8 @@ _UNSUPPORTED_SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Stages:
-    """The directories of the stages in `modules.json`, as paths relative to the model."""
+class _Modules:
+    """The folders of the modules in `modules.json`, as paths relative to the model."""
 
     transformer: str
     pooling: str
@@ -116,31 +112,32 @@ def describe_model(location: ModelLocation) -> ModelDescription:
     something that is not done here; both name the file.
     """
     directory = location.directory
-    stages = _read_stages(directory)
-    encoder = directory / stages.transformer
-    config = _require_object(directory, _join(stages.transformer, "config.json"))
-    bert = _read_config(config, encoder)
-    settings = read_object(directory, _join(stages.transformer, "sentence_bert_config.json")) or {}
-    _check_settings(settings, encoder)
-    tokenizer_config = read_object(directory, _join(stages.transformer, "tokenizer_config.json")) or {}
+    modules = _read_modules(directory)
+    folder = directory / modules.transformer
+    config = _require_object(directory, _join(modules.transformer, "config.json"))
+    encoder = read_encoder(config, str(folder / "config.json"))
+    settings = read_object(directory, _join(modules.transformer, "sentence_bert_config.json")) or {}
+    _check_settings(settings, folder)
+    tokenizer_config = read_object(directory, _join(modules.transformer, "tokenizer_config.json")) or {}
     prompts, default_prompt_name = _read_prompts(directory)
+    pooling = _read_pooling(directory, _join(modules.pooling, "config.json"), encoder.hidden_size)
     return ModelDescription(
         name=location.name,
         directory=directory,
         task=Task.EMBED,
         architecture=str(config["model_type"]),
-        dim=bert.hidden_size,
-        max_tokens=_longest_input(settings, tokenizer_config, bert, encoder),
-        vocab_size=bert.vocab_size,
-        pooling=_read_pooling(directory, _join(stages.pooling, "config.json"), bert.hidden_size),
-        normalize=stages.normalize,
+        encoder=encoder,
+        dim=encoder.hidden_size * len(pooling.modes),
+        max_tokens=_longest_input(settings, tokenizer_config, encoder, folder),
+        vocab_size=encoder.vocab_size,
+        stages=(pooling, Normalize()) if modules.normalize else (pooling,),
         lowercase=bool(settings.get("do_lower_case", False)),
         truncate_left=tokenizer_config.get("truncation_side") == "left",
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         config=MappingProxyType(config),
-        tokenizer_file=_find_tokenizer(directory, stages.transformer),
-        weights_file=_find_weights(directory, stages.transformer),
+        tokenizer_file=_find_tokenizer(directory, modules.transformer),
+        weights_file=_find_weights(directory, modules.transformer),
         weights_sha256=location.weights_sha256,
     )
 
@@ -156,24 +153,24 @@ def _require_object(directory: Path, name: str) -> dict[str, Any]:
     return document
 
 
-def _read_stages(directory: Path) -> _Stages:
+def _read_modules(directory: Path) -> _Modules:
     modules = read_json(directory, "modules.json")
     if modules is None:
         raise UnsupportedModel(
             f"{directory} has no modules.json, so it is no sentence-transformers model. "
             "Save it with sentence-transformers, or name another directory."
         )
-    entries = [_read_stage(entry, directory) for entry in modules] if isinstance(modules, list) else []
+    entries = [_read_module(entry, directory) for entry in modules] if isinstance(modules, list) else []
     kinds = [kind for kind, _ in entries]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UnsupportedModel(
             f"{directory / 'modules.json'} lists {', '.join(kinds) or 'no modules'}; supported are "
             "Transformer, Pooling and, perhaps, Normalize, in that order."
         )
-    return _Stages(entries[0][1], entries[1][1], normalize=len(entries) == 3)
+    return _Modules(entries[0][1], entries[1][1], normalize=len(entries) == 3)
 
 
-def _read_stage(entry: object, directory: Path) -> tuple[str, str]:
+def _read_module(entry: object, directory: Path) -> tuple[str, str]:
     """The class name and the folder of one entry of `modules.json`."""
     kind = entry.get("type") if isinstance(entry, dict) else None
     path = entry.get("path") if isinstance(entry, dict) else None
@@ -187,35 +184,26 @@ def _read_stage(entry: object, directory: Path) -> tuple[str, str]:
     return kind.rpartition(".")[2], path
 
 
-def _read_config(config: Mapping[str, Any], encoder: Path) -> BertConfig:
-    architecture = str(config.get("model_type"))
-    if architecture not in _CONFIGS:
-        raise UnsupportedModel(
-            f"{encoder / 'config.json'}: model_type {architecture!r} is not supported yet; "
-            f"supported: {', '.join(sorted(_CONFIGS))}."
-        )
-    return _CONFIGS[architecture](config)
-
-
-def _check_settings(settings: Mapping[str, Any], encoder: Path) -> None:
+def _check_settings(settings: Mapping[str, Any], folder: Path) -> None:
     for key in _UNSUPPORTED_SETTINGS:
         value = settings.get(key)
         if isinstance(value, dict):
             value = {name: item for name, item in value.items() if name != "trust_remote_code"}
         if value:
-            raise UnsupportedModel(f"{encoder / 'sentence_bert_config.json'}: {key} is not supported yet.")
+            raise UnsupportedModel(f"{folder / 'sentence_bert_config.json'}: {key} is not supported yet.")
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise UnsupportedModel(
-            f"{encoder / 'sentence_bert_config.json'}: transformer_task {task!r} is not supported yet; "
+            f"{folder / 'sentence_bert_config.json'}: transformer_task {task!r} is not supported yet; "
             "only 'feature-extraction' is."
         )
 
 
 def _longest_input(
-    settings: Mapping[str, Any], tokenizer_config: Mapping[str, Any], bert: BertConfig, encoder: Path
+    settings: Mapping[str, Any], tokenizer_config: Mapping[str, Any], encoder: EncoderConfig, folder: Path
 ) -> int:
-    """The longest input in tokens: what is written, and never more than there are positions."""
+    """The longest input in tokens: what is written, and never more than the encoder can position."""
+    bound = encoder.max_input_tokens
     for source, value in (
         ("sentence_bert_config.json: max_seq_length", settings.get("max_seq_length")),
         ("tokenizer_config.json: model_max_length", tokenizer_config.get("model_max_length")),
@@ -224,9 +212,13 @@ def _longest_input(
             continue
         # 1e30 stands for "no limit", and some files write it as a float.
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-            raise CorruptModel(f"{encoder}: {source} must be a number of at least 1.")
-        return int(min(value, bert.max_position_embeddings))
-    return bert.max_position_embeddings
+            raise CorruptModel(f"{folder}: {source} must be a number of at least 1.")
+        return int(value if bound is None else min(value, bound))
+    if bound is None:
+        raise UnsupportedModel(
+            f"{folder}: neither max_seq_length nor model_max_length says how long texts may be."
+        )
+    return bound
 
 
 def _read_pooling(directory: Path, name: str, hidden_size: int) -> Pooling:
@@ -240,12 +232,12 @@ def _read_pooling(directory: Path, name: str, hidden_size: int) -> Pooling:
     if mode is None:
         mode = [kind for flag, kind in _POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
     modes = [mode] if isinstance(mode, str) else list(mode)
-    if len(modes) != 1 or modes[0] not in set(PoolingMode):
+    if not set(modes) <= set(PoolingMode):
         raise UnsupportedModel(
             f"{directory / name}: pooling {' + '.join(map(str, modes))} is not supported yet; "
             f"supported: {', '.join(PoolingMode)}."
         )
-    return Pooling(PoolingMode(modes[0]), include_prompt=bool(config.get("include_prompt", True)))
+    return Pooling(tuple(map(PoolingMode, modes)), include_prompt=bool(config.get("include_prompt", True)))
 
 
 def _read_prompts(directory: Path) -> tuple[Mapping[str, str], str | None]:

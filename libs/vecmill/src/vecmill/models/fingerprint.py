@@ -48,8 +48,8 @@ def _settings(description: ModelDescription) -> str:
         "task": description.task,
         "config": dict(description.config),
         "max_tokens": description.max_tokens,
-        "pooling": [description.pooling.mode, description.pooling.include_prompt],
-        "normalize": description.normalize,
+        "stages": [repr(stage) for stage in description.stages],
+        "head": repr(description.head),
         "lowercase": description.lowercase,
         "truncate_left": description.truncate_left,
     }
