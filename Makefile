@@ -51,10 +51,10 @@ $(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_serve
 
 # ---------------------------------------------------------------- test
 
-test: $(TEST)/ready ## every promise on a small scale (ARGS="-k rerank")
+test: $(TEST)/ready $(SERVE)/ready ## every promise on a small scale (ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest $(ARGS)
 
-test-all: $(TEST)/ready ## every promise at its full size, then all figures; wants an idle machine
+test-all: $(TEST)/ready $(SERVE)/ready ## every promise at its full size, then all figures; wants an idle machine
 	@$(TEST)/bin/python -m pytest -m ""
 	@$(MAKE) --no-print-directory bench
 

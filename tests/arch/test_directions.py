@@ -55,7 +55,7 @@ RULES = {
     "torch stays in its engine": Rule(
         BOTH,
         ORACLE_LIBRARIES,
-        but=("vecmill.engines.torch",),
+        but=("vecmill.engines.torch", "vecmill.fidelity.reference"),
     ),
     "openvino stays in its engine": Rule(BOTH, ("openvino",), but=("vecmill.engines.openvino",)),
     "ONNX Runtime stays in its engine": Rule(BOTH, ("onnxruntime",), but=("vecmill.engines.onnx",)),

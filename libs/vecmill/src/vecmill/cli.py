@@ -5,7 +5,10 @@ The library brings its own; other distributions add theirs through the entry-poi
 imported when that command is asked for, so that one of them never slows another down.
 """
 
+import sys
 from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -117,9 +120,36 @@ def describe(model: str | None) -> None:
         "dimensions": said.dim,
         "longest input": f"{said.max_tokens} tokens",
         "vocabulary": f"{said.vocab_size} tokens",
-        "pooling": said.pooling.mode,
+        "stages": ", ".join(type(stage).__name__ for stage in said.stages) or "none",
         "normalised": "yes" if said.normalize else "no",
         "prompts": ", ".join(sorted(said.prompts)) or "none",
     }
     for label, value in lines.items():
         click.echo(f"{label:<15}{value}")
+
+
+@main.command()
+@click.argument("model", required=False)
+@click.option("--engine", default="onnx", show_default=True, help="The engine to check.")
+@click.option("--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line.")
+@click.option("--count", default=300, show_default=True, help="How many texts to make where you give none.")
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path),
+    envvar="VECMILL_CACHE_DIR",
+    show_envvar=True,
+    help="Where prepared models are kept.",
+)
+def check(model: str | None, engine: str, file: TextIO | None, count: int, cache_dir: Path | None) -> None:
+    """Compare MODEL's rows with their reference.
+
+    The reference is sentence-transformers where it is installed, else our own fp32 engine. Exits with 1 if
+    a component is off by more than 1e-4.
+    """
+    from vecmill.fidelity.command import compare_model
+
+    texts = [line.rstrip("\n") for line in file] if file is not None else None
+    report = compare_model(model, engine_name=engine, texts=texts, count=count, cache_dir=cache_dir)
+    for line in report.lines():
+        click.echo(line)
+    sys.exit(0 if report.is_within(1e-4) else 1)

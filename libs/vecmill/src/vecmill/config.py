@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from vecmill.errors import InvalidConfig
 
 
 def setting(default: Any, help_text: str) -> Any:
     """A dataclass field that carries the sentence explaining it."""
     return field(default=default, metadata={"help": help_text})
+
+
+def default_cache_dir() -> Path:
+    """Where prepared models are kept unless a folder is named: the user's cache folder."""
+    return Path(platformdirs.user_cache_dir("vecmill"))
 
 
 def _require(condition: bool, message: str) -> None:

@@ -21,6 +21,7 @@
         ├── ModelNotFound       there is no model where we were told to look
         ├── UnsupportedModel    the directory is whole but asks for something that we do not do
         ├── CorruptModel        the directory is broken or was tampered with
+        ├── SelfCheckFailed     the loaded model gives rows that cannot be right
         └── MissingExtra        a package that this choice needs is not installed
 
 Messages are sentences for the person who reads them: what was wrong, where, what to do.
@@ -130,6 +131,10 @@ class UnsupportedModel(SetupError):
 
 class CorruptModel(SetupError):
     """The model directory is broken, or its contents are not what was promised."""
+
+
+class SelfCheckFailed(SetupError):
+    """The loaded model gives rows that cannot be right on this machine."""
 
 
 class MissingExtra(SetupError):

@@ -15,12 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import platformdirs
-
 from vecmill.batching.dispatcher import Backlog, Dispatcher
 from vecmill.batching.ticket import Request, Share
 from vecmill.clock import Clock, monotonic
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, default_cache_dir
 from vecmill.cores import CoreBudget, available_cores
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
@@ -32,6 +30,7 @@ from vecmill.errors import (
     ShuttingDown,
     UnknownPrompt,
 )
+from vecmill.fidelity.selfcheck import check_engine
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.observer import Observer, Rejection
 from vecmill.rows import cosine_scores, cut_rows, stack_rows
@@ -99,10 +98,12 @@ class Mill:
     async def start(self) -> None:
         """Load the model. Raises `SetupError`."""
         self._description = await asyncio.to_thread(self._describe)
-        (self._engine, cost), self._tokenizer = await asyncio.gather(
+        (self._engine, cost), tokenizer = await asyncio.gather(
             asyncio.to_thread(self._load_engine, self._description),
             asyncio.to_thread(Tokenizer.load, self._description),
         )
+        await asyncio.to_thread(check_engine, self._description, self._engine, tokenizer)
+        self._tokenizer = tokenizer
         self._dispatcher = Dispatcher(
             self._engine,
             self.config,
@@ -237,7 +238,7 @@ class Mill:
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
         engine = self._given_engine
         if engine is None:
-            cache_dir = self.config.cache_dir or Path(platformdirs.user_cache_dir("vecmill"))
+            cache_dir = self.config.cache_dir or default_cache_dir()
             engine = load_engine(
                 self.config.engine, description, cores=self._budget.total, cache_dir=cache_dir
             )

@@ -71,6 +71,7 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         core.ModelNotFound: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.UnsupportedModel: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.CorruptModel: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.SelfCheckFailed: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.MissingExtra: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         http.InvalidJson: Problem(400, _INVALID, "invalid_json", "invalid_json"),
         http.MalformedRequest: Problem(400, _INVALID, "malformed_request", "malformed_request"),
