@@ -26,13 +26,12 @@ Rules:
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vecmill.batching.containment import Outcomes, run_contained
 from vecmill.batching.policy import Policy
-from vecmill.batching.queue import Counts, Queue, Room
+from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, Request, Share
 from vecmill.clock import Clock, monotonic
 from vecmill.config import MillConfig
@@ -80,6 +79,34 @@ class Work:
     waits_s: tuple[float, ...]
 
 
+class _Change:
+    """Holds the lock; afterwards tells the observer what became of the texts. One serves all threads."""
+
+    def __init__(self, budget: CoreBudget, queue: Queue, observer: Observer) -> None:
+        self._lock = budget.lock
+        self._counts = queue.counts
+        self._reports = (
+            observer.joined,
+            observer.done,
+            observer.failed,
+            observer.expired,
+            observer.cancelled,
+        )
+        self._reported = self._counts.changing
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        before, after = self._reported, self._counts.changing
+        self._reported = after
+        self._lock.release()
+        if after != before:
+            for report, old, new in zip(self._reports, before, after, strict=True):
+                if new != old:
+                    report(new - old)
+
+
 class Dispatcher:
     """See the top of the file. Use from one event loop."""
 
@@ -103,7 +130,8 @@ class Dispatcher:
         self._clock = clock
         self._condition = budget.join()
         self._pace = pace
-        self._reported = Counts()
+        self._is_lost = False  # no lane is left
+        self._change = _Change(budget, self.queue, observer)
         self._closing = False
         self._futures: dict[Request, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,7 +175,7 @@ class Dispatcher:
         assert self._loop is not None, "start() comes first"
         tokens = sum(map(len, sequences))
         now = self._clock()
-        with self._changing():
+        with self._change:
             self._refuse_unless_room(len(sequences), tokens)
             request = self.queue.admit(sequences, share=share, now=now, deadline=now + timeout_s)
             future = self._futures[request] = self._loop.create_future()
@@ -157,7 +185,7 @@ class Dispatcher:
         try:
             await future
         except asyncio.CancelledError:
-            with self._changing():
+            with self._change:
                 self.queue.cancel(request, self._clock())
             raise
         finally:
@@ -170,7 +198,7 @@ class Dispatcher:
         """Answer what waits with `ShuttingDown`, let running calls finish, end the lanes. Twice is fine."""
         if self._closing:
             return
-        with self._changing():
+        with self._change:
             self._closing = True
             ended = self.queue.fail_all(ShuttingDown("The server is shutting down."), self._clock())
             self._condition.notify_all()
@@ -183,7 +211,7 @@ class Dispatcher:
     def tick(self) -> None:
         """End what is overdue and give up lanes that hang. The timer calls this on the loop."""
         now = self._clock()
-        with self._changing():
+        with self._change:
             ended = self.queue.expire(now)
             hung = [lane for lane in self.lanes if self._hangs(lane, now)]
             for lane in hung:
@@ -201,7 +229,7 @@ class Dispatcher:
         if self._closing:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise ShuttingDown("The server is shutting down. Another one may answer.")
-        if all(lane.state in LOST for lane in self.lanes):
+        if self._is_lost:
             self._observer.rejected(Rejection.NOT_READY)
             raise LaneLost("Every worker of this server is lost. It has to be restarted.")
         room = self.queue.room_for(texts, tokens)
@@ -244,7 +272,7 @@ class Dispatcher:
                 self._run(lane, work)
         except BaseException:  # whatever ends this thread must not take its texts with it
             logger.critical("lane %d died", lane.number, exc_info=True)
-            with self._changing():
+            with self._change:
                 ended = self._lose(lane, LaneState.DEAD)
             self._observer.lane(lane.number, LaneState.DEAD)
             self._settle(ended)
@@ -252,7 +280,7 @@ class Dispatcher:
     def _next_work(self, lane: Lane) -> Work | None:
         """Wait until there is something to do and a core to do it on; `None` ends the lane."""
         was_idle = False
-        with self._changing():
+        with self._change:
             while lane.state is not LaneState.HUNG:
                 if self.queue.is_empty:
                     if self._closing:
@@ -298,7 +326,7 @@ class Dispatcher:
 
         outcomes = run_contained(call, [job.sequence for job in work.jobs])
         finished_at = self._clock()
-        with self._changing():
+        with self._change:
             if lane.state is LaneState.HUNG:  # given up meanwhile; its texts have their answers
                 return
             self._measure_pace(work, finished_at - started_at)
@@ -347,27 +375,9 @@ class Dispatcher:
         ended = [request for job in lane.jobs for request in self.queue.finish(job, error, now)]
         self._release(lane, state)
         if all(other.state in LOST for other in self.lanes):
+            self._is_lost = True
             ended += self.queue.fail_all(error, now)
         return ended
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Hold the lock; afterwards tell the observer what became of the texts."""
-        try:
-            with self._budget.lock:
-                try:
-                    yield
-                finally:
-                    before, after = self._reported, self.queue.snapshot()
-                    self._reported = after
-        finally:
-            self._report(before, after)
-
-    def _report(self, before: Counts, after: Counts) -> None:
-        for name in ("joined", "done", "failed", "expired", "cancelled"):
-            change = getattr(after, name) - getattr(before, name)
-            if change:
-                getattr(self._observer, name)(change)
 
     def _join(self) -> None:
         for lane in self.lanes:

@@ -20,7 +20,7 @@ Rules:
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
@@ -54,6 +54,11 @@ class Counts:
     def ended(self) -> int:
         """Texts that reached a final state."""
         return self.done + self.failed + self.expired + self.cancelled
+
+    @property
+    def changing(self) -> tuple[int, int, int, int, int]:
+        """What the dispatcher reports when it changes: joined, done, failed, expired, cancelled."""
+        return self.joined, self.done, self.failed, self.expired, self.cancelled
 
 
 class Queue:
@@ -164,10 +169,6 @@ class Queue:
     def next_deadline(self) -> float | None:
         """The earliest deadline of a request that may still be open."""
         return self._deadlines[0][0] if self._deadlines else None
-
-    def snapshot(self) -> Counts:
-        """A copy of the counts."""
-        return replace(self.counts)
 
     def _issue(self, request: Request, index: int, sequence: TokenSequence, now: float) -> Ticket:
         job = self._jobs.get(sequence.key)
