@@ -105,7 +105,7 @@ def test_an_encoder_in_a_folder_of_its_own(directory: Path) -> None:
     (directory / "model.safetensors").rename(encoder / "model.safetensors")
     edit(directory, "modules.json", lambda modules: [{**modules[0], "path": "0_Transformer"}, *modules[1:]])
     description = describe(directory)
-    assert description.weights_file == encoder / "model.safetensors"
+    assert description.weights_files == (encoder / "model.safetensors",)
     assert description.max_tokens == 48
 
 
@@ -128,24 +128,51 @@ def test_the_longest_input(
     assert describe(save_tiny_bert(tmp_path / "model", model)).max_tokens == expected
 
 
+def module(index: int, kind: str) -> Edit:
+    """One module is another class."""
+
+    def change(modules: Any) -> Any:
+        renamed = {**modules[index], "type": f"sentence_transformers.models.{kind}"}
+        return [*modules[:index], renamed, *modules[index + 1 :]]
+
+    return change
+
+
+SETTINGS = "config_sentence_transformers.json"
+TRANSFORMER = "sentence_bert_config.json"
+MESSAGE = {"method": "forward", "method_output_name": "last_hidden_state", "format": "flat"}
+
 UNSUPPORTED: dict[str, tuple[str, Edit, str]] = {
-    "family": ("config.json", put(model_type="t5"), "model_type 't5' is not supported yet"),
+    "family": ("config.json", put(model_type="gpt2"), "model_type 'gpt2' is not supported yet"),
     "no_family": ("config.json", lambda config: {}, "model_type 'None' is not supported yet"),
     "activation": ("config.json", put(hidden_act="mish"), "hidden_act 'mish'"),
     "positions": ("config.json", put(position_embedding_type="relative_key"), "position_embedding_type"),
     "decoder": ("config.json", put(is_decoder=True), "is_decoder"),
-    "pooling": ("1_Pooling/config.json", put(pooling_mode="lasttoken"), "pooling lasttoken"),
-    "max_flag": ("1_Pooling/config.json", put(pooling_mode_max_tokens=True), r"pooling max \+ mean"),
+    "quantized": ("config.json", put(quantization_config={"bits": 4}), "quantization_config"),
+    "own_model": ("config.json", put(auto_map={"AutoModel": "m.py"}), "auto_map names .*never run"),
+    "own_tokenizer": ("tokenizer_config.json", put(auto_map={"AutoTokenizer": "m.py"}), "never run"),
+    "pooling": ("1_Pooling/config.json", put(pooling_mode="attention"), "pooling attention"),
     "own_code": ("modules.json", lambda m: [{**m[0], "type": "model.Custom"}, *m[1:]], "never run"),
-    "dense": (
-        "modules.json",
-        lambda m: [*m[:2], {**m[2], "type": "sentence_transformers.models.Dense"}],
-        "lists Transformer, Pooling, Dense",
-    ),
+    **{
+        kind: ("modules.json", module(2, kind), f"module {kind} is not supported")
+        for kind in ("CNN", "LSTM", "WeightedLayerPooling", "SparseAutoEncoder", "Transformer")
+    },
+    **{
+        kind: ("modules.json", module(0, kind), f"lists {kind}, Pooling")
+        for kind in ("BoW", "CLIPModel", "Router", "Asym", "WordEmbeddings", "SparseStaticEmbedding")
+    },
     "order": ("modules.json", lambda m: m[::-1], "lists Normalize, Pooling, Transformer"),
-    "no_stages": ("modules.json", lambda m: [], "lists no modules"),
-    "expansion": ("sentence_bert_config.json", put(query_expansion={"length": 32}), "query_expansion"),
-    "task": ("sentence_bert_config.json", put(transformer_task="fill-mask"), "transformer_task 'fill-mask'"),
+    "two_poolings": ("modules.json", lambda m: [m[0], m[1], m[1]], "only one Pooling"),
+    "normalize_first": ("modules.json", lambda m: [m[0], m[2], m[1]], "not supported before pooling"),
+    "expansion": (TRANSFORMER, put(query_expansion={"length": 32}), "query_expansion"),
+    "task": (TRANSFORMER, put(transformer_task="fill-mask"), "transformer_task 'fill-mask'"),
+    "no_task": (TRANSFORMER, put(transformer_task="retrieval"), "transformer_task 'retrieval'"),
+    "chat": (TRANSFORMER, put(modality_config={"message": MESSAGE}), "chat template"),
+    "image": (TRANSFORMER, put(modality_config={"image": MESSAGE}), "modality_config"),
+    "model_arguments": (TRANSFORMER, put(model_args={"is_causal": False}), "model_args.is_causal"),
+    "config_arguments": (TRANSFORMER, put(config_kwargs={"num_layers": 1}), "config_kwargs.num_layers"),
+    "processing": (TRANSFORMER, put(processing_kwargs={"text": {"max_length": 3}}), "processing_kwargs"),
+    "type": (SETTINGS, put(model_type="ImageEncoder"), "model_type 'ImageEncoder'"),
 }
 
 
@@ -165,7 +192,10 @@ CORRUPT: dict[str, tuple[str, Edit, str]] = {
     "negative": ("config.json", put(hidden_size=-1), "hidden_size must be"),
     "text_size": ("config.json", put(vocab_size="many"), "vocab_size must be"),
     "epsilon": ("config.json", put(layer_norm_eps=0), "layer_norm_eps must be"),
-    "width": ("1_Pooling/config.json", put(word_embedding_dimension=31), "hidden_size 32"),
+    "width": ("1_Pooling/config.json", put(word_embedding_dimension=31), "takes rows of 31"),
+    "no_modules": ("modules.json", lambda m: [], "at least one module"),
+    "truncate_dim": (SETTINGS, put(truncate_dim=0), "truncate_dim must be"),
+    "settings": (TRANSFORMER, lambda settings: [settings], "must hold a JSON object"),
     "longest": ("sentence_bert_config.json", put(max_seq_length=0), "max_seq_length must be"),
     "longest_text": ("sentence_bert_config.json", put(max_seq_length="long"), "max_seq_length must be"),
     "prompts": ("config_sentence_transformers.json", put(prompts={"query": 3}), "prompts must be"),
@@ -192,22 +222,53 @@ def test_a_missing_file_is_named(directory: Path, name: str) -> None:
         describe(directory)
 
 
+def test_adapters_are_not_passed_over(directory: Path) -> None:
+    (directory / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match=r"adapter_config\.json: adapters are not supported"):
+        describe(directory)
+
+
+def test_modules_that_were_lost_are_noticed(directory: Path) -> None:
+    (directory / "modules.json").unlink()
+    with pytest.raises(CorruptModel, match=r"modules\.json is missing, but 1_Pooling is there"):
+        describe(directory)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin"])
+def test_pickles_are_never_read(directory: Path, name: str) -> None:
+    (directory / "model.safetensors").unlink()
+    (directory / name).write_bytes(b"not even a pickle")
+    with pytest.raises(UnsupportedModel, match=f"{name}: the weights are a pickle"):
+        describe(directory)
+
+
+def test_sentencepiece_alone_says_how_to_go_on(directory: Path) -> None:
+    (directory / "tokenizer.json").unlink()
+    (directory / "sentencepiece.bpe.model").write_bytes(b"")
+    with pytest.raises(UnsupportedModel, match=r"no tokenizer\.json. Write one with"):
+        describe(directory)
+
+
+def test_no_tokenizer_at_all_is_named(directory: Path) -> None:
+    (directory / "tokenizer.json").unlink()
+    with pytest.raises(CorruptModel, match="has no tokenizer: neither"):
+        describe(directory)
+
+
 @pytest.mark.parametrize(
-    ("missing", "present", "message"),
+    ("index", "message"),
     [
-        ("modules.json", None, "no modules.json"),
-        ("tokenizer.json", "vocab.txt", "no tokenizer.json"),
-        ("model.safetensors", "pytorch_model.bin", "pickle"),
-        ("model.safetensors", "model.safetensors.index.json", "split over several files"),
+        ({}, "weight_map must name"),
+        ({"weight_map": {"a": "model-1.safetensors"}}, "model-1.safetensors is missing"),
+        ({"weight_map": {"a": "../model-1.safetensors"}}, "leads out of the model directory"),
     ],
 )
-def test_what_stands_in_for_a_file_is_not_enough(
-    directory: Path, missing: str, present: str | None, message: str
+def test_parts_of_weights_that_are_not_there_are_named(
+    directory: Path, index: dict[str, Any], message: str
 ) -> None:
-    (directory / missing).unlink()
-    if present:
-        (directory / present).write_bytes(b"{}")
-    with pytest.raises(UnsupportedModel, match=message):
+    (directory / "model.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CorruptModel, match=message):
         describe(directory)
 
 

@@ -14,12 +14,15 @@ from vecmill.models import (
     Normalize,
     Pooling,
     PoolingMode,
+    Task,
     describe_model,
     fingerprint,
     fingerprint_model,
     locate_model,
 )
 from vecmill.models.fingerprint import hash_file
+from vecmill.models.heads import Head, HeadKind, MultiVector, PairTemplate
+from vecmill.models.stages import Dense, Splade
 
 
 @pytest.fixture
@@ -33,6 +36,13 @@ CHANGES: dict[str, dict[str, Any]] = {
     "normalize": {"stages": (Pooling((PoolingMode.MEAN,)),)},
     "max_tokens": {"max_tokens": 32},
     "lowercase": {"lowercase": True},
+    "task": {"task": Task.RERANK},
+    "head": {"head": Head(HeadKind.SEQUENCE)},
+    "special_tokens": {"special_tokens": False},
+    "pair_template": {"pair_template": PairTemplate("", "{query}", "", "")},
+    "multi_vector": {"multi_vector": MultiVector()},
+    "tokenizer_config": {"tokenizer_config": {"do_lower_case": False}},
+    "splade": {"stages": (Splade(twice=True),)},
     "config": {"config": {"model_type": "bert", "hidden_act": "relu"}},
 }
 
@@ -42,12 +52,34 @@ def test_settings_change_it(description: ModelDescription, change: dict[str, Any
     assert fingerprint_model(dataclasses.replace(description, **change)) != fingerprint_model(description)
 
 
-@pytest.mark.parametrize("name", ["weights_file", "tokenizer_file"])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
 def test_one_byte_changes_it(description: ModelDescription, name: str) -> None:
     before = fingerprint_model(description)
-    path: Path = getattr(description, name)
+    path = description.directory / name
     path.write_bytes(path.read_bytes() + b" ")
     assert fingerprint_model(description) != before
+
+
+def test_weights_of_stages_change_it_and_their_place_does_not(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    def fingerprint_with(name: str, content: bytes) -> str:
+        (tmp_path / name).write_bytes(content)
+        stage = Dense(tmp_path / name, 32, 16)
+        return fingerprint_model(dataclasses.replace(description, stages=(stage,)))
+
+    assert fingerprint_with("here", b"1") == fingerprint_with("there", b"1")
+    assert fingerprint_with("here", b"1") != fingerprint_with("here", b"2")
+
+
+def test_every_part_of_the_weights_changes_it(description: ModelDescription, tmp_path: Path) -> None:
+    def fingerprint_with(*contents: bytes) -> str:
+        paths = tuple(tmp_path / str(index) for index in range(len(contents)))
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        return fingerprint_model(dataclasses.replace(description, weights_files=paths))
+
+    assert len({fingerprint_with(*contents) for contents in ((b"ab",), (b"a", b"b"), (b"b", b"a"))}) == 3
 
 
 def test_our_own_graphs_change_it(description: ModelDescription, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +95,7 @@ def test_name_and_place_do_not_change_it(description: ModelDescription, tmp_path
 
 
 def test_weights_are_checked_against_what_was_promised(description: ModelDescription) -> None:
-    right = dataclasses.replace(description, weights_sha256=hash_file(description.weights_file))
+    right = dataclasses.replace(description, weights_sha256=hash_file(description.weights_files[0]))
     assert fingerprint_model(right) == fingerprint_model(description)
     with pytest.raises(CorruptModel, match="is not what was published"):
         fingerprint_model(dataclasses.replace(description, weights_sha256="0" * 64))
@@ -71,7 +103,7 @@ def test_weights_are_checked_against_what_was_promised(description: ModelDescrip
 
 def test_the_embedded_weights_are_those_published() -> None:
     description = describe_model(locate_model())
-    assert hash_file(description.weights_file) == description.weights_sha256
+    assert hash_file(description.weights_files[0]) == description.weights_sha256
 
 
 def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:

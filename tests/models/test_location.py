@@ -44,14 +44,22 @@ def test_the_working_directory_has_a_name(tmp_path: Path, monkeypatch: pytest.Mo
     assert locate_model(".").name == "here"
 
 
-@pytest.mark.parametrize("name", ["BAAI/bge-small-en-v1.5", "all-MiniLM-L12-v2"])
-def test_a_hub_name_is_refused_with_the_way_out(name: str) -> None:
-    with pytest.raises(ModelNotFound, match="models from a hub are not supported yet"):
-        locate_model(name)
-
-
-@pytest.mark.parametrize("path", ["/no/such/model", "./model", "a/b/c"])
-def test_a_path_that_is_not_there_is_named(path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/no/such/model",
+        "./model",
+        "a/b/c",
+        "all-MiniLM-L12-v2",
+        "../model",
+        "owner/..",
+        "../owner/name",
+        "owner/name@../x",
+        "owner/name@",
+        Path("owner/name"),
+    ],
+)
+def test_a_path_that_is_not_there_is_named(path: str | Path) -> None:
     with pytest.raises(ModelNotFound, match="There is no directory"):
         locate_model(path)
 

@@ -37,7 +37,15 @@ def test_floats_become_float32(tmp_path: Path, dtype: npt.DTypeLike) -> None:
     ],
 )
 def test_other_spellings_are_found(tmp_path: Path, stored: str, asked: str) -> None:
-    assert np.array_equal(Weights.open(save(tmp_path / "w", stored)).tensor(asked, (2, 3)).read(), VALUES)
+    weights = Weights.open(save(tmp_path / "w", stored)).under("bert.")
+    assert weights.holds(asked)
+    assert np.array_equal(weights.tensor(asked, (2, 3)).read(), VALUES)
+
+
+def test_a_prefix_of_another_family_is_not_looked_under(tmp_path: Path) -> None:
+    weights = Weights.open(save(tmp_path / "w", "bert.layer.weight"))
+    assert not weights.holds("layer.weight")
+    assert not weights.under("roberta.").holds("layer.weight")
 
 
 def test_tensors_are_joined_by_rows(tmp_path: Path) -> None:
@@ -78,3 +86,26 @@ def test_garbage_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff" * 1_000)
     with pytest.raises(CorruptModel, match="is not a whole safetensors file"):
         Weights.open(path)
+
+
+def test_parts_are_one_set_of_tensors(tmp_path: Path) -> None:
+    weights = Weights.open(save(tmp_path / "1", "a.weight"), save(tmp_path / "2", "b.weight"))
+    for name in ("a.weight", "b.weight"):
+        assert name in weights
+        assert weights.shape(name) == (2, 3)
+        assert np.array_equal(weights.tensor(name, (2, 3)).read(), VALUES)
+    assert "c.weight" not in weights
+
+
+def test_the_part_with_the_wrong_shape_is_named(tmp_path: Path) -> None:
+    weights = Weights.open(save(tmp_path / "first", "a.weight"), save(tmp_path / "second", "b.weight"))
+    with pytest.raises(CorruptModel, match=r"second: tensor 'b\.weight' has shape"):
+        weights.tensor("b.weight", (3, 2))
+
+
+def test_whole_numbers_are_read_as_such(tmp_path: Path) -> None:
+    weights = Weights.open(save(tmp_path / "w", "mapping", np.int32), save(tmp_path / "f", "floats"))
+    assert weights.integers("mapping").dtype == np.int64
+    assert np.array_equal(weights.integers("mapping"), VALUES.astype(np.int64))
+    with pytest.raises(CorruptModel, match="holds F32, not whole numbers"):
+        weights.integers("floats")

@@ -21,7 +21,12 @@ class GraphSession:
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def run(self, batch: Batch) -> Rows:
-        """The rows of a batch, as an engine would give them."""
-        names = ("token_ids", "token_type_ids", "offsets", "prompt_lengths")
-        (values,) = self._session.run(["rows"], {name: getattr(batch, name) for name in names})
+        """The rows of a batch, one a text, as an engine would give them."""
+        values = self.outputs(batch)["rows"]
         return Rows.one_per_text(values, computed_tokens=len(batch) * int(batch.lengths.max()))
+
+    def outputs(self, batch: Batch) -> dict[str, Any]:
+        """All that the graph gives for a batch, by name."""
+        feed = {found.name: getattr(batch, found.name) for found in self._session.get_inputs()}
+        names = [found.name for found in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, feed), strict=True))

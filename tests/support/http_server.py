@@ -3,16 +3,17 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
 
 from vecmill.config import MillConfig
+from vecmill.cores import CoreBudget, available_cores
 from vecmill.engines.fake import FakeEngine
 from vecmill.mill import Mill
-from vecmill.models import describe_model, locate_model
+from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill_server.catalog import ServedModel
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.runner import Runner, bind_listener
@@ -63,16 +64,24 @@ def serve_in_thread(
     *,
     config: MillConfig | None = None,
     engine: FakeEngine | None = None,
+    models: Sequence[ModelDescription] = (),
     wait: bool = True,
 ) -> Iterator[HttpServer]:
-    """Serve the embedded model's tokenizer and a fake engine until the block ends.
+    """Serve fake engines until the block ends: of `models`, or of the embedded model.
 
-    `wait` returns when the model is loaded, else when the port is open.
+    `engine` is the first one's. `wait` returns when the models are loaded, else when the port is open.
     """
-    engine = engine or FakeEngine(dim=DIM)
+    models = models or [describe_model(locate_model())]
+    engines = [fake_engine(description) for description in models]
+    engines[0] = engine = engine or engines[0]
     metrics = ServerMetrics()
-    mill = Mill(describe_model(locate_model()), config, observer=metrics.observe_model(MODEL), engine=engine)
-    service = assemble_service([ServedModel(MODEL, mill)], settings, metrics)
+    budget = CoreBudget((config or MillConfig()).cores or available_cores())
+    mills = [
+        Mill(found, config, observer=metrics.observe_model(found.name), engine=one, budget=budget)
+        for found, one in zip(models, engines, strict=True)
+    ]
+    served = [ServedModel(found.name, mill) for found, mill in zip(models, mills, strict=True)]
+    service = assemble_service(served, settings, metrics)
     listener = bind_listener("127.0.0.1", 0)
     port = listener.getsockname()[1]
     ready = threading.Event()
@@ -85,10 +94,16 @@ def serve_in_thread(
         with httpx.Client(base_url=base_url, timeout=PATIENCE_S) as client:
             yield HttpServer(port, service, engine, runner, client)
     finally:
-        engine.released.set()
+        for one in engines:
+            one.released.set()
         service.drain.stop(time.monotonic(), at_once=True)
         thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server did not stop"
+
+
+def fake_engine(description: ModelDescription) -> FakeEngine:
+    """An engine of the model's shape that hashes."""
+    return FakeEngine(dim=description.dim, max_tokens=description.max_tokens, form=description.row_form)
 
 
 def url(client: httpx.Client, path: str) -> str:

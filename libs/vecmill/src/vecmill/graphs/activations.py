@@ -1,18 +1,27 @@
 """Activations by transformers' names for them."""
 
+import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.ops import Ops
 
 
 def activate(op: Ops, x: ir.Value, name: str) -> ir.Value:
-    """Apply the activation called `name`, one of `models.bert.ACTIVATIONS`."""
+    """Apply the activation called `name`, one of `models.settings.ACTIVATIONS`."""
     match name:
+        case "linear":
+            return x
         case "relu":
             return op.Relu(x)
+        case "sigmoid":
+            return op.Sigmoid(x)
+        case "tanh":
+            return op.Tanh(x)
         case "silu" | "swish":
             return op.Mul(x, op.Sigmoid(x))
-        case "gelu_new" | "gelu_pytorch_tanh":
+        case "quick_gelu":
+            return op.Mul(x, op.Sigmoid(op.Mul(x, op.constant(1.702, np.float32))))
+        case "gelu_fast" | "gelu_new" | "gelu_python_tanh" | "gelu_pytorch_tanh":
             return op.Gelu(x, approximate="tanh")
         case _:
             return op.Gelu(x)

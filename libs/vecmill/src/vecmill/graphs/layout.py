@@ -53,7 +53,8 @@ class Layout(Protocol):
     lengths                     (texts,), int64: tokens of each text
     slots                       (longest,), int64: 0, 1, ... longest - 1
     is_token                    (texts, longest), bool: whether a text has a token in a slot
-    key_bias                    (texts, 1, 1, longest), float32: 0 at tokens, `MASKED_SCORE` elsewhere
+    key_bias                    (texts, 1, 1, longest), float32: 0 at tokens that are seen, `MASKED_SCORE`
+                                elsewhere
     """
 
     token_ids: ir.Value
@@ -86,10 +87,11 @@ class RaggedLayout:
     """One position per token; padded only inside attention and pooling. Satisfies `Layout`.
 
     Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and
-    `prompt_lengths` (texts,), all int64.
+    `prompt_lengths` (texts,), all int64; with `has_unseen` also `seen_lengths` (texts,): a text's tokens
+    from there on are no keys of any token.
     """
 
-    def __init__(self, op: Ops) -> None:
+    def __init__(self, op: Ops, *, has_unseen: bool = False) -> None:
         self._op = op
         self._head_rows: dict[Heads, ir.Value] = {}
         self.token_ids = op.input("token_ids", ["tokens"])
@@ -102,8 +104,11 @@ class RaggedLayout:
         self.slots = op.Range(op.constant(0), longest, op.constant(1))
         lengths_column = op.Unsqueeze(self.lengths, op.constant([1]))
         self.is_token = op.Less(self.slots, lengths_column)
+        is_key = self.is_token
+        if has_unseen:
+            is_key = op.Less(self.slots, op.Unsqueeze(op.input("seen_lengths", ["texts"]), op.constant([1])))
         self.key_bias = op.Unsqueeze(
-            op.Where(self.is_token, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
+            op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
             op.constant([1, 2]),
         )
         nearest = op.Min(self.slots, op.Sub(lengths_column, op.constant([1])))

@@ -5,6 +5,7 @@ the graph is written.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,16 @@ from vecmill.models.weights import StoredTensor
 # Opset 21 and later ran 13-18% slower on the same graph; this pair is the newest that does not.
 OPSET = 20
 IR_VERSION = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a graph gives: a value, the name and shape under which, and whether it is int64 or float32."""
+
+    value: ir.Value
+    name: str
+    shape: tuple[int | str, ...]
+    is_integer: bool = False
 
 
 class Ops:
@@ -35,6 +46,11 @@ class Ops:
             return self._tape.op(operator, inputs, attributes)
 
         return add
+
+    def slice(self, x: ir.Value, start: int, stop: int, *, axis: int) -> ir.Value:
+        """`x[..., start:stop, ...]` along `axis`."""
+        bounds = (self.constant([bound]) for bound in (start, stop, axis))
+        return self.Slice(x, *bounds)
 
     def input(self, name: str, shape: Sequence[int | str]) -> ir.Value:
         """An int64 input; a dimension given by name is free."""
@@ -63,12 +79,18 @@ class Ops:
 
     def model(self, output: ir.Value, name: str, shape: Sequence[int | str]) -> ir.Model:
         """Finish the graph: what was recorded, ending in the float32 `output`."""
-        output.name = name
-        output.type = ir.TensorType(ir.DataType.FLOAT)
-        output.shape = ir.Shape(shape)
+        return self.finish(Output(output, name, tuple(shape)))
+
+    def finish(self, *outputs: Output) -> ir.Model:
+        """Finish the graph: what was recorded, ending in `outputs`."""
+        for output in outputs:
+            kind = ir.DataType.INT64 if output.is_integer else ir.DataType.FLOAT
+            output.value.name = output.name
+            output.value.type = ir.TensorType(kind)
+            output.value.shape = ir.Shape(output.shape)
         graph = ir.Graph(
             self._inputs,
-            [output],
+            [output.value for output in outputs],
             nodes=self._tape.nodes,
             initializers=self._tape.initializers,
             opset_imports={"": OPSET},

@@ -11,19 +11,13 @@ from vecmill.graphs.layout import Layout
 from vecmill.graphs.ops import Ops
 from vecmill.models.stages import Pooling, PoolingMode
 
+_SMALLEST_COUNT = 1e-9  # what the reference divides by at least
+
 
 def pool(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
     """From `hidden` (positions, width) to (texts, width * modes), float32."""
     pooled = [_pool_one(op, layout, hidden, pooling, mode) for mode in pooling.modes]
     return pooled[0] if len(pooled) == 1 else op.Concat(*pooled, axis=1)
-
-
-def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode: PoolingMode) -> ir.Value:
-    match mode:
-        case PoolingMode.CLS:
-            return _pool_first(op, layout, hidden, pooling)
-        case PoolingMode.MEAN:
-            return _pool_mean(op, layout, hidden, pooling)
 
 
 def normalize(op: Ops, rows: ir.Value) -> ir.Value:
@@ -32,21 +26,75 @@ def normalize(op: Ops, rows: ir.Value) -> ir.Value:
     return op.Div(rows, op.Max(length, op.constant(1e-12, np.float32)))
 
 
+def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode: PoolingMode) -> ir.Value:
+    match mode:
+        case PoolingMode.CLS:
+            return _pool_first(op, layout, hidden, pooling)
+        case PoolingMode.LAST_TOKEN:
+            return _pool_last(op, layout, hidden, pooling)
+        case PoolingMode.MAX:
+            return _pool_max(op, layout, hidden, pooling)
+        case PoolingMode.MEAN:
+            sums, counts = _add_up(op, layout, hidden, _counted(op, layout, pooling))
+            return op.Div(sums, counts)
+        case PoolingMode.MEAN_SQRT_LEN:
+            sums, counts = _add_up(op, layout, hidden, _counted(op, layout, pooling))
+            return op.Div(sums, op.Sqrt(counts))
+        case PoolingMode.WEIGHTED_MEAN:
+            # The n-th token counts n times, the prompt's tokens included in the numbering.
+            numbers = op.Cast(op.Add(layout.slots, op.constant(1)), to=ir.DataType.FLOAT)
+            sums, counts = _add_up(op, layout, hidden, op.Mul(_counted(op, layout, pooling), numbers))
+            return op.Div(sums, counts)
+
+
+def _after_prompt(op: Ops, layout: Layout) -> ir.Value:
+    """Whether a text has tokens after its prompt: (texts,), bool."""
+    return op.Less(layout.prompt_lengths, layout.lengths)
+
+
 def _pool_first(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
     first = op.Mul(layout.prompt_lengths, op.constant(0))
     if not pooling.include_prompt:
         # A text that is all prompt has no token after it: the reference takes the first.
-        first = op.Where(op.Less(layout.prompt_lengths, layout.lengths), layout.prompt_lengths, first)
+        first = op.Where(_after_prompt(op, layout), layout.prompt_lengths, first)
     return layout.token_at(hidden, first)
 
 
-def _pool_mean(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
-    counted = layout.is_token
+def _pool_last(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+    last = layout.token_at(hidden, op.Sub(layout.lengths, op.constant([1])))
+    if pooling.include_prompt:
+        return last
+    # The reference gives zeros for a text that is all prompt.
+    has_token = op.Unsqueeze(_after_prompt(op, layout), op.constant([1]))
+    return op.Where(has_token, last, op.constant(0, np.float32))
+
+
+def _pool_max(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+    by_text = layout.by_text(hidden)
     if not pooling.include_prompt:
-        prompt_lengths = op.Unsqueeze(layout.prompt_lengths, op.constant([1]))
-        counted = op.And(counted, op.GreaterOrEqual(layout.slots, prompt_lengths))
-    weights = op.Cast(counted, to=ir.DataType.FLOAT)
+        # The reference gives minus infinity for a text that is all prompt; no such row is sent to anyone.
+        counted = op.Unsqueeze(_is_counted(op, layout, pooling), op.constant([2]))
+        by_text = op.Where(counted, by_text, op.constant(-np.inf, np.float32))
+    # A slot without a token repeats one of its own text, which never changes the largest.
+    return op.ReduceMax(by_text, op.constant([1]), keepdims=0)
+
+
+def _is_counted(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
+    """Which slots are pooled: (texts, longest), bool."""
+    if pooling.include_prompt:
+        return layout.is_token
+    prompt_lengths = op.Unsqueeze(layout.prompt_lengths, op.constant([1]))
+    return op.And(layout.is_token, op.GreaterOrEqual(layout.slots, prompt_lengths))
+
+
+def _counted(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
+    return op.Cast(_is_counted(op, layout, pooling), to=ir.DataType.FLOAT)
+
+
+def _add_up(op: Ops, layout: Layout, hidden: ir.Value, weights: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Weighted sums of tokens (texts, width), and the sums of weights (texts, 1), never 0."""
     # A product of matrices sums the rows without a masked copy of them.
     sums = op.MatMul(op.Unsqueeze(weights, op.constant([1])), layout.by_text(hidden))
-    counts = op.ReduceSum(weights, op.constant([1]), keepdims=1)
-    return op.Div(op.Squeeze(sums, op.constant([1])), op.Max(counts, op.constant(1e-9, np.float32)))
+    totals = op.ReduceSum(weights, op.constant([1]), keepdims=1)
+    smallest = op.constant(_SMALLEST_COUNT, np.float32)
+    return op.Squeeze(sums, op.constant([1])), op.Max(totals, smallest)

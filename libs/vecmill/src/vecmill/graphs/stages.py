@@ -1,17 +1,102 @@
-"""From the encoder's last hidden state to finished rows, stage by stage."""
+"""From the encoder's last hidden state to finished rows, stage by stage.
 
+The rules are those of sentence-transformers 6.2 (`base/modules/dense.py`, `base/modules/normalize.py`,
+`sentence_transformer/modules/layer_norm.py`, `sparse_encoder/modules/splade_pooling.py`).
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.layout import Layout
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.pooling import normalize, pool
-from vecmill.models.stages import Normalize, Pooling, Stage
+from vecmill.models.stages import (
+    Dense,
+    DenseActivation,
+    LayerNorm,
+    Normalize,
+    Pooling,
+    Splade,
+    Stage,
+    Truncate,
+)
+from vecmill.models.weights import Weights
+
+_TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`
 
 
 def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
-    """Add one stage: before pooling `x` is (positions, width), afterwards (texts, width)."""
+    """Add one stage: before pooling `x` is (positions, width), afterwards (texts, width).
+
+    Raises `CorruptModel` if a stage's weights are broken or do not fit its settings.
+    """
     match stage:
         case Pooling():
             return pool(op, layout, x, stage)
+        case Dense():
+            return _apply_dense(op, stage, x)
+        case LayerNorm():
+            return _apply_layer_norm(op, stage, x)
         case Normalize():
             return normalize(op, x)
+        case Splade():
+            return _pool_logits(op, layout, stage, x)
+        case Truncate():
+            return op.Slice(x, op.constant([0]), op.constant([stage.width]), op.constant([1]))
+
+
+def _weight(op: Ops, file: Path, name: str, *shape: int) -> ir.Value:
+    tensor = Weights.open(file).tensor(name, shape)
+    # Stages of a kind name their tensors alike; their folders tell them apart.
+    return op.weight(dataclasses.replace(tensor, name=f"{file.parent.name}.{name}"))
+
+
+def _apply_dense(op: Ops, dense: Dense, x: ir.Value) -> ir.Value:
+    shape = (dense.outputs, dense.inputs)
+    bias = _weight(op, dense.file, "linear.bias", dense.outputs) if dense.bias else None
+    product = op.Gemm(x, _weight(op, dense.file, "linear.weight", *shape), bias, transB=1)
+    out = _activate(op, dense.activation, product)
+    if not dense.residual:
+        return out
+    if dense.inputs != dense.outputs:
+        x = op.Gemm(x, _weight(op, dense.file, "residual.weight", *shape), None, transB=1)
+    return op.Add(out, x)
+
+
+def _activate(op: Ops, activation: DenseActivation, x: ir.Value) -> ir.Value:
+    match activation:
+        case DenseActivation.IDENTITY:
+            return x
+        case DenseActivation.TANH:
+            return op.Tanh(x)
+        case DenseActivation.RELU:
+            return op.Relu(x)
+        case DenseActivation.GELU:
+            return op.Gelu(x)
+        case DenseActivation.SIGMOID:
+            return op.Sigmoid(x)
+        case DenseActivation.SILU:
+            return op.Mul(x, op.Sigmoid(x))
+
+
+def _apply_layer_norm(op: Ops, norm: LayerNorm, x: ir.Value) -> ir.Value:
+    scale, shift = (_weight(op, norm.file, f"norm.{part}", norm.width) for part in ("weight", "bias"))
+    return op.LayerNormalization(x, scale, shift, axis=-1, epsilon=_TORCH_EPSILON)
+
+
+def _pool_logits(op: Ops, layout: Layout, splade: Splade, logits: ir.Value) -> ir.Value:
+    if not splade.add_up:
+        # What follows never changes which is the largest; and a slot without a token repeats one of its text.
+        return _saturate(op, splade, op.ReduceMax(layout.by_text(logits), op.constant([1]), keepdims=0))
+    counted = op.Unsqueeze(op.Cast(layout.is_token, to=ir.DataType.FLOAT), op.constant([1]))
+    sums = op.MatMul(counted, layout.by_text(_saturate(op, splade, logits)))
+    return op.Squeeze(sums, op.constant([1]))
+
+
+def _saturate(op: Ops, splade: Splade, logits: ir.Value) -> ir.Value:
+    one = op.constant(1, np.float32)
+    weights = op.Log(op.Add(op.Relu(logits), one))
+    return op.Log(op.Add(weights, one)) if splade.twice else weights

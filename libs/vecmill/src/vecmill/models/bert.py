@@ -1,18 +1,27 @@
-"""What the `config.json` of a BERT encoder says."""
+"""What the `config.json` of a BERT encoder, or of one that is built like it, says."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
-from vecmill.errors import CorruptModel, UnsupportedModel
-
-# transformers' names for the activations that graphs can build.
-ACTIVATIONS = frozenset({"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"})
+from vecmill.models.settings import (
+    head_size,
+    read_activation,
+    read_epsilon,
+    read_flag,
+    read_size,
+    refuse_unless,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class BertConfig:
-    """The sizes and choices that a graph is built from, named as in transformers' `BertConfig`."""
+    """The sizes and choices that a graph is built from, named as in transformers' `BertConfig`.
+
+    `embedding_size` is the width of the embedding tables. `tie_word_embeddings`: a language model's
+    head takes its output weights from the word embeddings unless it has its own.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -23,26 +32,17 @@ class BertConfig:
     type_vocab_size: int
     layer_norm_eps: float
     hidden_act: str
+    embedding_size: int
+    tie_word_embeddings: bool
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
-        """Take what is needed from `config.json`; defaults are those of transformers.
+        """Take what is needed from `config.json`; defaults are those of transformers' `BertConfig`.
 
         Raises `CorruptModel` for sizes that cannot be, `UnsupportedModel` for choices not built here.
         """
-        bert = cls(
-            vocab_size=_size(config, "vocab_size", 30522),
-            hidden_size=_size(config, "hidden_size", 768),
-            num_hidden_layers=_size(config, "num_hidden_layers", 12),
-            num_attention_heads=_size(config, "num_attention_heads", 12),
-            intermediate_size=_size(config, "intermediate_size", 3072),
-            max_position_embeddings=_size(config, "max_position_embeddings", 512),
-            type_vocab_size=_size(config, "type_vocab_size", 2),
-            layer_norm_eps=_epsilon(config),
-            hidden_act=str(config.get("hidden_act", "gelu")),
-        )
-        bert._check(config)
-        return bert
+        refuse_unless(config, {"position_embedding_type": ("absolute",), "is_decoder": (False,)})
+        return cls(**read_bert(config))
 
     @property
     def head_dim(self) -> int:
@@ -50,39 +50,48 @@ class BertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
-    def max_input_tokens(self) -> int:
+    def max_input_tokens(self) -> int | None:
         """One token for each position embedding."""
         return self.max_position_embeddings
 
-    def _check(self, config: Mapping[str, Any]) -> None:
-        if self.hidden_size % self.num_attention_heads:
-            raise CorruptModel(
-                f"config.json: hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}."
-            )
-        if self.hidden_act not in ACTIVATIONS:
-            raise UnsupportedModel(
-                f"config.json: hidden_act {self.hidden_act!r} is not supported; "
-                f"supported are {', '.join(sorted(ACTIVATIONS))}."
-            )
-        if config.get("position_embedding_type", "absolute") != "absolute":
-            raise UnsupportedModel(
-                f"config.json: position_embedding_type {config['position_embedding_type']!r} is not "
-                "supported; only 'absolute' is."
-            )
-        if config.get("is_decoder"):
-            raise UnsupportedModel("config.json: is_decoder is true; only BERT encoders are supported.")
+
+# What transformers' `BertConfig` assumes where `config.json` is silent.
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "vocab_size": 30522,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+    }
+)
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
 
 
-def _size(config: Mapping[str, Any], key: str, default: int) -> int:
-    value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise CorruptModel(f"config.json: {key} must be a whole number of at least 1.")
-    return value
+def read_bert(config: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+    """The fields of `BertConfig`, by name; `defaults` are those that differ in another family.
 
-
-def _epsilon(config: Mapping[str, Any]) -> float:
-    value = config.get("layer_norm_eps", 1e-12)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise CorruptModel("config.json: layer_norm_eps must be a number between 0 and 1.")
-    return float(value)
+    Raises `CorruptModel` for sizes that cannot be, `UnsupportedModel` for an unknown activation.
+    """
+    assumed = {**_DEFAULTS, **defaults}
+    fields: dict[str, Any] = {key: read_size(config, key, assumed[key]) for key in _SIZES}
+    head_size(fields["hidden_size"], fields["num_attention_heads"])
+    return {
+        **fields,
+        "type_vocab_size": read_size(config, "type_vocab_size", assumed["type_vocab_size"], least=0),
+        "layer_norm_eps": read_epsilon(config, "layer_norm_eps", assumed["layer_norm_eps"]),
+        "hidden_act": read_activation(config, "hidden_act", assumed["hidden_act"]),
+        "embedding_size": fields["hidden_size"],
+        "tie_word_embeddings": read_flag(config, "tie_word_embeddings", default=True),
+    }

@@ -1,4 +1,9 @@
-"""Reading files of a model directory, and never one outside it."""
+"""Reading files of a model directory, and never one outside it.
+
+The cache of a hub's client is the one exception, for its files are links:
+
+    models--owner--name/snapshots/<commit>/config.json -> models--owner--name/blobs/<digest>
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +11,8 @@ from typing import Any
 
 from vecmill.errors import CorruptModel
 
-MAX_JSON_BYTES = 16 * 2**20  # no settings file comes near; tokenizers are not read here
+MAX_JSON_BYTES = 16 * 2**20  # no settings file comes near
+MAX_TOKENIZER_BYTES = 256 * 2**20
 
 
 def find_file(directory: Path, name: str) -> Path | None:
@@ -15,14 +21,21 @@ def find_file(directory: Path, name: str) -> Path | None:
     Raises `CorruptModel` if the name or a link leads out of the directory.
     """
     path = directory / name
-    if not path.resolve().is_relative_to(directory.resolve()):
+    if not _is_inside(directory.resolve(), path.resolve()):
         raise CorruptModel(
             f"{path} leads out of the model directory. Copy the model with its links resolved (`cp -rL`)."
         )
     return path if path.is_file() else None
 
 
-def read_json(directory: Path, name: str) -> Any:
+def _is_inside(directory: Path, file: Path) -> bool:
+    if file.is_relative_to(directory):
+        return True
+    snapshots = directory.parent
+    return snapshots.name == "snapshots" and file.parent == snapshots.parent / "blobs"
+
+
+def read_json(directory: Path, name: str, *, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """The JSON document in file `name`, or `None` if there is no such file.
 
     Raises `CorruptModel` if it cannot be read, is too large or is no JSON.
@@ -31,16 +44,24 @@ def read_json(directory: Path, name: str) -> Any:
     if path is None:
         return None
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise CorruptModel(f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; no settings file is.")
+        if path.stat().st_size > max_bytes:
+            raise CorruptModel(f"{path} is larger than {max_bytes >> 20} MiB; no such file is.")
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CorruptModel(f"{path} cannot be read as JSON: {error}. Download the model again.") from error
 
 
-def read_object(directory: Path, name: str) -> dict[str, Any] | None:
+def read_object(directory: Path, name: str, *, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
     """As `read_json`, for a file that must hold an object."""
-    document = read_json(directory, name)
+    document = read_json(directory, name, max_bytes=max_bytes)
     if document is not None and not isinstance(document, dict):
         raise CorruptModel(f"{directory / name} must hold a JSON object.")
+    return document
+
+
+def require_object(directory: Path, name: str) -> dict[str, Any]:
+    """As `read_object`, for a file that must be there."""
+    document = read_object(directory, name)
+    if document is None:
+        raise CorruptModel(f"{directory / name} is missing. Download the model again.")
     return document

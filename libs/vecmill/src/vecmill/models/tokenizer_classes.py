@@ -1,0 +1,153 @@
+"""What transformers' tokenizer classes decide themselves, whatever tokenizer.json says of it.
+
+Most classes take from tokenizer.json only the vocabulary, the added tokens and what goes around a text. How
+letters are normalised and texts are cut into words is written in the class, and tokenizer_config.json sets
+its options. Where a directory names no class, or one that is not here, tokenizer.json counts.
+
+Source of the rules: transformers 5.23, `tokenization_*.py` of each model and
+`models/auto/tokenization_auto.py`.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+_SPACE = "\u2581"  # how sentencepiece writes one
+
+BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"})
+
+# The class of a model that does not name one.
+_CLASS_OF_FAMILY: Mapping[str, str] = MappingProxyType(
+    {
+        "albert": "AlbertTokenizer",
+        "bert": "BertTokenizer",
+        "camembert": "CamembertTokenizer",
+        "deberta-v2": "DebertaV2Tokenizer",
+        "distilbert": "BertTokenizer",
+        "electra": "BertTokenizer",
+        "mpnet": "MPNetTokenizer",
+        "nomic_bert": "BertTokenizer",
+        "roberta": "RobertaTokenizer",
+        "t5": "T5Tokenizer",
+        "xlm-roberta": "XLMRobertaTokenizer",
+    }
+)
+
+
+def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The name of the class, without "Fast" at its end; empty if there is none that is known."""
+    named = tokenizer_config.get("tokenizer_class") or config.get("tokenizer_class")
+    if named is None:
+        return _CLASS_OF_FAMILY.get(str(config.get("model_type")), "")
+    return str(named).removesuffix("Fast")
+
+
+def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any]) -> None:
+    """Let the class called `name` decide about letters and words, with its options from `config`.
+
+    Changes `tokenizer`, unless its vocabulary is of another kind than the class's.
+    """
+    kind, change = _CLASSES.get(name, ("", None))
+    if change is not None and type(tokenizer.model).__name__ == kind:
+        change(tokenizer, config)
+
+
+def set_bert_letters(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """As BERT's classes: cleaned, lower-cased unless told otherwise, Chinese characters apart."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        strip_accents=config.get("strip_accents"),
+        lowercase=bool(config.get("do_lower_case", True)),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+
+def _set_byte_level(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import pre_tokenizers
+
+    tokenizer.normalizer = None
+    spaced = bool(config.get("add_prefix_space", False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+
+
+def _set_sentencepiece(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import normalizers
+
+    table = _charsmap(tokenizer)
+    tokenizer.normalizer = None if table is None else normalizers.Precompiled(table)
+    _set_words(tokenizer, config)
+
+
+def _set_t5(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    _set_sentencepiece(tokenizer, {})
+
+
+def _set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import normalizers
+
+    table = _charsmap(tokenizer)
+    stages: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not config.get("keep_accents", False):
+        stages += [normalizers.NFKD(), normalizers.StripAccents()]
+    if config.get("do_lower_case", True):
+        stages.append(normalizers.Lowercase())
+    if table is not None:
+        stages.append(normalizers.Precompiled(table))
+    tokenizer.normalizer = normalizers.Sequence(stages)
+    _set_words(tokenizer, config)
+
+
+def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import Regex, normalizers, pre_tokenizers
+
+    stages: list[Any] = [normalizers.Lowercase()] if config.get("do_lower_case", False) else []
+    stages += [
+        normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
+        normalizers.NFC(),
+        normalizers.Strip(left=False, right=True),
+    ]
+    tokenizer.normalizer = normalizers.Sequence(stages)
+    scheme = "always" if config.get("add_prefix_space", True) else "first"
+    cuts: list[Any] = [pre_tokenizers.Punctuation("isolated")] if config.get("split_by_punct", False) else []
+    cuts.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+
+
+def _set_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import pre_tokenizers
+
+    scheme = "always" if config.get("add_prefix_space", True) else "never"
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme)]
+    )
+
+
+def _charsmap(tokenizer: Any) -> bytes | None:
+    """The table by which sentencepiece normalises characters, if tokenizer.json has one."""
+    import base64
+
+    if tokenizer.normalizer is None:
+        return None
+    state = json.loads(tokenizer.normalizer.__getstate__())
+    for stage in state.get("normalizers", [state]):
+        if stage.get("type") == "Precompiled":
+            return base64.b64decode(stage["precompiled_charsmap"])
+    return None
+
+
+# Class -> what kind of vocabulary it has, and what it decides.
+_CLASSES: Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], None]]] = MappingProxyType(
+    {
+        **dict.fromkeys((*BERT_CLASSES, "MPNetTokenizer"), ("WordPiece", set_bert_letters)),
+        "RobertaTokenizer": ("BPE", _set_byte_level),
+        "XLMRobertaTokenizer": ("Unigram", _set_sentencepiece),
+        "CamembertTokenizer": ("Unigram", _set_sentencepiece),
+        "T5Tokenizer": ("Unigram", _set_t5),
+        "AlbertTokenizer": ("Unigram", _set_albert),
+        "DebertaV2Tokenizer": ("Unigram", _set_deberta),
+    }
+)

@@ -1,0 +1,200 @@
+"""Models of a hub: fetched once, only what is needed, and served without the hub from then on.
+
+Each test runs the command in a process of its own, since the hub's client reads its environment once.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.fake_hub import TOKEN, FakeHub, Repository, run_fake_hub
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.models.hub import HubName
+
+NAME = "owner/tiny-model"
+NEVER = ("pytorch_model.bin", "model.pt", "modeling_own.py", "onnx/model.onnx", "README.md", "tf_model.h5")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The command, with the environment that a user would set."""
+
+    hub: FakeHub
+    home: Path
+
+    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        names = (
+            "HF_HUB_CACHE",
+            "HF_HOME",
+            "HF_TOKEN",
+            "HF_HUB_OFFLINE",
+            "HTTP_PROXY",
+            "http_proxy",
+            "ALL_PROXY",
+        )
+        clean = {name: value for name, value in os.environ.items() if name not in names}
+        settings = {"HF_ENDPOINT": self.hub.url, "HF_HOME": str(self.home), "NO_PROXY": "127.0.0.1"}
+        return subprocess.run(
+            [sys.executable, "-m", "vecmill", *arguments],
+            env={**clean, **settings, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    @property
+    def fetched(self) -> set[str]:
+        """The files that are in the cache."""
+        snapshots = [*self.home.glob("hub/models--*/snapshots/*")]
+        return {
+            str(path.relative_to(folder))
+            for folder in snapshots
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    directory = save_tiny_bert(tmp_path_factory.mktemp("hub") / "model", TinyBert())
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture
+def client(files: dict[str, bytes], tmp_path: Path) -> Iterator[Client]:
+    with run_fake_hub() as hub:
+        hub.repositories[NAME] = Repository({**files, **dict.fromkeys(NEVER, b"never")}, ("main", "v1"))
+        yield Client(hub, tmp_path / "home")
+
+
+def test_only_what_is_read_is_fetched(client: Client, files: dict[str, bytes]) -> None:
+    done = client.run("pull", NAME)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{NAME} is in {client.home}")
+    assert client.fetched == set(files)
+    assert not {path for path, _ in client.hub.served} & set(NEVER)
+
+
+def test_progress_is_shown(client: Client) -> None:
+    assert "Fetching" in client.run("pull", NAME).stderr
+
+
+@pytest.mark.parametrize("revision", ["", "@v1"])
+def test_what_was_fetched_is_served_without_the_hub(client: Client, revision: str) -> None:
+    assert client.run("pull", NAME + revision).returncode == 0
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    for environment in (nowhere, {"HF_HUB_OFFLINE": "1"}):
+        done = client.run("describe", NAME + revision, **environment)
+        assert done.returncode == 0, done.stderr
+        assert f"name           {NAME}\n" in done.stdout
+
+
+def test_a_commit_is_never_asked_for_again(client: Client) -> None:
+    pinned = f"{NAME}@{client.hub.repositories[NAME].commit}"
+    assert client.run("pull", pinned).returncode == 0
+    client.hub.asked.clear()
+    assert client.run("describe", pinned).returncode == 0
+    assert [path for path in client.hub.asked if NAME in path] == []
+
+
+def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dict[str, bytes]) -> None:
+    large = os.urandom(24 * 2**20)  # the client writes 10 MiB at a time
+    client.hub.repositories[NAME] = Repository({**files, "large.txt": large})
+    client.hub.cut_short.add("large.txt")
+    done = client.run("pull", NAME)
+    assert done.returncode == 0, done.stderr
+    (stored,) = client.home.glob("hub/models--*/snapshots/*/large.txt")
+    assert stored.read_bytes() == large
+    assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [
+        None,
+        f"bytes={10 * 2**20}-",
+    ]
+
+
+def test_the_next_attempt_fetches_what_is_missing(client: Client, files: dict[str, bytes]) -> None:
+    client.hub.broken.add("model.safetensors")
+    assert client.run("pull", NAME).returncode == 2
+    client.hub.broken.clear()
+    client.hub.served.clear()
+    done = client.run("pull", NAME)
+    assert done.returncode == 0, done.stderr
+    assert client.hub.served == [("model.safetensors", None)]
+    assert client.fetched == set(files)
+
+
+def test_a_half_fetched_model_is_not_served(client: Client) -> None:
+    client.hub.broken.add("model.safetensors")
+    failed = client.run("pull", NAME)
+    assert failed.returncode == 2
+    assert "could not be downloaded" in failed.stderr
+    done = client.run("describe", NAME, HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "is not here in full, and the hub cannot be reached" in done.stderr
+
+
+@pytest.mark.parametrize(("token", "code"), [("", 2), (TOKEN, 0)])
+def test_private_models_need_a_token(client: Client, token: str, code: int) -> None:
+    client.hub.repositories[NAME].private = True
+    done = client.run("pull", NAME, **({"HF_TOKEN": token} if token else {}))
+    assert done.returncode == code
+    assert ("HF_TOKEN" in done.stderr) == bool(code)
+    assert TOKEN not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("owner/other", "The hub has no model owner/other"),
+        (f"{NAME}@v2", "owner/tiny-model has no revision 'v2'"),
+        ("owner/x--y", "is no name of a model"),
+        ("owner/../x", "There is no directory"),
+        ("../owner/name", "There is no directory"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(client: Client, model: str, message: str) -> None:
+    done = client.run("pull", model)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_terms_that_were_not_accepted_are_named(client: Client) -> None:
+    client.hub.repositories[NAME].gated = True
+    done = client.run("pull", NAME)
+    assert done.returncode == 2
+    assert "accepted its terms" in done.stderr
+
+
+def test_a_model_that_needs_its_own_code_is_refused(client: Client, files: dict[str, bytes]) -> None:
+    config = {**json.loads(files["config.json"]), "auto_map": {"AutoModel": "modeling_own.Model"}}
+    changed = {**files, "config.json": json.dumps(config).encode()}
+    client.hub.repositories[NAME] = Repository(changed)
+    done = client.run("pull", NAME)
+    assert done.returncode == 2
+    assert "modeling_own.Model" in done.stderr
+    assert "never run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("owner/name", HubName("owner/name")),
+        ("owner/name@v1.0", HubName("owner/name", "v1.0")),
+        ("owner/na.me-1_x@refs/pr/1", HubName("owner/na.me-1_x", "refs/pr/1")),
+        ("name", None),
+        ("owner/name/more", None),
+        ("owner/..", None),
+        ("./name", None),
+        ("owner/name@a/../b", None),
+    ],
+)
+def test_names(text: str, expected: HubName | None) -> None:
+    assert HubName.parse(text) == expected

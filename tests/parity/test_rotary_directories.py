@@ -1,0 +1,92 @@
+"""Whole directories of the rotary families and T5, with tokenizers of their kinds: rows of the reference."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.families import save_tiny_family
+from support.graph_session import GraphSession
+from support.reference import load_reference
+from support.rows_check import assert_same_rows
+from support.texts import hard_texts, mixed_texts
+from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
+from vecmill.graphs.build import build_graph
+from vecmill.models import describe_model, locate_model
+from vecmill.tokens import Tokenizer
+
+SEED = 3
+WIDTH = 32
+LONGEST = 48
+WINDOW = 8
+
+ENCODER: dict[str, Any] = {
+    "vocab_size": SIZE,
+    "hidden_size": WIDTH,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "pad_token_id": PADDING,
+    "bos_token_id": END,
+    "eos_token_id": END,
+}
+DECODER: dict[str, Any] = {**ENCODER, "num_key_value_heads": 2, "head_dim": 16}
+GEMMA: dict[str, Any] = {
+    **DECODER,
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "use_bidirectional_attention": True,
+}
+MODERNBERT: dict[str, Any] = {**ENCODER, "local_attention": WINDOW, "cls_token_id": END, "sep_token_id": END}
+T5: dict[str, Any] = {
+    "vocab_size": SIZE,
+    "d_model": WIDTH,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 3,
+    "num_heads": 4,
+}
+
+# Class, settings, kind of tokenizer, where it pads, pooling.
+DIRECTORIES: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
+    "qwen3": ("Qwen3Model", DECODER, "byte_level", "left", "lasttoken"),
+    "qwen3_right_padding": ("Qwen3Model", DECODER, "byte_level", "right", "lasttoken"),
+    "qwen2": ("Qwen2Model", {**DECODER, "is_causal": False}, "byte_level", "right", "mean"),
+    "mistral": ("MistralModel", {**DECODER, "sliding_window": WINDOW}, "byte_fallback", "left", "lasttoken"),
+    "gemma3": ("Gemma3TextModel", GEMMA, "byte_fallback", "right", "mean"),
+    "modernbert": ("ModernBertModel", MODERNBERT, "byte_level", "right", "cls"),
+    "nomic_bert": ("NomicBertModel", ENCODER, "word_piece", "right", "mean"),
+    "gte": ("GteModel", ENCODER, "unigram", "right", "cls"),
+    "t5": ("T5EncoderModel", T5, "unigram", "right", "mean"),
+}
+
+
+def save_directory(folder: Path, name: str, texts: list[str]) -> Path:
+    """The model and its tokenizer, put together and saved by sentence-transformers."""
+    class_name, settings, kind, side, pooling = DIRECTORIES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.models import Normalize, Pooling, Transformer
+
+        save_tiny_family(folder / "plain", class_name, **settings)
+        save_tokenizer(folder / "plain", kind, texts, longest=LONGEST, padding_side=side)
+        modules = [Transformer(str(folder / "plain")), Pooling(WIDTH, pooling), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder / "whole"))
+    return folder / "whole"
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+    texts = [*mixed_texts(SEED, 20), *hard_texts()]
+    directory = save_directory(tmp_path, name, texts)
+    reference = load_reference(directory).float()
+    description = describe_model(locate_model(directory))
+    assert description.max_tokens == LONGEST
+    sequences = Tokenizer.load(description).encode(texts)
+    assert max(map(len, sequences)) == LONGEST
+    expected = reference.encode(texts, convert_to_numpy=True)
+    session = GraphSession(build_graph(description), tmp_path)
+    assert_same_rows(session.run, sequences, expected, seed=SEED)

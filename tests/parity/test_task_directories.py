@@ -1,0 +1,443 @@
+"""What a directory of each task asks for is what its reference makes of it: from files to answers.
+
+The reference is the class that wrote the directory, or one that is documented to read it:
+`CrossEncoder`, `SparseEncoder`, `MultiVectorEncoder`, `SentenceTransformer` or a transformers pipeline.
+"""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from support.families import save_tiny_family
+from support.reference import load_reference
+from support.texts import hard_texts, mixed_texts
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill import SyncMill
+from vecmill.config import MillConfig
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models import Task, describe_model, locate_model
+from vecmill.models.heads import Activation, HeadKind
+from vecmill.operations.multi_vector import Side
+from vecmill.types import FloatArray
+
+SEED = 5
+TEXTS = [*mixed_texts(SEED, 8), *hard_texts()[:6]]
+PAIRS = [(TEXTS[index], TEXTS[-1 - index]) for index in range(len(TEXTS))]
+TOLERANCE = 1e-4
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+ACTIVATION = "torch.nn.modules.activation."
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def save_model(directory: Path, class_name: str, **settings: Any) -> Path:
+    """A plain transformers directory: a tiny model of that class and a tokenizer."""
+    save_tiny_bert(directory, TinyBert())
+    vocab_size = json.loads((directory / "config.json").read_text())["vocab_size"]
+    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        (directory / name).unlink()
+    shutil.rmtree(directory / "1_Pooling")
+    save_tiny_family(directory, class_name, seed=SEED, **{**SIZES, "vocab_size": vocab_size, **settings})
+    return directory
+
+
+def edit(directory: Path, name: str, **values: Any) -> None:
+    path = directory / name
+    document = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**document, **values}))
+
+
+@contextmanager
+def open_mill(directory: Path, task: Task | None = None) -> Iterator[SyncMill]:
+    config = MillConfig(cache_dir=directory.parent / "prepared")
+    mill = SyncMill(describe_model(locate_model(directory), task), config)
+    try:
+        yield mill
+    finally:
+        mill.close()
+
+
+def load(class_name: str, directory: Path, **options: Any) -> Any:
+    """One of sentence-transformers' models, in fp32."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        import sentence_transformers
+
+        return getattr(sentence_transformers, class_name)(str(directory), device="cpu", **options).float()
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    found, expected = np.asarray(found, np.float32), np.asarray(expected, np.float32)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max(initial=0) < TOLERANCE
+
+
+# Rerankers
+
+
+def score_with_mill(directory: Path, task: Task | None = None) -> FloatArray:
+    with open_mill(directory, task) as mill:
+        scores = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
+    return np.array(scores, np.float32)
+
+
+RERANKERS: dict[str, Callable[[Path], None]] = {
+    "plain": lambda directory: None,
+    "identity": lambda directory: edit(
+        directory, "config.json", sentence_transformers={"activation_fn": IDENTITY}
+    ),
+    "old_identity": lambda directory: edit(
+        directory, "config.json", sbert_ce_default_activation_function=IDENTITY
+    ),
+    "sigmoid": lambda directory: edit(
+        directory, "config.json", sentence_transformers={"activation_fn": ACTIVATION + "Sigmoid"}
+    ),
+    "foreign_activation": lambda directory: edit(
+        directory, "config.json", sentence_transformers={"activation_fn": "model.Own"}
+    ),
+    "saved_again": lambda directory: load("CrossEncoder", directory).save_pretrained(str(directory)),
+    "saved_with_prompts": lambda directory: load(
+        "CrossEncoder", directory, prompts={"query": "find: "}, default_prompt_name="query"
+    ).save_pretrained(str(directory)),
+}
+
+
+@pytest.mark.parametrize("name", RERANKERS)
+def test_rerankers(name: str, tmp_path: Path) -> None:
+    directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=1)
+    RERANKERS[name](directory)
+    description = describe_model(locate_model(directory))
+    assert (description.task, description.dim) == (Task.RERANK, 1)
+    expected = load("CrossEncoder", directory).predict(PAIRS)
+    assert_close(score_with_mill(directory), expected)
+
+
+def test_activations_that_are_not_done_are_named(tmp_path: Path) -> None:
+    directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=1)
+    edit(directory, "config.json", sentence_transformers={"activation_fn": ACTIVATION + "Tanh"})
+    with pytest.raises(UnsupportedModel, match=r"activation_fn .*Tanh' is not supported"):
+        describe_model(locate_model(directory))
+
+
+@pytest.mark.parametrize("false_token", [None, 7])
+@pytest.mark.parametrize("activation", [None, IDENTITY])
+def test_causal_rerankers(tmp_path: Path, false_token: int | None, activation: str | None) -> None:
+    directory = save_model(
+        tmp_path / "model", "Qwen3ForCausalLM", num_key_value_heads=2, head_dim=8, tie_word_embeddings=True
+    )
+    edit(directory, "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.Transformer"},
+        {
+            "idx": 1,
+            "name": "1",
+            "path": "1",
+            "type": "sentence_transformers.cross_encoder.modules.LogitScore",
+        },
+    ]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    edit(directory, "sentence_bert_config.json", transformer_task="text-generation")
+    (directory / "1").mkdir()
+    edit(directory, "1/config.json", true_token_id=6, false_token_id=false_token)
+    settings = {} if activation is None else {"activation_fn": activation}
+    edit(directory, "config_sentence_transformers.json", model_type="CrossEncoder", **settings)
+    assert_close(score_with_mill(directory), load("CrossEncoder", directory).predict(PAIRS))
+
+
+def test_a_plain_causal_model_reranks_when_asked(tmp_path: Path) -> None:
+    directory = save_model(tmp_path / "model", "Qwen3ForCausalLM", num_key_value_heads=2, head_dim=8)
+    with pytest.raises(UnsupportedModel, match="has no token 'yes'"):
+        describe_model(locate_model(directory), Task.RERANK)
+    document = json.loads((directory / "tokenizer.json").read_text())
+    document["model"]["vocab"] |= {"yes": 11, "no": 12}
+    (directory / "tokenizer.json").write_text(json.dumps(document))
+    head = describe_model(locate_model(directory), Task.RERANK).head
+    assert head is not None
+    assert (head.kind, head.activation, head.token_ids) == (HeadKind.YES_NO, Activation.SIGMOID, (11, 12))
+
+
+# Classifiers
+
+
+@pytest.mark.parametrize("problem", [None, "single_label_classification", "multi_label_classification"])
+def test_classifiers(tmp_path: Path, problem: str | None) -> None:
+    labels = {0: "joy", 1: "anger", 2: "fear"}
+    directory = save_model(
+        tmp_path / "model", "BertForSequenceClassification", id2label=labels, problem_type=problem
+    )
+    description = describe_model(locate_model(directory))
+    assert description.head is not None
+    assert (description.task, description.head.labels) == (Task.CLASSIFY, ("joy", "anger", "fear"))
+    import transformers
+
+    pipeline = transformers.pipeline("text-classification", str(directory), top_k=None, dtype="float32")
+    answers = pipeline(TEXTS, truncation=True, max_length=description.max_tokens)
+    expected = [
+        [{item["label"]: item["score"] for item in answer}[label] for label in labels.values()]
+        for answer in answers
+    ]
+    with open_mill(directory) as mill:
+        assert_close(mill.classify(TEXTS).scores, expected)
+
+
+def test_a_classifier_of_one_label_classifies_when_asked(tmp_path: Path) -> None:
+    directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=1)
+    head = describe_model(locate_model(directory), Task.CLASSIFY).head
+    assert head is not None
+    assert (head.labels, head.activation) == (("LABEL_0",), Activation.SIGMOID)
+
+
+def test_token_classifiers(tmp_path: Path) -> None:
+    labels = {0: "O", 1: "B-PER", 2: "I-PER"}
+    directory = save_model(tmp_path / "model", "BertForTokenClassification", id2label=labels)
+    description = describe_model(locate_model(directory))
+    assert description.head is not None
+    assert (description.task, description.dim) == (Task.CLASSIFY_TOKENS, 3)
+    assert (description.head.kind, description.head.labels) == (HeadKind.TOKENS, ("O", "B-PER", "I-PER"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"id2label": {"0": "a", "2": "b"}}, "without gaps"),
+        ({"id2label": {"zero": "a"}}, "by number"),
+        ({"id2label": None, "num_labels": 0}, "num_labels must be"),
+    ],
+)
+def test_labels_that_cannot_be_are_named(tmp_path: Path, values: dict[str, Any], message: str) -> None:
+    directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=2)
+    edit(directory, "config.json", **values)
+    with pytest.raises(CorruptModel, match=message):
+        describe_model(locate_model(directory))
+
+
+# Sparse
+
+
+def sparse_rows(directory: Path, task: Task | None = None) -> FloatArray:
+    with open_mill(directory, task) as mill:
+        result = mill.embed_sparse(TEXTS)
+    dim = describe_model(locate_model(directory), task).dim
+    rows = np.zeros((len(TEXTS), dim), np.float32)
+    for row, found in zip(rows, result.rows, strict=True):
+        row[found.columns] = found.values
+    return rows
+
+
+@pytest.mark.parametrize("strategy", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_sparse_models(tmp_path: Path, strategy: str, activation: str) -> None:
+    directory = save_model(tmp_path / "model", "BertForMaskedLM")
+    reference = load("SparseEncoder", directory)
+    reference[1].pooling_strategy, reference[1].activation_function = strategy, activation
+    reference.save_pretrained(str(tmp_path / "saved"))
+    expected = load("SparseEncoder", tmp_path / "saved").encode(TEXTS, convert_to_sparse_tensor=False)
+    assert_close(sparse_rows(tmp_path / "saved"), expected)
+
+
+def test_a_masked_language_model_is_sparse_when_asked(tmp_path: Path) -> None:
+    directory = save_model(tmp_path / "model", "BertForMaskedLM")
+    expected = load("SparseEncoder", directory).encode(TEXTS, convert_to_sparse_tensor=False)
+    assert_close(sparse_rows(directory, Task.SPARSE), expected)
+    assert describe_model(locate_model(directory)).task is Task.EMBED
+
+
+# Multi-vector
+
+
+def save_multi_vector(directory: Path, target: Path, **settings: Any) -> Path:
+    """Saved by the reference, with `settings` of its Transformer."""
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+    from torch import nn
+
+    skipped = settings.pop("skipped", ["the", ",", "no such token"])
+    tasks = settings.pop("skiplist_tasks", None)
+    tokens = "token_embeddings"
+    modules = [
+        Transformer(str(directory), **settings),
+        Dense(32, 16, bias=False, activation_function=nn.Identity(), module_input_name=tokens),
+        MultiVectorMask(skipped, skiplist_tasks=tasks),
+        Normalize(module_input_name=tokens),
+    ]
+    prompts = {"query": "[Q] ", "document": "about: "}
+    MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu").save_pretrained(str(target))
+    return target
+
+
+def assert_same_multi_vectors(directory: Path) -> None:
+    reference = load("MultiVectorEncoder", directory)
+    with open_mill(directory) as mill:
+        for side, encode in (
+            (Side.QUERY, reference.encode_query),
+            (Side.DOCUMENT, reference.encode_document),
+        ):
+            expected = encode(TEXTS, convert_to_numpy=True)
+            found = mill.embed_all(TEXTS, side=side).rows
+            assert len(found) == len(expected)
+            for ours, theirs in zip(found, expected, strict=True):
+                assert_close(ours, theirs)
+
+
+EXPANSIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "lengths": {"query_length": 9, "document_length": 21},
+    "fixed": {"query_expansion": {"strategy": "fixed", "length": 24}},
+    "fixed_attended": {"query_expansion": {"strategy": "fixed", "length": 24, "attend": True}},
+    "min": {"query_expansion": {"strategy": "min", "length": 16}, "query_length": 30},
+    "own_token": {"query_expansion": {"strategy": "min", "length": 16, "token": "[PAD]"}},
+    "nothing_skipped": {"skipped": []},
+    "skipped_in_both": {"skiplist_tasks": ["query", "document"]},
+    "skipped_in_queries": {"skiplist_tasks": "query"},
+}
+
+
+@pytest.mark.parametrize("name", EXPANSIONS)
+def test_multi_vector_models(tmp_path: Path, name: str) -> None:
+    directory = save_model(tmp_path / "model", "BertModel")
+    saved = save_multi_vector(directory, tmp_path / "saved", **EXPANSIONS[name])
+    description = describe_model(locate_model(saved))
+    assert (description.task, description.dim, description.normalize) == (Task.MULTI_VECTOR, 16, True)
+    assert_same_multi_vectors(saved)
+
+
+PYLATE: dict[str, dict[str, Any]] = {
+    "usual": {"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 24, "document_length": 40},
+    "attended": {"query_length": 20, "attend_to_expansion_tokens": True},
+    "no_expansion": {"do_query_expansion": False, "query_length": 12},
+    "own_words": {"skiplist_words": ["the"], "query_prefix": "[MASK] "},
+}
+
+
+@pytest.mark.parametrize("name", PYLATE)
+def test_models_of_pylate(tmp_path: Path, name: str) -> None:
+    directory = save_model(tmp_path / "model", "BertModel")
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
+    ]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    (directory / "1_Dense").mkdir()
+    edit(
+        directory,
+        "1_Dense/config.json",
+        in_features=32,
+        out_features=16,
+        bias=False,
+        activation_function=IDENTITY,
+    )
+    weight = np.random.default_rng(SEED).standard_normal((16, 32)).astype(np.float32)
+    safetensors.numpy.save_file({"linear.weight": weight}, directory / "1_Dense/model.safetensors")
+    edit(directory, "config_sentence_transformers.json", model_type="ColBERT", **PYLATE[name])
+    assert_same_multi_vectors(directory)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {"query_maxlen": 20, "doc_maxlen": 30, "mask_punctuation": False, "dim": 16},
+        {"query_token_id": "[MASK]", "doc_token_id": "the", "attend_to_mask_tokens": True, "dim": 16},
+    ],
+)
+def test_models_of_stanford(tmp_path: Path, metadata: dict[str, Any] | None) -> None:
+    directory = save_model(tmp_path / "model", "BertModel")
+    edit(directory, "config.json", architectures=["HF_ColBERT"])
+    tensors = safetensors.numpy.load_file(directory / "model.safetensors")
+    dim = 128 if metadata is None else 16
+    weight = np.random.default_rng(SEED).standard_normal((dim, 32)).astype(np.float32)
+    named = {f"bert.{name}": value for name, value in tensors.items()}
+    safetensors.numpy.save_file(
+        {**named, "linear.weight": weight}, directory / "model.safetensors", {"format": "pt"}
+    )
+    if metadata is not None:
+        edit(directory, "artifact.metadata", **metadata)
+    assert_same_multi_vectors(directory)
+
+
+# Static
+
+
+@pytest.mark.parametrize("layout", ["sentence_transformers", "model2vec", "quantized"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_static_models(tmp_path: Path, layout: str, normalize: bool) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert(normalize=normalize))
+    rows = json.loads((directory / "config.json").read_text())["vocab_size"]
+    random = np.random.default_rng(SEED)
+    table = random.standard_normal((rows, 24)).astype(np.float32)
+    tensors: dict[str, Any] = {"embedding.weight": table} if layout == "sentence_transformers" else {}
+    if layout == "model2vec":
+        tensors = {"embeddings": table.astype(np.float16)}
+    if layout == "quantized":
+        tensors = {
+            "embeddings": table[:50],
+            "mapping": random.integers(0, 50, rows),
+            "weights": random.random(rows),
+        }
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors")
+    modules = json.loads((directory / "modules.json").read_text())
+    static = {**modules[0], "path": ".", "type": "sentence_transformers.models.StaticEmbedding"}
+    (directory / "modules.json").write_text(json.dumps([static, *modules[2:]]))
+    expected = load_reference(directory).float().encode([*TEXTS, ""])
+    with open_mill(directory) as mill:
+        assert_close(mill.embed([*TEXTS, ""]), expected)
+
+
+def test_tokens_without_a_row_are_noticed(tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert())
+    safetensors.numpy.save_file(
+        {"embedding.weight": np.zeros((9, 4), np.float32)}, directory / "model.safetensors"
+    )
+    modules = json.loads((directory / "modules.json").read_text())
+    static = {**modules[0], "type": "sentence_transformers.models.StaticEmbedding"}
+    (directory / "modules.json").write_text(json.dumps([static]))
+    with pytest.raises(CorruptModel, match="only 9 rows"):
+        describe_model(locate_model(directory))
+
+
+# Tasks that were asked for
+
+
+@pytest.mark.parametrize(
+    ("class_name", "task"),
+    [
+        ("BertModel", Task.RERANK),
+        ("BertModel", Task.SPARSE),
+        ("BertForSequenceClassification", Task.RERANK),
+        ("BertForTokenClassification", Task.CLASSIFY),
+        ("BertForMaskedLM", Task.MULTI_VECTOR),
+    ],
+)
+def test_a_task_that_the_model_cannot_do_is_refused(tmp_path: Path, class_name: str, task: Task) -> None:
+    directory = save_model(tmp_path / "model", class_name)
+    with pytest.raises(UnsupportedModel, match=f"the task {task} was asked for, but a saved {class_name}"):
+        describe_model(locate_model(directory), task)
+
+
+def test_modules_have_one_task(tmp_path: Path) -> None:
+    location = locate_model(save_tiny_bert(tmp_path / "model", TinyBert()))
+    assert describe_model(location, Task.EMBED) == describe_model(location)
+    with pytest.raises(UnsupportedModel, match="the task rerank was asked for"):
+        describe_model(location, Task.RERANK)
+
+
+@pytest.mark.parametrize("class_name", ["BertForSequenceClassification", "BertForMaskedLM"])
+def test_plain_models_embed_as_sentence_transformers_does(tmp_path: Path, class_name: str) -> None:
+    directory = save_model(tmp_path / "model", class_name)
+    expected = load_reference(directory).float().encode(TEXTS)
+    with open_mill(directory, Task.EMBED) as mill:
+        assert_close(mill.embed(TEXTS), expected)

@@ -1,0 +1,159 @@
+"""A small hub on loopback: what the hub's client asks of one, and what users meet there."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+TOKEN = "hf_0123456789"
+
+
+@dataclass(slots=True)
+class Repository:
+    """The files of a repository, at its only commit; `branches` lead to it."""
+
+    files: Mapping[str, bytes]
+    branches: tuple[str, ...] = ("main",)
+    private: bool = False
+    gated: bool = False
+
+    @property
+    def commit(self) -> str:
+        digest = hashlib.sha1(usedforsecurity=False)
+        for name, content in sorted(self.files.items()):
+            digest.update(name.encode() + b"\0" + content)
+        return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class FakeHub:
+    """What is served, and what was asked for: the paths of files, with the range where there was one."""
+
+    url: str
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    served: list[tuple[str, str | None]] = field(default_factory=list)
+    cut_short: set[str] = field(default_factory=set)  # files of which half is sent the first time
+    broken: set[str] = field(default_factory=set)  # files that cannot be read
+
+
+@contextmanager
+def run_fake_hub() -> Iterator[FakeHub]:
+    """A hub on a free port of loopback, until the end of the block."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    hub = FakeHub(f"http://127.0.0.1:{server.server_port}")
+    server.hub = hub  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    @property
+    def hub(self) -> FakeHub:
+        hub: FakeHub = self.server.hub  # type: ignore[attr-defined]
+        return hub
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Be silent."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(path)
+        parts = path.strip("/").split("/")
+        if parts[:2] == ["api", "models"]:
+            self._answer_api("/".join(parts[2:4]), parts[4], "/".join(parts[5:]))
+        elif parts[2:3] == ["resolve"]:
+            self._answer_file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        else:
+            self._refuse(404, "EntryNotFound")
+
+    def _find(self, name: str, revision: str) -> Repository | None:
+        repository = self.hub.repositories.get(name)
+        is_ours = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+        if repository is None or (repository.private and not is_ours):
+            self._refuse(404 if is_ours else 401, "RepoNotFound")
+        elif repository.gated and not is_ours:
+            self._refuse(403, "GatedRepo")
+        elif revision not in (*repository.branches, repository.commit):
+            self._refuse(404, "RevisionNotFound")
+        else:
+            return repository
+        return None
+
+    def _answer_api(self, name: str, question: str, revision: str) -> None:
+        repository = self._find(name, revision)
+        if repository is None:
+            return
+        files = [
+            {"type": "file", "path": path, "size": len(content), "oid": _oid(content)}
+            for path, content in repository.files.items()
+        ]
+        siblings = [{"rfilename": path} for path in repository.files]
+        document = {"id": name, "modelId": name, "sha": repository.commit, "siblings": siblings, "tags": []}
+        self._send_json(files if question == "tree" else document)
+
+    def _answer_file(self, name: str, revision: str, path: str) -> None:
+        repository = self._find(name, revision)
+        if repository is None:
+            return
+        if path not in repository.files:
+            self._refuse(404, "EntryNotFound")
+            return
+        if path in self.hub.broken and self.command == "GET":
+            self._refuse(500, "ServerError")
+            return
+        content = repository.files[path]
+        start, wanted = 0, self.headers.get("Range")
+        if wanted is not None:
+            start = int(wanted.removeprefix("bytes=").partition("-")[0])
+        self.send_response(200 if wanted is None else 206)
+        self.send_header("ETag", f'"{_oid(content)}"')
+        self.send_header("X-Repo-Commit", repository.commit)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(content) - start))
+        if wanted is not None:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.end_headers()
+        if self.command == "GET":
+            self._send_content(path, content[start:], wanted)
+
+    def _send_content(self, path: str, content: bytes, wanted: str | None) -> None:
+        self.hub.served.append((path, wanted))
+        if path in self.hub.cut_short:
+            self.hub.cut_short.remove(path)
+            content = content[: len(content) // 2]
+            self.close_connection = True
+        self.wfile.write(content)
+
+    def _send_json(self, document: object) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("X-Error-Message", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def _oid(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
