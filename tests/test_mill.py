@@ -108,14 +108,16 @@ async def test_what_breaks_a_limit_is_refused_before_any_work(
         await mill.submit(EmbedRequest(inputs, field="texts"))
     assert refusal.value.field is not None
     assert refusal.value.field.startswith("texts")
-    assert mill._running.queue.counts.admitted == 0
+    assert mill._intake is not None
+    assert mill._intake.dispatcher.queue.counts.admitted == 0
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
-    result = await mill.rerank("hello", ["world", "hello", "query"])
-    rows = await mill.embed(["hello", "world", "hello", "query"])
+    result = await mill.rerank("hello", ["world", "query: hello", "query"])
+    rows = await mill.embed(["query: hello", "world", "query: hello", "query"])
     np.testing.assert_allclose(result.scores, rows[1:] @ rows[0], atol=1e-6)
-    assert result.token_count == 12
+    assert result.scores[1] == 1.0  # the query has the model's prompt for queries
+    assert result.token_count == 16
     with pytest.raises(InvalidRequest, match="documents"):
         await mill.rerank("hello", [])
     with pytest.raises(InvalidRequest, match=r"documents\[1\]` has 2001"):
@@ -133,7 +135,8 @@ async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescrip
         await asyncio.to_thread(engine.wait_for_calls, 1)
         waiting = asyncio.ensure_future(mill.embed("world"))
         await asyncio.sleep(0)
-        mill._tokenizer = None  # whoever reads a text now fails
+        assert mill._intake is not None
+        del mill._intake.tokenizer  # whoever reads a text now fails
         with pytest.raises(QueueFull):
             await mill.embed("again")
         engine.released.set()
@@ -180,5 +183,5 @@ async def test_before_the_start_nothing_is_accepted(description: ModelDescriptio
 async def test_the_synchronous_face_works_where_a_loop_runs_already(description: ModelDescription) -> None:
     with SyncMill(description, MillConfig(engine="fake")) as mill:
         np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
-        assert mill.rerank("hello", ["hello"]).scores == pytest.approx([1.0])
+        assert mill.rerank("hello", ["query: hello"]).scores == pytest.approx([1.0])
     mill.close()

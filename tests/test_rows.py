@@ -1,9 +1,8 @@
-"""Cut rows stay rows of unit length where the model normalises, and scores are cosines."""
+"""Cut rows stay rows of unit length where the model normalises."""
 
 import numpy as np
-import pytest
 
-from vecmill.rows import cosine_scores, cut_rows, normalize_rows, stack_rows
+from vecmill.rows import cut_rows, normalize_rows, stack_rows
 
 ROWS = np.random.default_rng(7).standard_normal((5, 8)).astype(np.float32)
 
@@ -22,14 +21,6 @@ def test_cutting_renormalises() -> None:
 
 def test_a_row_of_zeros_stays_finite() -> None:
     assert np.isfinite(normalize_rows(np.zeros((1, 4), np.float32))).all()
-
-
-def test_scores_are_cosines_whatever_the_lengths() -> None:
-    scores = cosine_scores(ROWS[0] * 3, np.stack([ROWS[0] * 7, -ROWS[0], ROWS[1]]))
-    expected = ROWS[0] @ ROWS[1] / np.linalg.norm(ROWS[0]) / np.linalg.norm(ROWS[1])
-    assert scores == pytest.approx([1, -1, expected], abs=1e-6)
-    assert scores.max() <= 1
-    assert scores.dtype == np.float32
 
 
 def test_rows_of_several_texts_are_joined_in_order() -> None:

@@ -41,6 +41,13 @@ def test_a_text_longer_than_the_budget_runs_alone() -> None:
     assert line.take() == [500]
 
 
+def test_a_long_text_does_not_pad_many_short_ones() -> None:
+    line = Line(BatchConfig(max_batch_tokens=512))
+    line.admit(256, *[10] * 60)
+    assert line.take() == [256, 10, 10, 10]
+    assert sum(line.take()) == 510
+
+
 def test_what_waits_is_divided_among_the_lanes() -> None:
     line = Line(BatchConfig(max_batch_tokens=512))
     line.admit(*[40] * 12)

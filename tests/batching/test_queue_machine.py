@@ -10,6 +10,7 @@ from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, Request, Share, TicketState
 from vecmill.config import BatchConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
+from vecmill.rows import dense
 from vecmill.types import TokenSequence
 
 LIMITS = QueueConfig(max_queue_tokens=900, max_queue_texts=24)
@@ -115,7 +116,7 @@ class QueueMachine(RuleBasedStateMachine):
             for ticket, row in zip(request.tickets, request.rows, strict=True):
                 assert (row is not None) == (ticket.state is TicketState.DONE)
                 if row is not None:
-                    assert row[0, 0] == ticket.job.sequence.token_ids[0]
+                    assert dense(row)[0, 0] == ticket.job.sequence.token_ids[0]
 
     @invariant()
     def answered_whole_or_with_an_error(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from support.http_server import MODEL, wait_until
+from support.tiny_models import save_tiny_bert
 
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake")
 
@@ -178,4 +179,17 @@ def test_what_cannot_work_is_said_in_a_sentence() -> None:
     assert "max_queue_texts" in refused("--port", "0", "--max-queue-texts", "0")
     assert "no engine named" in refused("--port", "0", "--engine", "steam")
     assert "nowhere" in refused("--port", "0", model="/nowhere")
-    assert "One server serves one model" in refused("a", "b")
+    assert "no directory 'a'" in refused("all-MiniLM-L6-v2", "a")
+    assert "Two models are called" in refused("all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+    assert "--task 'sing'" in refused("--task", "sing")
+    assert "--task names 'b'" in refused("--task", "b=embed")
+
+
+def test_one_model_that_cannot_be_loaded_stops_all(tmp_path: Path) -> None:
+    broken = save_tiny_bert(tmp_path / "broken")
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    options = ("--port", "0", "--engine", "onnx", "--cache-dir", str(tmp_path / "cache"))
+    whole = save_tiny_bert(tmp_path / "whole")
+    assert "broken/model.safetensors" in refused(*options, str(whole), str(broken))
+    assert "broken/model.safetensors" in refused(*options, str(broken), str(whole))

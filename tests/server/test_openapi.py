@@ -39,3 +39,11 @@ def test_work_tells_of_every_error_that_it_can_give() -> None:
     responses = describe_api(ServerSettings())["paths"]["/rerank"]["post"]["responses"]
     assert {"200", "400", "401", "404", "408", "413", "415", "429", "500", "503", "504"} == set(responses)
     assert "queue_full" in responses["429"]["description"]
+
+
+def test_routes_of_tei_tell_of_their_own_errors() -> None:
+    responses = describe_api(ServerSettings())["paths"]["/predict"]["post"]["responses"]
+    assert {name for status, found in responses.items() for name in references(found) if status == "422"} == {
+        "#/components/schemas/TeiProblem"
+    }
+    assert references(responses["413"]) == ["#/components/schemas/Problem"]

@@ -1,21 +1,39 @@
-"""vecmill turns text into vectors and scores. See `Mill`, and `SyncMill` for notebooks."""
+"""vecmill turns text into vectors, scores and labels. See `Mill`, and `SyncMill` for notebooks."""
 
 from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill, MillState
+from vecmill.operations.multi_vector import Side
 from vecmill.sync import SyncMill
-from vecmill.types import EmbedRequest, EmbedResult, RerankResult
+from vecmill.types import (
+    ClassifyResult,
+    ClassifyTokensResult,
+    EmbedRequest,
+    EmbedResult,
+    Entity,
+    MultiVectorResult,
+    RerankResult,
+    SparseResult,
+    SparseRow,
+)
 
 __all__ = [
     "BatchConfig",
+    "ClassifyResult",
+    "ClassifyTokensResult",
     "EmbedRequest",
     "EmbedResult",
+    "Entity",
     "InputConfig",
     "Mill",
     "MillConfig",
     "MillState",
+    "MultiVectorResult",
     "QueueConfig",
     "RerankResult",
+    "Side",
+    "SparseResult",
+    "SparseRow",
     "SyncMill",
     "VecmillError",
 ]

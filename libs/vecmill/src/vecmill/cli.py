@@ -153,3 +153,18 @@ def check(model: str | None, engine: str, file: TextIO | None, count: int, cache
     for line in report.lines():
         click.echo(line)
     sys.exit(0 if report.is_within(1e-4) else 1)
+
+
+@main.command()
+@click.argument("model")
+def pull(model: str) -> None:
+    """Fetch MODEL from a hub, so that it can be served without one.
+
+    MODEL is owner/name or owner/name@revision. Mirrors, proxies, tokens and the cache's place are set as for
+    the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
+    """
+    from vecmill.models import describe_model, locate_model
+
+    location = locate_model(model)
+    said = describe_model(location)
+    click.echo(f"{location.name} is in {location.directory}, a model for {said.task}.")

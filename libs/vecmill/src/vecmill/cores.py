@@ -7,6 +7,7 @@ the control group (`docker --cpus`, Kubernetes' limits), version 1 and 2.
 import math
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -58,29 +59,48 @@ def _read_v1(folder: Path) -> float | None:
         return None
 
 
+# When the oldest text arrived that a dispatcher could compute if it had a core; `None` if there is none.
+Oldest = Callable[[], float | None]
+
+
 class CoreBudget:
     """The cores of this process, shared by all lanes of all models.
 
     `lock` is the one lock of everything that competes for cores: it guards `free` and the queues.
     Each dispatcher waits on a condition of its own over that lock, so that waking a lane of one
-    model never wakes another's instead.
+    model never wakes another's instead. Cores go to the dispatcher whose oldest text has waited
+    longest, so that a model with much to do cannot keep them from the others.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.free = total
         self.lock = threading.Lock()
-        self._conditions: list[threading.Condition] = []
+        self._members: dict[threading.Condition, Oldest] = {}
 
-    def join(self) -> threading.Condition:
-        """A condition over `lock`, notified when cores come free; for one more dispatcher."""
+    def join(self, oldest: Oldest) -> threading.Condition:
+        """A condition over `lock`, notified when cores come free; for one more dispatcher.
+
+        `oldest` is called with `lock` held.
+        """
         condition = threading.Condition(self.lock)
-        self._conditions.append(condition)
+        self._members[condition] = oldest
         return condition
 
     def leave(self, condition: threading.Condition) -> None:
         """The dispatcher with `condition` is gone."""
-        self._conditions.remove(condition)
+        del self._members[condition]
+
+    def may_take(self, width: int, condition: threading.Condition) -> bool:
+        """Whether `width` cores are free, and it is the turn of the dispatcher with `condition`.
+
+        Call with `lock` held.
+        """
+        if width > self.free or len(self._members) == 1:
+            return width <= self.free
+        own = self._members[condition]()
+        others = (oldest() for member, oldest in self._members.items() if member is not condition)
+        return own is not None and all(other is None or own <= other for other in others)
 
     def take(self, width: int) -> bool:
         """Take `width` cores if that many are free. Call with `lock` held."""
@@ -93,5 +113,11 @@ class CoreBudget:
         """Return `width` cores and wake who may wait for them. Call with `lock` held."""
         self.free += width
         assert self.free <= self.total
-        for condition in self._conditions:
+        for condition in self._members:
             condition.notify()
+
+    def wake_others(self, condition: threading.Condition) -> None:
+        """Let the other dispatchers look again whether it is their turn. Call with `lock` held."""
+        for member in self._members:
+            if member is not condition:
+                member.notify()

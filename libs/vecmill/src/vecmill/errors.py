@@ -4,6 +4,7 @@
     ├── RequestError            the caller can fix it
     │   ├── InvalidRequest      a value is missing, of the wrong type or out of range
     │   ├── UnknownPrompt       the model has no prompt of that name
+    │   ├── UnsupportedTask     the model does something else
     │   ├── InputTooLong        one text is longer than the model reads, and truncation is off
     │   └── RequestTooLarge     the request could never fit, however long it waited
     ├── OverloadError           the caller can try again
@@ -54,6 +55,10 @@ class InvalidRequest(RequestError):
 
 class UnknownPrompt(RequestError):
     """The model has no prompt of that name."""
+
+
+class UnsupportedTask(RequestError):
+    """The model does something else than what it is asked."""
 
 
 class InputTooLong(RequestError):

@@ -1,15 +1,21 @@
-"""What is done to finished rows: cut, renormalise, compare."""
+"""What is done to finished rows: stack, cut, renormalise."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from vecmill.types import FloatArray
+from vecmill.types import FloatArray, Row
 
 
-def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
+def dense(row: Row) -> FloatArray:
+    """The values of a row that is not sparse."""
+    assert isinstance(row, np.ndarray), "a sparse row"
+    return row
+
+
+def stack_rows(rows: Sequence[Row]) -> FloatArray:
     """Join the (1, dim) rows of several texts to (texts, dim), float32, C-contiguous."""
-    return np.concatenate(rows)
+    return np.concatenate([dense(row) for row in rows])
 
 
 def normalize_rows(rows: FloatArray) -> FloatArray:
@@ -26,11 +32,3 @@ def cut_rows(rows: FloatArray, dimensions: int, *, normalize: bool) -> FloatArra
     """
     cut = np.ascontiguousarray(rows[:, :dimensions])
     return normalize_rows(cut) if normalize else cut
-
-
-def cosine_scores(query: FloatArray, documents: FloatArray) -> FloatArray:
-    """Cosines of one (dim,) row and (n, dim) rows: (n,), float32. Equal rows get equal scores."""
-    # Not `@`: BLAS adds up in an order that depends on where a row stands, and ties would not tie.
-    cosines = (normalize_rows(documents) * normalize_rows(query[None])).sum(axis=1)
-    scores: FloatArray = np.clip(cosines, -1, 1, dtype=np.float32)
-    return scores

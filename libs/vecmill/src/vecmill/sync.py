@@ -17,7 +17,16 @@ from typing import Any, Self, TypeVar
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.types import FloatArray, RerankResult
+from vecmill.operations.multi_vector import Side
+from vecmill.types import (
+    ClassifyResult,
+    ClassifyTokensResult,
+    FloatArray,
+    MultiVectorResult,
+    RerankResult,
+    SparseResult,
+    TextOrPair,
+)
 
 T = TypeVar("T")
 
@@ -52,9 +61,25 @@ class SyncMill:
             self._mill.embed(texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate)
         )
 
-    def rerank(self, query: str, documents: Sequence[str]) -> RerankResult:
+    def rerank(self, query: str, documents: Sequence[str], *, raw_scores: bool = False) -> RerankResult:
         """As `Mill.rerank`."""
-        return self._wait(self._mill.rerank(query, documents))
+        return self._wait(self._mill.rerank(query, documents, raw_scores=raw_scores))
+
+    def classify(self, inputs: Sequence[TextOrPair], *, raw_scores: bool = False) -> ClassifyResult:
+        """As `Mill.classify`."""
+        return self._wait(self._mill.classify(inputs, raw_scores=raw_scores))
+
+    def classify_tokens(self, texts: Sequence[str], *, aggregate: bool = True) -> ClassifyTokensResult:
+        """As `Mill.classify_tokens`."""
+        return self._wait(self._mill.classify_tokens(texts, aggregate=aggregate))
+
+    def embed_sparse(self, texts: Sequence[str], *, prompt_name: str | None = None) -> SparseResult:
+        """As `Mill.embed_sparse`."""
+        return self._wait(self._mill.embed_sparse(texts, prompt_name=prompt_name))
+
+    def embed_all(self, texts: Sequence[str], *, side: Side = Side.DOCUMENT) -> MultiVectorResult:
+        """As `Mill.embed_all`."""
+        return self._wait(self._mill.embed_all(texts, side=side))
 
     def close(self) -> None:
         """Free everything. Twice is fine."""

@@ -1,4 +1,4 @@
-"""Texts to token ids, as the model's own tokenizer cuts them.
+"""Texts to token ids, as the model's own tokenizer cuts them. `pairs` does the same for pairs.
 
 Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_prompt_length`).
 Texts are encoded one by one in the calling thread, each by a batch call for one text: of the
@@ -7,15 +7,30 @@ library's calls only those let go of the interpreter lock, and one text at a tim
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
+from vecmill.errors import InputTooLong, InvalidRequest
+from vecmill.models.tokenizer import read_tokenizer
 from vecmill.types import TokenSequence
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
+    from vecmill.models.heads import QueryExpansion
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Where the tokens of a sequence stand in their text, in characters: `starts` and `ends`, a number each.
+
+    `is_special` marks the tokens that are not of the text.
+    """
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    is_special: tuple[bool, ...]
 
 
 class Tokenizer:
@@ -26,51 +41,52 @@ class Tokenizer:
         self._max_tokens = description.max_tokens
         self._vocab_size = description.vocab_size
         self._truncate_left = description.truncate_left
+        self._adds_special = description.special_tokens
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         # A text becomes `leading` special tokens, its own, and `trailing` special tokens.
-        mask = tokenizer.encode("a").special_tokens_mask
+        mask = tokenizer.encode("a", add_special_tokens=self._adds_special).special_tokens_mask
         self._leading = mask.index(0) if 0 in mask else len(mask)
         self._trailing = sum(mask) - self._leading
 
     @classmethod
     def load(cls, description: "ModelDescription") -> Self:
-        """Read the model's tokenizer.json. Raises `CorruptModel` if it is none."""
+        """Read the model's tokenizer. Raises as `read_tokenizer`."""
         # The library would spread over every core of the machine, behind the back of the core budget.
         os.putenv("TOKENIZERS_PARALLELISM", "false")
-        import tokenizers
+        return cls(read_tokenizer(description), description)
 
-        path = description.tokenizer_file
-        try:
-            tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
-            raise CorruptModel(f"{path} is no tokenizer: {error}. Download the model again.") from error
-        # Some files carry the truncation and padding of a training run.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        if description.lowercase and not _lowercases(tokenizer.normalizer):
-            stages = [tokenizers.normalizers.Lowercase()]
-            stages += [tokenizer.normalizer] if tokenizer.normalizer is not None else []
-            tokenizer.normalizer = tokenizers.normalizers.Sequence(stages)
-        return cls(tokenizer, description)
+    @property
+    def library(self) -> Any:
+        """The `tokenizers.Tokenizer` inside."""
+        return self._tokenizer
 
     def encode(
-        self, texts: Sequence[str], *, prompt: str = "", truncate: bool = True, field: str = "input"
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str = "",
+        truncate: bool = True,
+        field: str = "input",
+        max_tokens: int | None = None,
     ) -> list[TokenSequence]:
         """Cut each text, with `prompt` before it, into the model's tokens, special ones included.
 
-        A text longer than the model reads is cut to the longest input, or with `truncate=False`
-        raises `InputTooLong`. Raises `InvalidRequest` for what is no Unicode text. `field` is the
-        name under which errors speak of the texts.
+        A text longer than the model reads (or `max_tokens`, where that is less) is cut to the longest
+        input, or with `truncate=False` raises `InputTooLong`. Raises `InvalidRequest` for what is no Unicode
+        text. `field` is the name under which errors speak of the texts.
         """
+        limit = self._max_tokens if max_tokens is None else min(max_tokens, self._max_tokens)
         prompt_length = self._prompt_length(prompt, field) if prompt else 0
         sequences = []
         for index, text in enumerate(texts):
-            encoding = self._encode(text, prompt, f"{field}[{index}]", field)
+            encoding = self.encode_one(prompt + text if prompt else text, f"{field}[{index}]", field)
             ids, types, count = encoding.ids, encoding.type_ids, len(encoding)
-            if count > self._max_tokens:
-                self._check_length(count, truncate, field)
-                ids, types = self._cut(ids), self._cut(types)
+            if count > limit:
+                check_length(count, limit, truncate, field)
+                ids, types = self._cut(ids, limit), self._cut(types, limit)
+            if not ids:  # only where there are no special tokens
+                ids, types = [self._vocab_size], [0]
             sequences.append(
                 TokenSequence.of(
                     ids,
@@ -80,6 +96,57 @@ class Tokenizer:
                 )
             )
         return sequences
+
+    def encode_with_spans(
+        self, texts: Sequence[str], *, truncate: bool = True, field: str = "input"
+    ) -> list[tuple[TokenSequence, Spans]]:
+        """As `encode`, with the place of each token in its text."""
+        found = []
+        for index, text in enumerate(texts):
+            encoding = self.encode_one(text, f"{field}[{index}]", field, fast=False)
+            count, limit = len(encoding), self._max_tokens
+            if count > limit:
+                check_length(count, limit, truncate, field)
+            ids, types, offsets, special = (
+                self._cut(values, limit)
+                for values in (
+                    encoding.ids,
+                    encoding.type_ids,
+                    encoding.offsets,
+                    encoding.special_tokens_mask,
+                )
+            )
+            sequence = TokenSequence.of(ids, types, token_count_before_truncation=count)
+            starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
+            found.append((sequence, Spans(starts, ends, tuple(map(bool, special)))))
+        return found
+
+    def encode_expanded(
+        self,
+        texts: Sequence[str],
+        expansion: "QueryExpansion",
+        *,
+        prompt: str,
+        truncate: bool,
+        field: str,
+        max_tokens: int | None,
+    ) -> list[TokenSequence]:
+        """As `encode`, each filled up with the expansion's token to its length."""
+        token_id = self._tokenizer.token_to_id(expansion.token)
+        plain_ones = self.encode(texts, prompt=prompt, truncate=truncate, field=field, max_tokens=max_tokens)
+        expanded = []
+        for plain in plain_ones:
+            missing = max(0, expansion.length - len(plain))
+            expanded.append(
+                TokenSequence.of(
+                    [*plain.token_ids.tolist(), *[token_id] * missing],
+                    [*plain.token_type_ids.tolist(), *[0] * missing],
+                    prompt_length=plain.prompt_length,
+                    token_count_before_truncation=plain.token_count_before_truncation,
+                    unseen=0 if expansion.attend else missing,
+                )
+            )
+        return expanded
 
     def from_ids(
         self, token_ids: Sequence[int], *, truncate: bool = True, field: str = "input"
@@ -102,16 +169,21 @@ class Tokenizer:
                     field=field,
                 )
         if len(token_ids) > self._max_tokens:
-            self._check_length(len(token_ids), truncate, field)
+            check_length(len(token_ids), self._max_tokens, truncate, field)
         return TokenSequence.of(
             list(token_ids[: self._max_tokens]), token_count_before_truncation=len(token_ids)
         )
 
-    def _encode(self, text: str, prompt: str, where: str, field: str) -> Any:
+    def encode_one(
+        self, text: str, where: str, field: str, *, special: bool = True, fast: bool = True
+    ) -> Any:
+        """The library's encoding of one text; without places if `fast`. `where` names it in errors."""
         if not isinstance(text, str):
             raise InvalidRequest(f"{where} is not a text.", field=field)
+        library = self._tokenizer
+        encode = library.encode_batch_fast if fast else library.encode_batch
         try:
-            return self._tokenizer.encode_batch_fast([prompt + text])[0]
+            return encode([text], add_special_tokens=special and self._adds_special)[0]
         except (TypeError, UnicodeEncodeError) as error:
             raise InvalidRequest(
                 f"{where} is not valid Unicode: it holds half of a surrogate pair. Send whole characters.",
@@ -120,12 +192,12 @@ class Tokenizer:
 
     def _prompt_length(self, prompt: str, field: str) -> int:
         """Tokens that the prompt takes at the front of a text, by the reference's count."""
-        ids = self._cut(self._encode(prompt, "", "the prompt", field).ids)
+        ids = self._cut(self.encode_one(prompt, "the prompt", field).ids, self._max_tokens)
         return len(ids) - 1 if ids[-1:] and ids[-1] in self._special_ids else len(ids)
 
-    def _cut(self, values: list[int]) -> list[int]:
+    def _cut(self, values: list[Any], limit: int) -> list[Any]:
         """Keep the special tokens and as much of the text between them as fits."""
-        excess = len(values) - self._max_tokens
+        excess = len(values) - limit
         if excess <= 0:
             return values
         end = len(values) - self._trailing
@@ -133,20 +205,16 @@ class Tokenizer:
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
 
-    def _check_length(self, count: int, truncate: bool, field: str) -> None:
-        if truncate:
-            return
-        # The wording that clients of the OpenAI API look for.
-        raise InputTooLong(
-            f"This model's maximum context length is {self._max_tokens} tokens, however you requested "
-            f"{count} tokens. Please reduce your prompt; or completion length.",
-            token_count=count,
-            max_tokens=self._max_tokens,
-            field=field,
-        )
 
-
-def _lowercases(normalizer: Any) -> bool:
-    """Whether a normalizer has a stage of its own for lower-casing, as the reference asks."""
-    stages = normalizer if type(normalizer).__name__ == "Sequence" else [normalizer]
-    return any(type(stage).__name__ == "Lowercase" for stage in stages)
+def check_length(count: int, max_tokens: int, truncate: bool, field: str) -> None:
+    """Raise `InputTooLong` unless longer inputs are to be cut."""
+    if truncate:
+        return
+    # The wording that clients of the OpenAI API look for.
+    raise InputTooLong(
+        f"This model's maximum context length is {max_tokens} tokens, however you requested "
+        f"{count} tokens. Please reduce your prompt; or completion length.",
+        token_count=count,
+        max_tokens=max_tokens,
+        field=field,
+    )

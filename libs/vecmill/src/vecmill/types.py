@@ -5,6 +5,8 @@ Plain frozen dataclasses over numpy arrays. Comments say who sets a field.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +31,7 @@ class TokenSequence:
     prompt_length: int
     token_count_before_truncation: int
     key: bytes
+    unseen: int = 0  # so many of the last tokens are seen by no token; they see the others
 
     @classmethod
     def of(
@@ -38,13 +41,15 @@ class TokenSequence:
         *,
         prompt_length: int = 0,
         token_count_before_truncation: int | None = None,
+        unseen: int = 0,
     ) -> Self:
         """Build a sequence from plain ids; token types default to 0."""
         ids = np.asarray(token_ids, dtype=np.int64)
         types = np.zeros_like(ids) if token_type_ids is None else np.asarray(token_type_ids, np.int64)
-        key = b"%d:" % prompt_length + ids.tobytes() + (types.tobytes() if types.any() else b"")
+        key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
+        key += types.tobytes() if types.any() else b""
         count = len(ids) if token_count_before_truncation is None else token_count_before_truncation
-        return cls(ids, types, prompt_length, count, key)
+        return cls(ids, types, prompt_length, count, key, unseen)
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -55,13 +60,15 @@ class Batch:
     """Texts for one engine call, ragged: nothing is padded here.
 
     Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids`
-    (both (tokens,), int64); `offsets` is (texts + 1,), int64; `prompt_lengths` is (texts,), int64.
+    (both (tokens,), int64); `offsets` is (texts + 1,), int64; `prompt_lengths` is (texts,), int64, and so
+    is `seen_lengths`: how many of a text's tokens, from its first, other tokens see.
     """
 
     token_ids: IntArray
     token_type_ids: IntArray
     offsets: IntArray
     prompt_lengths: IntArray
+    seen_lengths: IntArray
 
     @classmethod
     def of(cls, sequences: Sequence[TokenSequence]) -> Self:
@@ -73,6 +80,7 @@ class Batch:
             token_type_ids=np.concatenate([sequence.token_type_ids for sequence in sequences]),
             offsets=offsets,
             prompt_lengths=np.array([sequence.prompt_length for sequence in sequences], np.int64),
+            seen_lengths=np.array([len(sequence) - sequence.unseen for sequence in sequences], np.int64),
         )
 
     def __len__(self) -> int:
@@ -82,6 +90,26 @@ class Batch:
     def lengths(self) -> IntArray:
         """Tokens per text, (texts,), int64."""
         return np.diff(self.offsets)
+
+
+class RowForm(StrEnum):
+    """What an engine computes for a text."""
+
+    TEXT = "text"  # one row
+    TOKEN = "token"  # one row for each of its tokens
+    SPARSE = "sparse"  # one row that is mostly zeros, without them
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRow:
+    """A row without its zeros: `columns` (nonzeros,) int64, ascending, and `values` (nonzeros,) float32."""
+
+    columns: IntArray
+    values: FloatArray
+
+
+# What one text gets: (1, dim) or (tokens, dim) float32, or a sparse row.
+Row = FloatArray | SparseRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +139,14 @@ class Rows:
         """The values of text `index`: (rows of that text, dim), or (nonzeros,) if sparse."""
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
+    def parts(self) -> list[Row]:
+        """What each text gets, in order."""
+        bounds = self.offsets.tolist()
+        pairs = pairwise(bounds)
+        if self.columns is None:
+            return [self.values[start:end] for start, end in pairs]
+        return [SparseRow(self.columns[start:end], self.values[start:end]) for start, end in pairs]
+
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
@@ -137,7 +173,11 @@ class EngineInfo:
     dim: int
     max_tokens: int
     lane_widths: tuple[int, ...]
+    form: RowForm = RowForm.TEXT
 
+
+# One input to classify: a text, or two of which something is asked together.
+TextOrPair = str | tuple[str, str]
 
 # One text to embed: itself, or the model's own token ids for it.
 TextOrIds = str | tuple[int, ...]
@@ -192,6 +232,65 @@ class RerankResult:
     """What `Mill.rerank` returns: `scores` (documents,) float32, in input order."""
 
     scores: FloatArray
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyResult:
+    """What `Mill.classify` returns: `scores` (inputs, labels) float32, in input order; labels by name."""
+
+    labels: tuple[str, ...]
+    scores: FloatArray
+    token_count: int
+    timings: Timings
+
+    def ranked(self, index: int) -> list[tuple[str, float]]:
+        """The labels of input `index` with their scores, the best first."""
+        scores = self.scores[index]
+        best = (-scores).argsort(kind="stable").tolist()
+        return [(self.labels[label], float(scores[label])) for label in best]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """What a token, or several next to each other, were found to be.
+
+    `word` is what the tokens spell, and stands at `start:end` of the text, in characters. `index` is the
+    token's place among all tokens of the text, `None` for several.
+    """
+
+    label: str
+    score: float
+    word: str
+    start: int
+    end: int
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyTokensResult:
+    """What `Mill.classify_tokens` returns: the entities of each text, in the order of the text."""
+
+    entities: tuple[tuple[Entity, ...], ...]
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class SparseResult:
+    """What `Mill.embed_sparse` returns: a row for each text, in input order."""
+
+    rows: tuple[SparseRow, ...]
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class MultiVectorResult:
+    """What `Mill.embed_all` returns: for each text, in input order, (tokens, dim) float32."""
+
+    rows: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vecmill.errors import InvalidConfig
+from vecmill.errors import InvalidConfig, NotReady
 from vecmill.mill import Mill, MillState
+from vecmill.models import Task
 from vecmill_server.errors import UnknownModel
 
 # What some clients send when they were told no name.
@@ -18,17 +19,29 @@ class ServedModel:
     name: str
     mill: Mill
 
+    @property
+    def task(self) -> Task | None:
+        """What the model computes; `None` while it has not been read."""
+        try:
+            return self.mill.description.task
+        except NotReady:
+            return None
+
 
 class Catalog:
     """The served models by name: exact, alias, other capitals, or the part after the last slash.
 
-    The first model is the one that requests without a name get, and that aliases without one mean.
+    The first model is the one that aliases without a model mean.
     """
 
     def __init__(self, models: Sequence[ServedModel], aliases: Sequence[str] = ()) -> None:
-        """Raises `InvalidConfig` for an alias of a model that is not served."""
+        """Raises `InvalidConfig` for an alias of a model that is not served, or a name that two have."""
         self._models = tuple(models)
         self._by_name = {model.name: model for model in self._models}
+        if len(self._by_name) < len(self._models):
+            given = [model.name for model in self._models]
+            twice = next(name for name in given if given.count(name) > 1)
+            raise InvalidConfig(f"Two models are called {twice!r}. Rename the directory of one.")
         for alias in aliases:
             name, _, target = alias.partition("=")
             if target and target not in self._by_name:
@@ -43,10 +56,14 @@ class Catalog:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models)
 
-    def resolve(self, name: str | None) -> ServedModel:
-        """The model that a request means. Raises `UnknownModel`."""
+    def resolve(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
+        """The model that a request means. Raises `UnknownModel`.
+
+        `tasks` are those that can answer it, the best first: a request without a name gets the first model of
+        the first task that some model has.
+        """
         if name is None or name == UNSPECIFIED:
-            return self._models[0]
+            return self._unnamed(tasks)
         folded = name.casefold()
         for names, key in (
             (self._by_name, name),
@@ -60,6 +77,12 @@ class Catalog:
             f"The model `{name[:100]}` does not exist. This server has: {', '.join(self._by_name)}.",
             field="model",
         )
+
+    def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
+        if len(self._models) == 1:
+            return self._models[0]
+        of_task = {model.task: model for model in reversed(self._models)}
+        return next((of_task[task] for task in tasks if task in of_task), self._models[0])
 
     @property
     def is_ready(self) -> bool:

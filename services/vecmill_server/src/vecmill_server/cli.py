@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from vecmill.config import MillConfig
-from vecmill.errors import InvalidConfig
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.settings import ServerSettings
 
@@ -18,23 +17,22 @@ from vecmill_server.settings import ServerSettings
         "max_content_width": 110,
     }
 )
-@click.argument("models", metavar="[MODEL]", nargs=-1)
+@click.argument("models", metavar="[MODEL]...", nargs=-1)
 @settings_options(ServerSettings, MillConfig)
 @click.pass_context
 def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> None:
-    """Serve MODEL over HTTP.
+    """Serve one MODEL or several over HTTP.
 
-    MODEL is a sentence-transformers directory; without it, the embedded all-MiniLM-L6-v2.
+    A MODEL is a directory, or owner/name on a hub; without any, the embedded all-MiniLM-L6-v2. Several share
+    the cores, each with a queue and limits of its own. Either all of them are served, or none.
     """
     # Imported here, so that `vecmill --help` and other commands do not wait for a server's imports.
     from vecmill_server.logs import configure_logging
     from vecmill_server.runner import exit_status, run_server
     from vecmill_server.start import load_service
 
-    if len(models) > 1:
-        raise InvalidConfig("One server serves one model for now. Name one, or start a server for each.")
     settings = build_settings(ServerSettings, values)
     config = build_settings(MillConfig, values)
     configure_logging(settings)
-    service = load_service(models[0] if models else None, settings, config)
+    service = load_service(models, settings, config)
     context.exit(exit_status(is_clean=run_server(service, click.echo)))

@@ -25,6 +25,8 @@ _USAGE: Schema = {
     "properties": {"prompt_tokens": _COUNT, "total_tokens": _COUNT},
 }
 
+_RAW_SCORES: Schema = {"type": "boolean", "nullable": True, "default": False}
+
 # What any route that computes may answer, besides 200; 408 and 431 may come before there is a route.
 _WORK_STATUSES = tuple(sorted({problem.status for problem in PROBLEMS.values()} - {405, 431}))
 
@@ -36,7 +38,8 @@ def describe_api(settings: ServerSettings) -> dict[str, Any]:
         "info": {
             "title": "vecmill",
             "version": __version__,
-            "description": "Embeddings and reranking. Unknown fields are ignored; null means absent.",
+            "description": "Embeddings, reranking and classification. Unknown fields are ignored; "
+            "null means absent.",
         },
         "servers": [{"url": settings.url_prefix or "/"}],
         "paths": _paths(),
@@ -54,6 +57,7 @@ def describe_api(settings: ServerSettings) -> dict[str, Any]:
 def _paths() -> dict[str, Any]:
     embeddings = _work("Embed texts", "EmbeddingsRequest", "EmbeddingsResponse")
     rerank = _work("Score documents against a query, best first", "RerankRequest", "RerankResponse")
+    classify = _work("Classify texts", "ClassifyRequest", "ClassifyResponse")
     models = {"get": _read("The models that are served", _json(_reference("ModelList")))}
     model = {
         "get": _read("One model", _json(_reference("Model"))) | {"parameters": [_path_parameter("id")]},
@@ -62,6 +66,14 @@ def _paths() -> dict[str, Any]:
     return {
         **{path: {"post": embeddings} for path in ("/v1/embeddings", "/embeddings")},
         **{path: {"post": rerank} for path in ("/v1/rerank", "/rerank", "/v2/rerank")},
+        **{path: {"post": classify} for path in ("/v1/classify", "/classify")},
+        "/predict": {
+            "post": _tei_work("Classify texts, pairs or tokens", "PredictRequest", "PredictResponse")
+        },
+        "/embed_sparse": {
+            "post": _tei_work("Embed texts as weights of columns", "TextsRequest", "SparseResponse")
+        },
+        "/embed_all": {"post": _tei_work("Embed each token of texts", "TextsRequest", "MultiVectorResponse")},
         **dict.fromkeys(("/v1/models", "/models"), models),
         **dict.fromkeys(("/v1/models/{id}", "/models/{id}"), model),
         "/livez": {"get": _read("Whether the process runs", _json(_reference("Status")))},
@@ -90,6 +102,20 @@ def _work(summary: str, request: str, response: str) -> dict[str, Any]:
         "requestBody": {"required": True, "content": _json(_reference(request))},
         "responses": {"200": {"description": "Done", "content": _json(_reference(response))}, **problems},
     }
+
+
+def _tei_work(summary: str, request: str, response: str) -> dict[str, Any]:
+    """As `_work`, with the errors of TEI's routes: a wrong field is a 422."""
+    operation = _work(summary, request, response)
+    content = _json(_reference("TeiProblem"))
+    operation["responses"] |= {
+        status: {"description": found["description"], "content": content}
+        for status, found in operation["responses"].items()
+        # These come before the body is read as JSON, or are about the bytes of it.
+        if status not in ("200", "401", "408", "413", "415")
+    }
+    operation["responses"]["422"] = {"description": "a field is wrong", "content": content}
+    return operation
 
 
 def _read(summary: str, content: Schema) -> dict[str, Any]:
@@ -147,7 +173,14 @@ def _flag(default: bool) -> dict[str, Any]:
 
 
 def _schemas(token_ids: TokenIds) -> dict[str, Any]:
-    return {**_embeddings_schemas(token_ids), **_rerank_schemas(), **_model_schemas(), **_status_schemas()}
+    return {
+        **_embeddings_schemas(token_ids),
+        **_rerank_schemas(),
+        **_classify_schemas(),
+        **_tei_schemas(),
+        **_model_schemas(),
+        **_status_schemas(),
+    }
 
 
 def _embeddings_schemas(token_ids: TokenIds) -> dict[str, Any]:
@@ -206,6 +239,9 @@ def _rerank_schemas() -> dict[str, Any]:
             model=_MODEL,
             top_n={**_COUNT, "nullable": True, "description": "How many results; 0 gives all."},
             return_documents=_flag(False),
+            raw_scores=_RAW_SCORES,
+            use_activation=_flag(True),
+            truncate=_flag(True),
         ),
         "RerankResponse": _object(
             ("id", "object", "created", "model", "results", "usage", "meta"),
@@ -220,6 +256,76 @@ def _rerank_schemas() -> dict[str, Any]:
     }
 
 
+def _classify_schemas() -> dict[str, Any]:
+    vllm = _object(
+        ("index", "label", "probs", "num_classes"),
+        index=_COUNT,
+        label=_STRING,
+        probs=_list_of(_NUMBER),
+        num_classes=_COUNT,
+    )
+    return {
+        "Label": _object(("label", "score"), label=_STRING, score=_NUMBER),
+        "ClassifyRequest": _object(
+            ("input",),
+            input={"oneOf": [_STRING, _list_of(_STRING)]},
+            model=_MODEL,
+            raw_scores={
+                **_RAW_SCORES,
+                "description": "Scores without the model's activation; where it is present, the answer has "
+                "Infinity's shape, else vLLM's.",
+            },
+            use_activation=_flag(True),
+        ),
+        "ClassifyResponse": _object(
+            ("id", "object", "created", "model", "data", "usage"),
+            id=_STRING,
+            object={"type": "string", "enum": ["classify", "list"]},
+            created=_COUNT,
+            model=_STRING,
+            data={"oneOf": [_list_of(_list_of(_reference("Label"))), _list_of(vllm)]},
+            usage=_USAGE,
+        ),
+    }
+
+
+def _tei_schemas() -> dict[str, Any]:
+    texts = {"type": "array", "minItems": 1, "maxItems": 2, "items": _STRING}
+    labels = _list_of({"oneOf": [_reference("Label"), _reference("Entity")]})
+    entry = _object(("index", "value"), index=_COUNT, value=_NUMBER)
+    return {
+        "PredictRequest": _object(
+            ("inputs",),
+            inputs={"oneOf": [_STRING, texts, _list_of(texts)]},
+            model=_MODEL,
+            raw_scores=_RAW_SCORES,
+            truncate=_flag(True),
+            aggregation_strategy={"type": "string", "nullable": True, "enum": ["simple", "none", None]},
+        ),
+        "PredictResponse": {"oneOf": [labels, _list_of(labels)]},
+        "Entity": _object(
+            ("score", "word", "start", "end"),
+            entity=_STRING,
+            entity_group=_STRING,
+            index=_COUNT,
+            score=_NUMBER,
+            word=_STRING,
+            start=_COUNT,
+            end=_COUNT,
+        ),
+        "TextsRequest": _object(
+            ("inputs",),
+            inputs={"oneOf": [_STRING, _list_of(_STRING)]},
+            model=_MODEL,
+            truncate=_flag(True),
+            prompt_name={**_STRING, "nullable": True},
+        ),
+        "SparseResponse": _list_of(_list_of(entry)),
+        "MultiVectorResponse": _list_of(_list_of(_list_of(_NUMBER))),
+        "TeiProblem": _object(("error", "error_type"), error=_STRING, error_type=_STRING),
+    }
+
+
 def _model_schemas() -> dict[str, Any]:
     return {
         "Model": _object(
@@ -230,10 +336,12 @@ def _model_schemas() -> dict[str, Any]:
             owned_by=_STRING,
             root=_STRING,
             parent={**_STRING, "nullable": True},
+            task={**_STRING, "description": "What it is for; this and all below are absent while it loads."},
             capabilities=_list_of(_STRING),
-            max_model_len={**_COUNT, "description": "Tokens; absent while the model loads."},
-            dim={**_COUNT, "description": "Numbers in a row; absent while the model loads."},
-            backend={**_STRING, "description": "The engine; absent while the model loads."},
+            max_model_len={**_COUNT, "description": "The longest input, in tokens."},
+            dim={**_COUNT, "description": "Numbers in a row, or labels."},
+            backend={**_STRING, "description": "The engine."},
+            precision=_STRING,
         ),
         "ModelList": _object(
             ("object", "data"),

@@ -1,7 +1,7 @@
 """The one table from errors to responses.
 
-Every error, on every route, carries the same body: OpenAI's `error` object, plus the `message` and
-`detail` strings that Cohere's, Jina's, Voyage's and Weaviate's clients read.
+Every error carries the same body: OpenAI's `error` object, plus the `message` and `detail` strings that
+Cohere's, Jina's, Voyage's and Weaviate's clients read. Only the routes of TEI's clients have theirs.
 """
 
 import math
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from vecmill import errors as core
 from vecmill_server import errors as http
-from vecmill_server.wire import encode_json
+from vecmill_server.wire.documents import encode_json
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -58,6 +58,7 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
     {
         core.InvalidRequest: Problem(400, _INVALID, "invalid_value", "invalid_request"),
         core.UnknownPrompt: Problem(400, _INVALID, "invalid_value", "unknown_prompt"),
+        core.UnsupportedTask: Problem(400, _INVALID, "model_not_supported", "unsupported_task"),
         core.InputTooLong: Problem(400, _INVALID, "context_length_exceeded", "input_too_long"),
         core.RequestTooLarge: Problem(413, _INVALID, "request_too_large", "request_too_large"),
         core.QueueFull: Problem(429, "rate_limit_error", "rate_limit_exceeded", "queue_full", Retry.LATER),
@@ -86,6 +87,10 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
     }
 )
 
+# What is wrong with a field of a body.
+_FIELD_CODES = frozenset({"invalid_value", "context_length_exceeded"})
+_TEI_KINDS: Mapping[int, str] = MappingProxyType({429: "Overloaded", 503: "Unhealthy"})
+
 # An exception that nobody foresaw. Its text may hold anything, so it goes to the log and not to the client.
 UNEXPECTED = Problem(500, _SERVER, "internal_error", "internal_error")
 
@@ -100,25 +105,42 @@ def problem_of(error: BaseException) -> Problem:
 
 def problem_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error`."""
-    problem = problem_of(error)
-    message = "Something went wrong inside the server."
-    if isinstance(error, core.VecmillError):
-        message = error.message
+    problem, message = problem_of(error), _message(error)
     parameter = error.field if isinstance(error, core.RequestError) else None
-    body = encode_json(
-        {
-            "error": {"message": message, "type": problem.type, "param": parameter, "code": problem.code},
-            "message": message,
-            "detail": message,
-        }
-    )
+    document = {
+        "error": {"message": message, "type": problem.type, "param": parameter, "code": problem.code},
+        "message": message,
+        "detail": message,
+    }
+    return _response(error, problem, problem.status, document)
+
+
+def tei_response(error: BaseException) -> ProblemResponse:
+    """The response that answers `error` on the routes of TEI's clients."""
+    problem = problem_of(error)
+    # Theirs is the status of frameworks that check a body's fields; all else is as everywhere.
+    status = 422 if problem.code in _FIELD_CODES else problem.status
+    kind = _TEI_KINDS.get(status, "Validation" if status < 500 else "Backend")
+    return _response(error, problem, status, {"error": _message(error), "error_type": kind})
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, core.VecmillError):
+        return error.message
+    return "Something went wrong inside the server."
+
+
+def _response(
+    error: BaseException, problem: Problem, status: int, document: Mapping[str, object]
+) -> ProblemResponse:
+    body = encode_json(document)
     headers: HeaderList = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         *_retry_headers(problem, error),
         *_special_headers(error),
     ]
-    return ProblemResponse(problem.status, problem.reason, headers, body)
+    return ProblemResponse(status, problem.reason, headers, body)
 
 
 def _retry_headers(problem: Problem, error: BaseException) -> HeaderList:

@@ -8,15 +8,16 @@ import shlex
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 
 import uvicorn
 
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.mill import MillState
+from vecmill.models import Task
 from vecmill_server.app import create_app
 from vecmill_server.drain import Phase
 from vecmill_server.protocol import HeadLimits, LimitedProtocol
@@ -26,6 +27,18 @@ from vecmill_server.settings import ServerSettings
 logger = logging.getLogger(__name__)
 
 Announce = Callable[[str], None]
+
+# What to try first with a model, by what it is for: a path and a body.
+EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
+    {
+        Task.EMBED: ("/v1/embeddings", '{"input": "hello"}'),
+        Task.RERANK: ("/rerank", '{"query": "hello", "documents": ["hi", "goodbye"]}'),
+        Task.CLASSIFY: ("/predict", '{"inputs": "hello"}'),
+        Task.CLASSIFY_TOKENS: ("/predict", '{"inputs": "hello"}'),
+        Task.SPARSE: ("/embed_sparse", '{"inputs": "hello"}'),
+        Task.MULTI_VECTOR: ("/embed_all", '{"inputs": "hello"}'),
+    }
+)
 
 BACKLOG = 2048  # connections that the kernel keeps while the loop is busy
 
@@ -121,15 +134,17 @@ class Runner(uvicorn.Server):
 
     async def _load(self) -> None:
         try:
-            await asyncio.gather(*(model.mill.start() for model in self._service.catalog))
-        except SetupError as error:
-            self.load_error = error
-            return
-        except Exception:
+            # All or none: the first that fails stops the others.
+            async with asyncio.TaskGroup() as group:
+                for model in self._service.catalog:
+                    group.create_task(model.mill.start())
+        except* SetupError as errors:
+            self.load_error = first_error(errors)
+        except* Exception:
             logger.exception("loading failed")
             self.load_error = SetupError("The model could not be loaded; the log says why.")
-            return
-        self._on_ready()
+        else:
+            self._on_ready()
 
     async def _stop_loading(self) -> None:
         if self._loading is None or self._loading.done():
@@ -137,6 +152,14 @@ class Runner(uvicorn.Server):
         self._loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._loading
+
+
+def first_error(errors: ExceptionGroup[SetupError]) -> SetupError:
+    """One of a group, which may be nested."""
+    error: SetupError | ExceptionGroup[SetupError] = errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def bind_listener(host: str, port: int) -> socket.socket:
@@ -181,7 +204,9 @@ def ready_message(service: Service, port: int) -> str:
     base, options = _base_url(settings, port)
     if settings.api_key:
         options += ["-H", "authorization: Bearer YOUR_KEY"]
-    command = ["curl", *options, f"{base}/v1/embeddings", "-d", '{"input": "hello"}']
+    first = next(iter(service.catalog)).task
+    path, body = EXAMPLES[first or Task.EMBED]
+    command = ["curl", *options, f"{base}{path}", "-d", body]
     place = f"the socket {settings.uds}" if settings.uds else base
     return f"vecmill serves {names} on {place}\n{shlex.join(command)}"
 

@@ -53,7 +53,14 @@ class ServerSettings:
         (), "An origin whose pages may call the server, or *; may be repeated."
     )
     alias: tuple[str, ...] = setting(
-        (), "Another name of the model, such as text-embedding-3-small; may be repeated."
+        (),
+        "Another name of the first model, such as text-embedding-3-small, or NAME=MODEL for another; "
+        "may be repeated.",
+    )
+    task: tuple[str, ...] = setting(
+        (),
+        "What a model is for, where its directory does not say so: embed, rerank, classify, classify_tokens, "
+        "sparse or multi_vector, or MODEL=TASK for one of several; may be repeated.",
     )
     token_ids: TokenIds = setting(
         TokenIds.REFUSE, "Inputs that are token ids: refuse them, or take them as the model's own (native)."

@@ -1,8 +1,12 @@
-"""Puts a service together from settings and the name of a model."""
+"""Puts a service together from settings and the names of models."""
+
+from collections.abc import Mapping, Sequence
 
 from vecmill.config import MillConfig
+from vecmill.cores import CoreBudget, available_cores
+from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
-from vecmill.models import describe_model, locate_model
+from vecmill.models import ModelDescription, Task, describe_model, locate_model
 from vecmill_server.catalog import Catalog, ServedModel
 from vecmill_server.drain import Drain
 from vecmill_server.metrics import ServerMetrics
@@ -10,18 +14,46 @@ from vecmill_server.service import Service
 from vecmill_server.settings import ServerSettings
 
 
-def load_service(model: str | None, settings: ServerSettings, config: MillConfig) -> Service:
-    """A service of one model that has been found and read, but not loaded. Raises `SetupError`."""
-    description = describe_model(locate_model(model))
+def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
+    """A service of models that have been found and read, but not loaded, over one core budget.
+
+    Without any, the embedded model. Raises `SetupError`.
+    """
+    tasks = _read_tasks(settings.task)
+    descriptions = [_describe(model, tasks) for model in models or (None,)]
+    unused = tasks.keys() - {None, *models, *(found.name for found in descriptions)}
+    if unused:
+        raise InvalidConfig(f"--task names {min(map(str, unused))!r}, a model that is not served.")
     metrics = ServerMetrics()
-    mill = Mill(description, config, observer=metrics.observe_model(description.name))
-    return assemble_service([ServedModel(description.name, mill)], settings, metrics)
+    budget = CoreBudget(config.cores or available_cores())
+    served = [
+        ServedModel(
+            found.name, Mill(found, config, observer=metrics.observe_model(found.name), budget=budget)
+        )
+        for found in descriptions
+    ]
+    return assemble_service(served, settings, metrics)
 
 
 def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
     """A service of `models`, whose observers count in `metrics`. Raises `InvalidConfig`."""
+    catalog = Catalog(models, settings.alias)
     for model in models:
         metrics.watch_backlog(model.name, model.mill)
-    return Service(
-        settings, Catalog(models, settings.alias), metrics, Drain(lame_duck_s=settings.lame_duck_s)
-    )
+    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s))
+
+
+def _describe(model: str | None, tasks: Mapping[str | None, Task]) -> ModelDescription:
+    location = locate_model(model)
+    return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
+
+
+def _read_tasks(written: Sequence[str]) -> dict[str | None, Task]:
+    """Tasks by the model that they are for; `None` is any other."""
+    tasks: dict[str | None, Task] = {}
+    for entry in written:
+        name, _, value = entry.rpartition("=")
+        if value not in tuple(Task):
+            raise InvalidConfig(f"--task {entry!r}: the task must be one of {', '.join(Task)}.")
+        tasks[name or None] = Task(value)
+    return tasks

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vecmill.errors import InferenceFailed, NonFiniteOutput, VecmillError
-from vecmill.types import Batch, FloatArray, Rows, TokenSequence
+from vecmill.types import Batch, Row, Rows, TokenSequence
 
-Outcome = FloatArray | VecmillError
+Outcome = Row | VecmillError
 Run = Callable[[Batch], Rows]
 
 logger = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ def _as_ours(error: Exception) -> VecmillError:
 
 
 def _check_rows(rows: Rows) -> list[Outcome]:
-    row_of = [rows.row(index) for index in range(len(rows))]
+    parts: list[Outcome] = [*rows.parts()]
     if np.isfinite(rows.values).all():
-        return list(row_of)
-    return [row if np.isfinite(row).all() else _not_finite() for row in row_of]
+        return parts
+    return [part if np.isfinite(rows.row(index)).all() else _not_finite() for index, part in enumerate(parts)]
 
 
 def _not_finite() -> NonFiniteOutput:

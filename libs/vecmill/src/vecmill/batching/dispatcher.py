@@ -128,7 +128,7 @@ class Dispatcher:
         self._budget = budget
         self._observer = observer
         self._clock = clock
-        self._condition = budget.join()
+        self._condition = budget.join(self._oldest)
         self._pace = pace
         self._is_lost = False  # no lane is left
         self._change = _Change(budget, self.queue, observer)
@@ -187,6 +187,7 @@ class Dispatcher:
         except asyncio.CancelledError:
             with self._change:
                 self.queue.cancel(request, self._clock())
+                self._budget.wake_others(self._condition)
             raise
         finally:
             del self._futures[request]
@@ -202,6 +203,7 @@ class Dispatcher:
             self._closing = True
             ended = self.queue.fail_all(ShuttingDown("The server is shutting down."), self._clock())
             self._condition.notify_all()
+            self._budget.wake_others(self._condition)
         self._resolve(ended)
         if self._timer is not None:
             self._timer.cancel()
@@ -216,6 +218,7 @@ class Dispatcher:
             hung = [lane for lane in self.lanes if self._hangs(lane, now)]
             for lane in hung:
                 ended += self._lose(lane, LaneState.HUNG)
+            self._budget.wake_others(self._condition)
         for lane in hung:
             self._observer.lane(lane.number, LaneState.HUNG)
         self._resolve(ended)
@@ -286,7 +289,9 @@ class Dispatcher:
                     if self._closing:
                         return None
                     was_idle = True
-                elif self._budget.free >= self._narrow and (work := self._seal(lane, was_idle)):
+                elif self._budget.may_take(self._narrow, self._condition) and (
+                    work := self._seal(lane, was_idle)
+                ):
                     return work
                 lane.state = LaneState.IDLE
                 self._condition.wait()
@@ -298,6 +303,7 @@ class Dispatcher:
         overdue = self.queue.expire(now)
         if overdue:
             self._settle(overdue)
+            self._budget.wake_others(self._condition)
         if self.queue.is_empty:
             return None
         width = self._choose_width(was_idle)
@@ -307,8 +313,10 @@ class Dispatcher:
         self.queue.take(jobs, now)
         self._budget.take(width)
         lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
-        if self.queue.work_tokens and self._budget.free >= self._narrow:
-            self._condition.notify()
+        if self._budget.free >= self._narrow:
+            if self.queue.work_tokens:
+                self._condition.notify()
+            self._budget.wake_others(self._condition)
         return Work(jobs, width, waits_s)
 
     def _choose_width(self, was_idle: bool) -> int:
@@ -363,6 +371,13 @@ class Dispatcher:
 
     def _hangs(self, lane: Lane, now: float) -> bool:
         return lane.state is LaneState.BUSY and now - lane.called_at > self._config.hang_s
+
+    def _oldest(self) -> float | None:
+        """When the oldest text arrived that a lane could take now."""
+        if not any(lane.state is LaneState.IDLE for lane in self.lanes):
+            return None
+        waiting = [line.oldest().arrived_at for line in self.queue.lines.values() if line]
+        return min(waiting, default=None)
 
     def _release(self, lane: Lane, state: LaneState) -> None:
         self._budget.give_back(lane.width)

@@ -2,7 +2,7 @@
 
 A lane that is free asks here. The anchor comes first: the oldest job of the share whose turn it
 is. Its neighbours in token length, of the same share, fill the batch up to the token limit; they
-keep the padded part of a batch small, wherever an engine pads.
+keep the padded part of a batch small, which is bounded besides.
 
 - **Turns** are start-time fair queueing: each share has a virtual time that advances by
   tokens / weight; the share that is behind goes next, and one that was idle starts level with the
@@ -23,6 +23,10 @@ from vecmill.config import BatchConfig
 
 # Below this the fixed cost of a call is more than 3% of it, on the processors measured.
 MIN_BATCH_TOKENS = 192
+
+# A batch's texts times its longest text may be this many times the limit: attention pads, and a long
+# text among many short ones would cost more there, in time and memory, than a call of its own.
+MAX_PADDED = 2
 
 
 class Policy:
@@ -57,11 +61,12 @@ class Policy:
 
     def _gather(self, line: Line, limit: int) -> list[Job]:
         anchor = line.oldest()
-        jobs, tokens = [anchor], anchor.tokens
+        jobs, tokens, longest = [anchor], anchor.tokens, anchor.tokens
         for job in line.near(anchor.tokens):
             if job is anchor:
                 continue
-            if tokens + job.tokens > limit:
+            longest = max(longest, job.tokens)
+            if tokens + job.tokens > limit or (len(jobs) + 1) * longest > MAX_PADDED * limit:
                 break
             jobs.append(job)
             tokens += job.tokens

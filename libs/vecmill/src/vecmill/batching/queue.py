@@ -28,7 +28,7 @@ from vecmill.batching.line import Line
 from vecmill.batching.ticket import Job, Request, Share, Ticket, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
-from vecmill.types import FloatArray, TokenSequence
+from vecmill.types import Row, TokenSequence
 
 
 class Room(StrEnum):
@@ -121,7 +121,7 @@ class Queue:
             for ticket in job.tickets:
                 self._start(ticket, now)
 
-    def finish(self, job: Job, outcome: FloatArray | VecmillError, now: float) -> list[Request]:
+    def finish(self, job: Job, outcome: Row | VecmillError, now: float) -> list[Request]:
         """Give `job`'s outcome to its open tickets; return the requests that ended by it.
 
         A job that is not known any more (its lane was given up before) is ignored.
@@ -207,7 +207,7 @@ class Queue:
         self.cancel(request, now)
         return request
 
-    def _close(self, ticket: Ticket, state: TicketState, now: float, row: FloatArray | None = None) -> bool:
+    def _close(self, ticket: Ticket, state: TicketState, now: float, row: Row | None = None) -> bool:
         """Move `ticket` to a final state; say whether its request ended by it."""
         if ticket.state is TicketState.QUEUED:
             self._leave_waiting(ticket)

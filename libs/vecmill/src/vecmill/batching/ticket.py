@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vecmill.errors import VecmillError
-from vecmill.types import FloatArray, TokenSequence
+from vecmill.types import Row, TokenSequence
 
 
 class TicketState(StrEnum):
@@ -56,7 +56,7 @@ class Request:
     admitted_at: float
     deadline: float
     tickets: list["Ticket"] = field(default_factory=list)
-    rows: list[FloatArray | None] = field(default_factory=list)
+    rows: list[Row | None] = field(default_factory=list)
     error: VecmillError | None = None
     open_tickets: int = 0
     started_at: float | None = None  # when its first text reached an engine

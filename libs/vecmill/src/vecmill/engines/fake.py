@@ -1,4 +1,4 @@
-"""An engine without a model: the row of a text is a hash of its token ids.
+"""An engine without a model: the row of a text, or of a token, is a hash of token ids.
 
 Public, for everyone's tests: rows are exact, so a swapped or lost one is seen at once, and a
 script makes calls fail, answer nonsense, hang or die.
@@ -7,7 +7,7 @@ script makes calls fail, answer nonsense, hang or die.
 import hashlib
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from vecmill.errors import InferenceFailed
-from vecmill.types import Batch, CostModel, EngineInfo, FloatArray, IntArray, Rows
+from vecmill.types import Batch, CostModel, EngineInfo, FloatArray, IntArray, RowForm, Rows, SparseRow
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -55,6 +55,17 @@ def hash_row(token_ids: IntArray, dim: int) -> FloatArray:
     return values / np.float32(np.linalg.norm(values))
 
 
+def hash_token_rows(token_ids: IntArray, dim: int) -> FloatArray:
+    """The rows of a text's tokens: (tokens, dim) float32 of unit length, each of the ids up to its own."""
+    return np.stack([hash_row(token_ids[: end + 1], dim) for end in range(len(token_ids))])
+
+
+def hash_sparse_row(token_ids: IntArray, dim: int) -> SparseRow:
+    """The sparse row of a text: a weight for each of its ids, that of its hash."""
+    columns = np.unique(token_ids % dim).astype(np.int64)
+    return SparseRow(columns, np.abs(hash_row(token_ids, len(columns))))
+
+
 class FakeEngine:
     """Deterministic rows and scripted faults. Safe for any number of lanes."""
 
@@ -64,9 +75,10 @@ class FakeEngine:
         dim: int = 16,
         max_tokens: int = 256,
         lane_widths: tuple[int, ...] = (1, 2),
+        form: RowForm = RowForm.TEXT,
         faults: FaultScript | None = None,
     ) -> None:
-        self.info = EngineInfo("fake", "exact", "none", dim, max_tokens, lane_widths)
+        self.info = EngineInfo("fake", "exact", "none", dim, max_tokens, lane_widths, form)
         self.released = threading.Event()
         self.closed = False
         self.calls: list[tuple[int, int]] = []  # (texts, width) of each call so far
@@ -78,7 +90,12 @@ class FakeEngine:
     def load(cls, description: "ModelDescription", *, cores: int, cache_dir: Path) -> Self:
         """An engine of the model's shape that computes nothing."""
         widths = (1, cores) if cores > 1 else (1,)
-        return cls(dim=description.dim, max_tokens=description.max_tokens, lane_widths=widths)
+        return cls(
+            dim=description.dim,
+            max_tokens=description.max_tokens,
+            lane_widths=widths,
+            form=description.row_form,
+        )
 
     def warm_up(self) -> CostModel:
         """There is nothing to warm up; the cost is a guess."""
@@ -93,12 +110,16 @@ class FakeEngine:
             raise SystemExit("scripted")
         if fault is Fault.RAISE:
             raise InferenceFailed("The script of the fake engine makes this call fail.")
-        values = np.stack([self._row(ids) for ids in np.split(batch.token_ids, batch.offsets[1:-1])])
-        if fault is Fault.NAN:
-            values[0, 0] = np.nan
+        texts = np.split(batch.token_ids, batch.offsets[1:-1])
         if fault is Fault.SHORT:
-            values = values[:-1]
-        return Rows.one_per_text(values, computed_tokens=len(batch) * int(batch.lengths.max()))
+            texts = texts[:-1]
+        rows = self._rows(texts, computed_tokens=len(batch) * int(batch.lengths.max()))
+        if fault is Fault.NAN:
+            rows.values[0] = np.nan
+        for index, ids in enumerate(texts):
+            if not self._faults.nan.isdisjoint(ids.tolist()):
+                rows.row(index)[0] = np.nan
+        return rows
 
     def wait_for_calls(self, count: int) -> None:
         """Wait until that many calls have begun."""
@@ -110,11 +131,22 @@ class FakeEngine:
         self.closed = True
         self.released.set()
 
-    def _row(self, token_ids: IntArray) -> FloatArray:
-        row = hash_row(token_ids, self.info.dim)
-        if not self._faults.nan.isdisjoint(token_ids.tolist()):
-            row[0] = np.nan
-        return row
+    def _rows(self, texts: Sequence[IntArray], *, computed_tokens: int) -> Rows:
+        dim = self.info.dim
+        columns: IntArray | None = None
+        values: list[FloatArray] = []
+        match self.info.form:
+            case RowForm.TEXT:
+                values = [hash_row(ids, dim)[None] for ids in texts]
+            case RowForm.TOKEN:
+                values = [hash_token_rows(ids, dim) for ids in texts]
+            case RowForm.SPARSE:
+                sparse = [hash_sparse_row(ids, dim) for ids in texts]
+                values = [row.values for row in sparse]
+                columns = np.concatenate([np.zeros(0, np.int64), *(row.columns for row in sparse)])
+        offsets = np.cumsum([0, *map(len, values)])
+        empty = np.zeros((0,) if columns is not None else (0, dim), np.float32)
+        return Rows(np.concatenate([empty, *values]), offsets, computed_tokens, columns)
 
     def _next_fault(self, batch: Batch, width: int) -> Fault | None:
         with self._called:

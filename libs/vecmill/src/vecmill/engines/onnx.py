@@ -8,6 +8,7 @@ callers. Both sessions map the same packed weights, so the second costs next to 
 Nothing spins: an idle lane leaves its cores to others.
 """
 
+import gc
 import tempfile
 import time
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ from vecmill.engines.prepared import (
 )
 from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.models import fingerprint_model
-from vecmill.types import Batch, CostModel, EngineInfo, Rows, TokenSequence
+from vecmill.types import Batch, CostModel, EngineInfo, RowForm, Rows, TokenSequence
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -48,6 +49,7 @@ class OnnxEngine:
         self._info = info
         self._prepared = prepared
         self._sessions = dict(sessions)
+        self._inputs = [found.name for found in sessions[info.lane_widths[0]].get_inputs()]
 
     @classmethod
     def load(cls, description: "ModelDescription", *, cores: int, cache_dir: Path) -> Self:
@@ -58,7 +60,15 @@ class OnnxEngine:
         name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-{processor_name()}"
         prepared = prepare_model(cache_dir, name, lambda folder: _fill(description, folder))
         widths = (1, cores) if cores > 1 else (1,)
-        info = EngineInfo("onnx", "fp32", "cpu", description.dim, description.max_tokens, widths)
+        info = EngineInfo(
+            name="onnx",
+            precision="fp32",
+            device="cpu",
+            dim=description.dim,
+            max_tokens=description.max_tokens,
+            lane_widths=widths,
+            form=description.row_form,
+        )
         return cls(info, prepared, {width: _open(prepared.path, width) for width in widths})
 
     @property
@@ -81,24 +91,19 @@ class OnnxEngine:
         return _fit_cost([len(batch.token_ids) for batch in batches], times_s)
 
     def run(self, batch: Batch, *, width: int) -> Rows:
-        """Compute rows, (texts, dim). Raises `InferenceFailed` for whatever ONNX Runtime raises."""
+        """Compute rows in the form that `info` says. Raises `InferenceFailed` where ONNX Runtime raises."""
         session = self._sessions.get(width)
         if session is None:
             raise InferenceFailed(f"The engine has no open session for {width} cores.")
-        feed = {
-            "token_ids": batch.token_ids,
-            "token_type_ids": batch.token_type_ids,
-            "offsets": batch.offsets,
-            "prompt_lengths": batch.prompt_lengths,
-        }
+        feed = {name: getattr(batch, name) for name in self._inputs}
         try:
-            (values,) = session.run(["rows"], feed)
+            outputs = session.run(None, feed)
         except Exception as error:
             raise InferenceFailed(
                 f"ONNX Runtime failed on {len(batch)} texts of {len(batch.token_ids)} tokens: "
                 f"{type(error).__name__}."
             ) from error
-        return Rows.one_per_text(values, computed_tokens=len(batch) * int(batch.lengths.max()))
+        return _rows(self._info.form, outputs, batch)
 
     def close(self) -> None:
         """Close the sessions; calls that are running finish first."""
@@ -113,6 +118,18 @@ class OnnxEngine:
             self.run(batch, width=1)
             times_s.append(time.perf_counter() - start_s)
         return min(times_s)
+
+
+def _rows(form: RowForm, outputs: list[Any], batch: Batch) -> Rows:
+    computed_tokens = len(batch) * int(batch.lengths.max())
+    match form:
+        case RowForm.TEXT:
+            return Rows.one_per_text(outputs[0], computed_tokens=computed_tokens)
+        case RowForm.TOKEN:
+            return Rows(outputs[0], batch.offsets, computed_tokens)
+        case RowForm.SPARSE:
+            values, columns, counts = outputs
+            return Rows(values, np.concatenate(([0], np.cumsum(counts))), computed_tokens, columns)
 
 
 def _open(path: Path, threads: int) -> "onnxruntime.InferenceSession":
@@ -143,10 +160,11 @@ def _fill(description: "ModelDescription", folder: Path) -> None:
     # Imported only when a graph has to be built: it takes longer than a later start as a whole.
     from vecmill.graphs.build import build_graph, write_graph
 
-    model = build_graph(description)
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
-        write_graph(model, plain)
+        write_graph(build_graph(description), plain)
+        # A graph's nodes refer to each other, so only the collector frees it, and the mapped weights with it.
+        gc.collect()
         options = _options(threads=1)
         options.optimized_model_filepath = str(folder / MODEL_FILE)
         for key, value in (

@@ -5,17 +5,17 @@
         model.weights    its weights, as they are and packed; mapped, so every session shares one copy
         manifest.json    size and SHA-256 of both
 
-A folder is filled under another name, flushed, and renamed when it is whole, so it exists whole or
-not at all. Processes that start at the same time each fill one of their own; whoever renames first wins,
-and the others use that. Every start checks the manifest; a damaged folder is moved aside and filled
-again. Files that a running process has mapped outlive their names.
+A folder is filled under another name and renamed when it is whole. It is not flushed to disk, which
+takes longer than all the rest: what a power failure tears, the manifest tells at the next start.
+Processes that start at the same time each fill one of their own; whoever renames first wins, and the
+others use that. Every start checks the manifest; a damaged folder is moved aside and filled again.
+Files that a running process has mapped outlive their names.
 """
 
 import contextlib
 import hashlib
 import json
 import logging
-import os
 import platform
 import shutil
 import tempfile
@@ -138,22 +138,12 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _seal(folder: Path) -> None:
-    """Write the manifest, and flush everything to disk."""
+    """Write the manifest."""
     manifest = {}
     for name in (MODEL_FILE, WEIGHTS_FILE):
         path = folder / name
         manifest[name] = {"size": path.stat().st_size, "sha256": hash_file(path)}
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
-    for path in (folder / MODEL_FILE, folder / WEIGHTS_FILE, folder / MANIFEST_FILE, folder):
-        _flush(path)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _install(unfinished: Path, folder: Path) -> None:
@@ -166,7 +156,6 @@ def _install(unfinished: Path, folder: Path) -> None:
             return
         _move_away(folder)
         unfinished.rename(folder)
-    _flush(folder.parent)
 
 
 def _move_away(folder: Path) -> None:

@@ -1,11 +1,15 @@
 """`/embeddings` and `/models`, as OpenAI's clients know them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from vecmill.errors import NotReady
+from vecmill.models import Task
 from vecmill_server.bodies import read_body
 from vecmill_server.catalog import ServedModel
 from vecmill_server.exchange import Exchange, send_json, timing_headers
@@ -18,6 +22,18 @@ from vecmill_server.routes.work import (
 )
 from vecmill_server.service import Service
 from vecmill_server.wire import Envelope, decode_embeddings, encode_embeddings, encode_json
+
+# What clients may ask of a model, by the names of Infinity's routes.
+CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
+    {
+        Task.EMBED: ("embed", "rerank"),
+        Task.RERANK: ("rerank",),
+        Task.CLASSIFY: ("classify",),
+        Task.CLASSIFY_TOKENS: ("classify_tokens",),
+        Task.SPARSE: ("embed_sparse",),
+        Task.MULTI_VECTOR: ("embed_all", "rerank"),
+    }
+)
 
 
 def openai_routes(service: Service) -> list[Route]:
@@ -47,7 +63,7 @@ class Embeddings:
         call = await run_off_loop(
             len(body) > LARGE_BODY_BYTES, lambda: decode_embeddings(body, service.settings.token_ids)
         )
-        model = service.catalog.resolve(call.model)
+        model = service.catalog.resolve(call.model, (Task.EMBED,))
         exchange.texts = len(call.inputs)
         result = await unless_client_leaves(model.mill.submit(call.request(timeout_s=timeout_s)), receive)
         exchange.tokens = result.token_count
@@ -82,13 +98,19 @@ class Models:
             "owned_by": "vecmill",
             "root": model.name,
             "parent": None,
-            "capabilities": ["embed", "rerank"],
         }
         try:
             description, info = model.mill.description, model.mill.info
         except NotReady:
             return entry
-        return entry | {"max_model_len": description.max_tokens, "dim": description.dim, "backend": info.name}
+        return entry | {
+            "task": description.task,
+            "capabilities": CAPABILITIES[description.task],
+            "max_model_len": description.max_tokens,
+            "dim": description.dim,
+            "backend": info.name,
+            "precision": info.precision,
+        }
 
 
 def _json(value: object) -> Response:

@@ -3,6 +3,7 @@
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from vecmill.models import Task
 from vecmill_server.bodies import read_body
 from vecmill_server.exchange import Exchange, send_json, timing_headers
 from vecmill_server.routes.work import (
@@ -35,9 +36,15 @@ class Rerank:
         body = await read_body(scope["headers"], receive, self._limits)
         is_large = len(body) > LARGE_BODY_BYTES
         call = await run_off_loop(is_large, lambda: decode_rerank(body))
-        model = service.catalog.resolve(call.model)
+        model = service.catalog.resolve(call.model, (Task.RERANK, Task.MULTI_VECTOR, Task.EMBED))
         exchange.texts = 1 + len(call.documents)
-        work = model.mill.rerank(call.query, call.documents, timeout_s=timeout_s)
+        work = model.mill.rerank(
+            call.query,
+            call.documents,
+            raw_scores=call.raw_scores,
+            truncate=call.truncate,
+            timeout_s=timeout_s,
+        )
         result = await unless_client_leaves(work, receive)
         exchange.tokens = result.token_count
         envelope = Envelope(exchange.request_id, model.name, int(service.wall_clock()))

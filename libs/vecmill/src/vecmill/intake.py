@@ -1,0 +1,190 @@
+"""The way of one request to the lanes, whatever is asked: check its size, read it, admit it, wait.
+
+A full queue refuses before any work. Long texts are read in a thread of their own, and what waits to
+be read there is bounded too.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.ticket import Request, Share
+from vecmill.clock import Clock
+from vecmill.config import MillConfig
+from vecmill.errors import InvalidRequest, QueueFull, RequestTooLarge, UnknownPrompt
+from vecmill.models import ModelDescription
+from vecmill.observer import Observer, Rejection
+from vecmill.pairs import PairTokenizer
+from vecmill.tokens import Tokenizer
+from vecmill.types import Row, Timings, TokenSequence
+
+# Handing a text to another thread costs about as much as tokenising this many characters.
+INLINE_CHARACTERS = 1_024
+
+Read = Callable[[], list[TokenSequence]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request: its sequences, and what each of them gets, in order."""
+
+    sequences: list[TokenSequence]
+    rows: list[Row]
+    timings: Timings
+
+    @property
+    def token_counts(self) -> tuple[int, ...]:
+        """Tokens of each sequence, special ones included."""
+        return tuple(map(len, self.sequences))
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the whole request."""
+        return sum(map(len, self.sequences))
+
+
+class Intake:
+    """Takes the requests for one loaded model. Use from one event loop."""
+
+    def __init__(
+        self,
+        description: ModelDescription,
+        tokenizer: Tokenizer,
+        dispatcher: Dispatcher,
+        config: MillConfig,
+        *,
+        pairs: PairTokenizer | None,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self.description = description
+        self.tokenizer = tokenizer
+        self.pairs = pairs
+        self.dispatcher = dispatcher
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._config = config
+        self._observer = observer
+        self._clock = clock
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="vecmill-tokenize")
+        self._reading_characters = 0
+        self._open_requests = 0
+
+    async def run(
+        self,
+        read: Read,
+        sizes: Sequence[int],
+        *,
+        field: str,
+        timeout_s: float | None = None,
+        uncounted: int = 0,
+    ) -> Answer:
+        """Compute what `read` gives: all of it, or nothing.
+
+        `sizes` are the characters of each input, `field` what errors call them; the last `uncounted` do
+        not count towards the number of inputs. Raises as `Mill.submit` does.
+        """
+        began = self._clock()
+        self._check_sizes(sizes, field, uncounted)
+        self.dispatcher.refuse_if_full()
+        self._open_requests += 1
+        self.idle.clear()
+        try:
+            sequences = await self._read(read, sum(sizes), field)
+            tokenized = self._clock()
+            ended = await self._dispatch(sequences, timeout_s)
+        finally:
+            self._open_requests -= 1
+            if not self._open_requests:
+                self.idle.set()
+        rows = [row for row in ended.rows if row is not None]
+        return Answer(sequences, rows, _timings(ended, began, tokenized, self._clock()))
+
+    def prompt(self, name: str | None) -> str:
+        """The prompt of that name, or the model's default one. Raises `UnknownPrompt`."""
+        description = self.description
+        name = name if name is not None else description.default_prompt_name
+        if name is None:
+            return ""
+        if name not in description.prompts:
+            known = ", ".join(sorted(description.prompts)) or "none"
+            raise UnknownPrompt(
+                f"The model has no prompt named {name[:100]!r}. It has: {known}.", field="prompt_name"
+            )
+        return description.prompts[name]
+
+    def close(self) -> None:
+        """Read nothing more. Twice is fine."""
+        self._reading.shutdown(wait=False, cancel_futures=True)
+
+    def _check_sizes(self, sizes: Sequence[int], field: str, uncounted: int) -> None:
+        limits = self._config.inputs
+        count = len(sizes) - uncounted
+        if count < 1:
+            raise InvalidRequest(f"`{field}` is empty; give at least one text.", field=field)
+        if count > limits.max_inputs:
+            raise InvalidRequest(
+                f"`{field}` has {count} items; at most {limits.max_inputs} are accepted. Send it in parts.",
+                field=field,
+            )
+        if max(sizes) > limits.max_text_characters:
+            index = sizes.index(max(sizes))
+            raise InvalidRequest(
+                f"`{field}[{index}]` has {sizes[index]} characters; at most {limits.max_text_characters} "
+                "are accepted.",
+                field=field,
+            )
+        if sum(sizes) > limits.max_request_characters:
+            raise RequestTooLarge(
+                f"`{field}` has {sum(sizes)} characters in all; at most {limits.max_request_characters} are "
+                "accepted. Send it in parts.",
+                field=field,
+            )
+
+    async def _read(self, read: Read, characters: int, field: str) -> list[TokenSequence]:
+        if characters <= INLINE_CHARACTERS:
+            sequences = read()
+        else:
+            sequences = await self._read_in_thread(read, characters)
+        tokens = sum(map(len, sequences))
+        if tokens > self._config.inputs.max_request_tokens:
+            raise RequestTooLarge(
+                f"`{field}` has {tokens} tokens in all; at most "
+                f"{self._config.inputs.max_request_tokens} are accepted. Send it in parts.",
+                field=field,
+            )
+        return sequences
+
+    async def _read_in_thread(self, read: Read, characters: int) -> list[TokenSequence]:
+        # What is being read waits too, before the queue sees it: bound it as well.
+        if self._reading_characters > 2 * self._config.inputs.max_request_characters:
+            self._observer.rejected(Rejection.QUEUE_FULL)
+            raise QueueFull("The server has as much to read as it accepts. Try again later.", retry_after_s=1)
+        self._reading_characters += characters
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._reading, read)
+        finally:
+            self._reading_characters -= characters
+
+    async def _dispatch(self, sequences: list[TokenSequence], timeout_s: float | None) -> Request:
+        longest_s = self._config.queue.timeout_s
+        is_bulk = len(sequences) > self._config.batch.bulk_texts
+        return await self.dispatcher.submit(
+            sequences,
+            share=Share.BULK if is_bulk else Share.INTERACTIVE,
+            timeout_s=longest_s if timeout_s is None else min(longest_s, timeout_s),
+        )
+
+
+def _timings(ended: Request, began: float, tokenized: float, now: float) -> Timings:
+    assert ended.started_at is not None
+    assert ended.finished_at is not None
+    return Timings(
+        tokenize_s=tokenized - began,
+        queue_s=ended.started_at - ended.admitted_at,
+        inference_s=ended.finished_at - ended.started_at,
+        total_s=now - began,
+    )

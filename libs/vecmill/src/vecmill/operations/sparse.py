@@ -1,0 +1,30 @@
+"""Texts to sparse rows."""
+
+from collections.abc import Sequence
+
+from vecmill.intake import Intake
+from vecmill.models import Task
+from vecmill.operations.tasks import require_task
+from vecmill.types import SparseResult, SparseRow
+
+
+async def embed_sparse(
+    intake: Intake,
+    texts: Sequence[str],
+    *,
+    prompt_name: str | None,
+    truncate: bool,
+    timeout_s: float | None,
+    field: str,
+) -> SparseResult:
+    """One sparse row for each text. Raises as `Mill.submit` does."""
+    require_task(intake.description, Task.SPARSE, asked="give sparse embeddings")
+    prompt = intake.prompt(prompt_name)
+    answer = await intake.run(
+        lambda: intake.tokenizer.encode(texts, prompt=prompt, truncate=truncate, field=field),
+        [len(text) for text in texts],
+        field=field,
+        timeout_s=timeout_s,
+    )
+    rows = tuple(row for row in answer.rows if isinstance(row, SparseRow))
+    return SparseResult(rows, answer.token_count, answer.timings)

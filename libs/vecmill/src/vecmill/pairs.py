@@ -1,0 +1,166 @@
+"""Pairs of texts to token ids: two sequences with special tokens around, or one text by a template.
+
+Sources of the rules: tokenizers (`truncate_encodings`, strategy `longest_first`), which transformers'
+tokenizers and so `CrossEncoder` cut pairs with; for templates sentence-transformers 6.2
+(`Transformer._restore_chat_template_suffix`).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from vecmill.errors import UnsupportedModel
+from vecmill.models.heads import PairTemplate
+from vecmill.tokens import Tokenizer, check_length
+from vecmill.types import TokenSequence
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
+
+Pair = tuple[str, str]
+
+_PLACEHOLDER = re.compile(r"\{(instruction|query|document)\}")
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of two sequences are kept so that both fit into `room`.
+
+    The longer one gives first; where both are longer than half, they end up equal, and the longer
+    of them has the odd token.
+    """
+    if first + second <= room:
+        return first, second
+    shorter, longer = min(first, second), max(first, second)
+    longer = shorter if shorter > room else max(shorter, room - shorter)
+    if shorter + longer > room:
+        shorter, longer = room // 2, room // 2 + room % 2
+    return (shorter, longer) if first <= second else (longer, shorter)
+
+
+class PairTokenizer:
+    """How one model reads pairs. Safe for any number of threads."""
+
+    def __init__(self, tokenizer: Tokenizer, description: "ModelDescription") -> None:
+        """Raises `UnsupportedModel` if pairs are put together in an order of their own, or cannot fit."""
+        self._tokenizer = tokenizer
+        self._max_tokens = description.max_tokens
+        self._truncate_left = description.truncate_left
+        self._template = description.pair_template
+        self._frame = _Frame.of(tokenizer, description)
+        frame_tokens = self._frame.tokens
+        if self._template is not None:
+            frame_tokens = len(self._ids({}, self._template.start + self._template.end))
+        if frame_tokens >= self._max_tokens:
+            raise UnsupportedModel(
+                f"{description.directory}: what surrounds a pair has {frame_tokens} tokens, but the model "
+                f"reads {self._max_tokens} tokens."
+            )
+
+    def encode(
+        self, pairs: Sequence[Pair], *, prompt: str = "", truncate: bool = True, field: str = "input"
+    ) -> list[TokenSequence]:
+        """Cut each pair into the model's tokens, special ones included.
+
+        `prompt` goes before the first text, or in place of the template's instruction. Where a pair is longer
+        than the model reads, its longer text is cut first, or with `truncate=False` `InputTooLong` is
+        raised. Raises `InvalidRequest` for what is no Unicode text.
+        """
+        if self._template is not None:
+            return self._fill_template(self._template, pairs, prompt, truncate, field)
+        ids_of: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
+        return [
+            self._join(
+                self._ids(ids_of, prompt + first, f"{field}[{index}]", field),
+                self._ids(ids_of, second, f"{field}[{index}]", field),
+                truncate,
+                field,
+            )
+            for index, (first, second) in enumerate(pairs)
+        ]
+
+    def _ids(
+        self, known: dict[str, list[int]], text: str, where: str = "the template", field: str = "input"
+    ) -> list[int]:
+        if text not in known:
+            encoding = self._tokenizer.encode_one(text, where, field, special=False)
+            known[text] = encoding.ids
+        return known[text]
+
+    def _join(self, first: list[int], second: list[int], truncate: bool, field: str) -> TokenSequence:
+        frame, limit = self._frame, self._max_tokens
+        count = len(first) + len(second) + frame.tokens
+        if count > limit:
+            check_length(count, limit, truncate, field)
+            kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
+            first, second = self._keep(first, kept[0]), self._keep(second, kept[1])
+        return frame.fill(first, second, count)
+
+    def _keep(self, ids: list[int], count: int) -> list[int]:
+        return ids[len(ids) - count :] if self._truncate_left else ids[:count]
+
+    def _fill_template(
+        self, template: PairTemplate, pairs: Sequence[Pair], prompt: str, truncate: bool, field: str
+    ) -> list[TokenSequence]:
+        end = self._ids({}, template.end)
+        sequences = []
+        for index, (query, document) in enumerate(pairs):
+            text = _render(template, prompt or template.instruction, query, document)
+            ids = self._tokenizer.encode_one(text, f"{field}[{index}]", field, special=False).ids
+            count = len(ids)
+            if count > self._max_tokens:
+                check_length(count, self._max_tokens, truncate, field)
+                ids = ids[: self._max_tokens - len(end)] + end
+            sequences.append(TokenSequence.of(ids, token_count_before_truncation=count))
+        return sequences
+
+
+def _render(template: PairTemplate, instruction: str, query: str, document: str) -> str:
+    values = {"instruction": instruction, "query": query, "document": document}
+    # In one pass: what a text holds is not a placeholder.
+    body = _PLACEHOLDER.sub(lambda found: values[found[1]], template.body)
+    return template.start + body + template.end
+
+
+class _Frame:
+    """The special tokens around and between two texts, and the token types of all."""
+
+    def __init__(
+        self, parts: Sequence[list[int]], types: Sequence[list[int]], text_types: Sequence[int]
+    ) -> None:
+        self._before, self._between, self._after = parts
+        self._types_before, self._types_between, self._types_after = types
+        self._first_type, self._second_type = text_types
+        self.tokens = sum(map(len, parts))
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, description: "ModelDescription") -> Self:
+        encoding = tokenizer.library.encode("a", "a")
+        owners, ids, types = encoding.sequence_ids, encoding.ids, encoding.type_ids
+        names = description.tokenizer_config.get("model_input_names")
+        if names is not None and "token_type_ids" not in names:
+            types = [0] * len(ids)
+        starts = [owners.index(owner) if owner in owners else -1 for owner in (0, 1)]
+        ends = [start + owners.count(owner) for owner, start in enumerate(starts)]
+        is_plain = 0 <= starts[0] < ends[0] <= starts[1] < ends[1]
+        if not is_plain or any(owner is not None for owner in owners[ends[0] : starts[1]]):
+            raise UnsupportedModel(
+                f"{description.tokenizer_file}: pairs are not put together as one text after the other, "
+                "which is the only order supported."
+            )
+        cuts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], None))
+        return cls(
+            [ids[cut] for cut in cuts],
+            [types[cut] for cut in cuts],
+            [types[start] for start in starts],
+        )
+
+    def fill(self, first: list[int], second: list[int], count: int) -> TokenSequence:
+        ids = [*self._before, *first, *self._between, *second, *self._after]
+        types = [
+            *self._types_before,
+            *[self._first_type] * len(first),
+            *self._types_between,
+            *[self._second_type] * len(second),
+            *self._types_after,
+        ]
+        return TokenSequence.of(ids, types, token_count_before_truncation=count)

@@ -1,0 +1,49 @@
+"""Scores of logits and of rows: activations, cosines, the best matches of tokens."""
+
+import numpy as np
+
+from vecmill.models.heads import Activation
+from vecmill.rows import normalize_rows
+from vecmill.types import FloatArray
+
+
+def activate_logits(logits: FloatArray, activation: Activation) -> FloatArray:
+    """Scores of logits (n, labels), float32. Softmax is over the labels."""
+    match activation:
+        case Activation.IDENTITY:
+            return logits
+        case Activation.SIGMOID:
+            return sigmoid(logits)
+        case Activation.SOFTMAX:
+            return softmax(logits)
+
+
+def sigmoid(logits: FloatArray) -> FloatArray:
+    """1 / (1 + exp(-x)) of each logit, float32."""
+    scores: FloatArray = (0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))).astype(np.float32)
+    return scores
+
+
+def softmax(logits: FloatArray) -> FloatArray:
+    """The shares of exp(x) in their row of (n, labels), float32."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: FloatArray = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def cosine_scores(query: FloatArray, documents: FloatArray) -> FloatArray:
+    """Cosines of one (dim,) row and (n, dim) rows: (n,), float32. Equal rows get equal scores."""
+    # Not `@`: BLAS adds up in an order that depends on where a row stands, and ties would not tie.
+    cosines = (normalize_rows(documents) * normalize_rows(query[None])).sum(axis=1)
+    scores: FloatArray = np.clip(cosines, -1, 1, dtype=np.float32)
+    return scores
+
+
+def max_similarity(query: FloatArray, document: FloatArray) -> np.float32:
+    """The sum, over the rows of `query`, of the largest product with a row of `document`.
+
+    Both are (tokens, dim); a document without rows gets 0. (Khattab and Zaharia 2020, arXiv:2004.12832.)
+    """
+    if not len(document):
+        return np.float32(0)
+    return np.float32((query @ document.T).max(axis=1).sum())

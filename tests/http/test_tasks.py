@@ -1,0 +1,217 @@
+"""Each task has its route and its shape; what a model does not do is a 400 that says so."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.http_server import HttpServer, serve_in_thread
+from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
+from vecmill.models import ModelDescription, Task, describe_model, locate_model
+from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.scores import sigmoid, softmax
+
+LABELS = ("O", "B-PER", "I-PER")
+HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]
+HELLO_WORLD = [101, 7592, 102, 2088, 102]
+
+
+def descriptions() -> dict[Task, ModelDescription]:
+    plain = describe_model(locate_model())
+
+    def of(task: Task, dim: int, head: Head | None = None) -> ModelDescription:
+        return replace(plain, name=f"model/{task}", task=task, dim=dim, head=head, stages=())
+
+    sequence, tokens = HeadKind.SEQUENCE, HeadKind.TOKENS
+    return {
+        Task.EMBED: of(Task.EMBED, 8),
+        Task.RERANK: of(Task.RERANK, 1, Head(sequence, ("LABEL_0",), Activation.SIGMOID)),
+        Task.CLASSIFY: of(Task.CLASSIFY, 3, Head(sequence, ("a", "b", "c"), Activation.SOFTMAX)),
+        Task.CLASSIFY_TOKENS: of(Task.CLASSIFY_TOKENS, 3, Head(tokens, LABELS, Activation.SOFTMAX)),
+        Task.SPARSE: of(Task.SPARSE, plain.vocab_size, Head(HeadKind.VOCABULARY)),
+        Task.MULTI_VECTOR: of(Task.MULTI_VECTOR, 4),
+    }
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[HttpServer]:
+    with serve_in_thread(models=list(descriptions().values())) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: HttpServer) -> httpx.Client:
+    return server.client
+
+
+def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def ranked(ids: list[int]) -> list[dict[str, Any]]:
+    scores = softmax(hash_row(np.array(ids), 3)[None])[0]
+    pairs = sorted(zip(("a", "b", "c"), scores.tolist(), strict=True), key=lambda pair: -pair[1])
+    return [{"score": pytest.approx(score, abs=1e-6), "label": label} for label, score in pairs]
+
+
+def test_without_a_name_the_model_is_one_that_does_what_is_asked(client: httpx.Client) -> None:
+    assert post(client, "/embeddings", input="hello")["model"] == "model/embed"
+    assert post(client, "/rerank", query="hello", documents=["world"])["model"] == "model/rerank"
+    assert post(client, "/classify", input="hello")["model"] == "model/classify"
+    assert post(client, "/predict", inputs="hello") == ranked(HELLO)
+
+
+def test_predict_takes_a_text_a_pair_and_a_batch(client: httpx.Client) -> None:
+    assert post(client, "/predict", inputs="hello") == ranked(HELLO)
+    assert post(client, "/predict", inputs=["hello"]) == ranked(HELLO)
+    assert post(client, "/predict", inputs=["hello", "world"]) == ranked(HELLO_WORLD)
+    batch = [["hello"], ["hello", "world"], ["world"]]
+    assert post(client, "/predict", inputs=batch) == [ranked(HELLO), ranked(HELLO_WORLD), ranked(WORLD)]
+    (raw, *_) = post(client, "/predict", inputs="hello", raw_scores=True)
+    assert raw["score"] == pytest.approx(hash_row(np.array(HELLO), 3).max(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "inputs", [None, [], 3, {}, ["a", "b", "c"], [["a", "b", "c"]], [["a"], 3], [[["a"]]], [[]], ["a", 3]]
+)
+def test_inputs_of_no_known_shape_are_refused(client: httpx.Client, inputs: object) -> None:
+    document = post(client, "/predict", status=422, inputs=inputs)
+    assert document["error_type"] == "Validation"
+    assert document["error"].startswith("`inputs")
+    assert set(document) == {"error", "error_type"}
+
+
+def test_tokens_are_classified_as_a_pipeline_answers(client: httpx.Client) -> None:
+    def predict(inputs: object, **settings: Any) -> Any:
+        return post(client, "/predict", model="model/classify_tokens", inputs=inputs, **settings)
+
+    text = "hello brave new world of ours"
+    tokens = predict(text, aggregation_strategy="none")
+    groups = predict(text)
+    assert tokens
+    assert {tuple(token) for token in tokens} == {("entity", "index", "score", "word", "start", "end")}
+    assert {tuple(group) for group in groups} == {("entity_group", "score", "word", "start", "end")}
+    for token in tokens:
+        assert text[token["start"] : token["end"]] == token["word"]
+        assert token["entity"] in LABELS[1:]
+    assert " ".join(token["word"] for token in tokens) == " ".join(group["word"] for group in groups)
+    assert predict([text, text]) == [groups, groups]
+    assert predict([[text], text], parameters={"aggregation_strategy": "none"}) == [tokens, tokens]
+    assert post(
+        client, "/predict", status=422, model="model/classify_tokens", inputs="a", aggregation_strategy="max"
+    )["error"].startswith("`aggregation_strategy`")
+
+
+def test_classify_answers_infinity_and_vllm_each_in_their_shape(client: httpx.Client) -> None:
+    infinity = post(client, "/classify", input=["hello", "world"], raw_scores=False)
+    assert infinity["object"] == "classify"
+    assert infinity["data"] == [ranked(HELLO), ranked(WORLD)]
+    assert infinity["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
+    vllm = post(client, "/v1/classify", input=["hello", "world"])
+    assert vllm["object"] == "list"
+    first, second = vllm["data"]
+    assert (first["index"], first["label"], first["num_classes"]) == (0, ranked(HELLO)[0]["label"], 3)
+    np.testing.assert_allclose(second["probs"], softmax(hash_row(np.array(WORLD), 3)[None])[0], atol=1e-6)
+    raw = post(client, "/classify", input="hello", use_activation=False)["data"][0]["probs"]
+    np.testing.assert_allclose(raw, hash_row(np.array(HELLO), 3), atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"raw_scores": True}, {"use_activation": False}, {}])
+def test_a_cross_encoder_reranks_by_its_own_activation(
+    client: httpx.Client, settings: dict[str, bool]
+) -> None:
+    document = post(client, "/rerank", query="hello", documents=["world", "hello"], **settings)
+    logits = np.array([hash_row(np.array([*HELLO, *other[1:]]), 1)[0] for other in (WORLD, HELLO)])
+    scores = logits if settings else sigmoid(logits)
+    found = {entry["index"]: entry["relevance_score"] for entry in document["results"]}
+    assert [found[0], found[1]] == pytest.approx(scores.tolist(), abs=1e-6)
+    assert document["usage"]["total_tokens"] == 10
+
+
+def test_sparse_rows_are_columns_and_values(client: httpx.Client) -> None:
+    found = post(client, "/embed_sparse", inputs=["hello", "world"])
+    vocabulary = describe_model(locate_model()).vocab_size
+    for entries, ids in zip(found, (HELLO, WORLD), strict=True):
+        row = hash_sparse_row(np.array(ids), vocabulary)
+        assert [entry["index"] for entry in entries] == row.columns.tolist()
+        assert [entry["value"] for entry in entries] == pytest.approx(row.values.tolist())
+    assert len(post(client, "/embed_sparse", inputs="hello")) == 1
+
+
+def test_every_token_has_its_row(client: httpx.Client) -> None:
+    found = post(client, "/embed_all", inputs=["hello", "hello world"])
+    np.testing.assert_allclose(found[0], hash_token_rows(np.array(HELLO), 4), atol=1e-6)
+    assert [len(rows) for rows in found] == [3, 4]
+    assert post(client, "/embed_all", inputs="hello", prompt_name="query") == found[:1]
+    error = post(client, "/embed_all", status=422, inputs="hello", prompt_name="passage")
+    assert "prompt_name" in error["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "task"),
+    [
+        ("/embeddings", {"input": "a"}, Task.RERANK),
+        ("/embeddings", {"input": "a"}, Task.SPARSE),
+        ("/rerank", {"query": "a", "documents": ["b"]}, Task.CLASSIFY),
+        ("/classify", {"input": "a"}, Task.EMBED),
+        ("/predict", {"inputs": "a"}, Task.EMBED),
+        ("/embed_sparse", {"inputs": "a"}, Task.MULTI_VECTOR),
+        ("/embed_all", {"inputs": "a"}, Task.SPARSE),
+    ],
+)
+def test_what_a_model_does_not_do_is_a_clear_400(
+    client: httpx.Client, path: str, body: dict[str, Any], task: Task
+) -> None:
+    document = post(client, path, status=400, model=f"model/{task}", **body)
+    message = document["error"] if isinstance(document["error"], str) else document["error"]["message"]
+    assert f"model/{task}" in message
+    assert "it cannot" in message
+    if isinstance(document["error"], dict):
+        assert document["error"]["code"] == "model_not_supported"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"input": "a", "modality": "image"},
+        {"input": ["https://host/image.png"], "modality": "audio"},
+        {"input": [{"image": "data:image/png;base64,AAAA"}]},
+    ],
+)
+def test_images_and_audio_are_a_clear_400(client: httpx.Client, body: dict[str, Any]) -> None:
+    assert "text" in post(client, "/embeddings", status=400, **body)["message"]
+
+
+def test_models_tell_what_they_are_for(client: httpx.Client) -> None:
+    entries = {entry["id"]: entry for entry in client.get("/models").json()["data"]}
+    assert set(entries) == {f"model/{task}" for task in Task}
+    for task, description in descriptions().items():
+        entry = entries[f"model/{task}"]
+        assert (entry["task"], entry["dim"], entry["max_model_len"]) == (task, description.dim, 256)
+        assert (entry["backend"], entry["precision"]) == ("fake", "exact")
+
+
+def test_each_model_counts_and_bounds_for_itself(server: HttpServer) -> None:
+    def counted(task: Task) -> float:
+        return server.metric("vecmill_texts_admitted_total", model=f"model/{task}")
+
+    before = {task: counted(task) for task in Task}
+    post(server.client, "/embed_sparse", inputs=["one", "two", "three"])
+    after = {task: counted(task) - before[task] for task in Task}
+    assert after == {task: 3 if task is Task.SPARSE else 0 for task in Task}
+
+
+def test_tei_errors_keep_their_shape_and_their_counts(server: HttpServer) -> None:
+    before = server.metric("vecmill_http_errors_total", reason="input_too_long")
+    document = post(server.client, "/predict", status=422, inputs="hello " * 300, truncate=False)
+    assert document["error"].startswith("This model's maximum context length is 256 tokens")
+    assert server.metric("vecmill_http_errors_total", reason="input_too_long") == before + 1
+    assert (
+        post(server.client, "/predict", status=404, inputs="a", model="nobody")["error_type"] == "Validation"
+    )
+    assert server.client.post("/predict", content=b"{").status_code == 400

@@ -1,0 +1,191 @@
+"""Models of published shapes with random weights, and the rows that transformers computes for them.
+
+Run in the test environment: `size_models.py NAME FOLDER`. Writes the model directory FOLDER/model, and
+FOLDER/expected.npz with token ids and the reference's rows (or logits) in fp32.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from support.texts import mixed_texts
+from vecmill.models import describe_model, locate_model
+from vecmill.tokens import Tokenizer
+
+SEED = 20_260_103
+TEXTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A published shape: transformers' config and model classes, and how rows are pooled."""
+
+    config_class: str
+    model_class: str
+    config: Mapping[str, Any]
+    pooling: str | None  # `None` for a model that scores pairs
+    max_tokens: int = 512
+    dtype: str = "float32"
+    token_types: bool = field(default=False)
+
+
+BERT_BASE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+XLMR = {"vocab_size": 250_002, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
+SHAPES: Mapping[str, Shape] = {
+    "bge-small": Shape(
+        "BertConfig",
+        "BertModel",
+        {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 1536},
+        "cls",
+    ),
+    "bge-base": Shape("BertConfig", "BertModel", BERT_BASE, "cls"),
+    "e5-base": Shape("BertConfig", "BertModel", BERT_BASE, "mean"),
+    "bge-m3": Shape(
+        "XLMRobertaConfig",
+        "XLMRobertaModel",
+        XLMR
+        | {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "max_position_embeddings": 8194,
+        },
+        "cls",
+        max_tokens=8192,
+    ),
+    "bge-reranker-base": Shape(
+        "XLMRobertaConfig",
+        "XLMRobertaForSequenceClassification",
+        XLMR | BERT_BASE | {"num_labels": 1},
+        None,
+    ),
+    "mxbai-rerank-base": Shape(
+        "DebertaV2Config",
+        "DebertaV2ForSequenceClassification",
+        BERT_BASE
+        | {
+            "vocab_size": 128_100,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 0,
+            "relative_attention": True,
+            "position_buckets": 256,
+            "max_relative_positions": -1,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+            "pooler_hidden_size": 768,
+            "pooler_dropout": 0,
+            "pooler_hidden_act": "gelu",
+            "num_labels": 1,
+        },
+        None,
+    ),
+    "ModernBERT-base": Shape("ModernBertConfig", "ModernBertModel", {}, "cls", max_tokens=8192),
+    "Qwen3-Embedding-0.6B": Shape(
+        "Qwen3Config",
+        "Qwen3Model",
+        {
+            "vocab_size": 151_669,
+            "hidden_size": 1024,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 3072,
+            "max_position_embeddings": 32_768,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000},
+            "tie_word_embeddings": True,
+        },
+        "lasttoken",
+        max_tokens=8192,
+        dtype="bfloat16",
+    ),
+}
+
+
+def save_model(shape: Shape, folder: Path) -> Any:
+    """Write a model directory of that shape; return the model in fp32."""
+    torch.manual_seed(SEED)
+    config = getattr(transformers, shape.config_class)(**shape.config)
+    model = getattr(transformers, shape.model_class)(config).eval()
+    model = model.to(getattr(torch, shape.dtype))
+    model.save_pretrained(folder)
+    embedded = locate_model().directory
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(embedded / name, folder / name)
+    for name, document in _side_files(shape, config.hidden_size).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(document), encoding="utf-8")
+    return model.float()
+
+
+def _side_files(shape: Shape, hidden_size: int) -> dict[str, Any]:
+    tokenizer = {"model_max_length": shape.max_tokens, "tokenizer_class": "PreTrainedTokenizerFast"}
+    if shape.pooling is None:
+        return {"tokenizer_config.json": tokenizer}
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    return {
+        "tokenizer_config.json": tokenizer,
+        "sentence_bert_config.json": {"max_seq_length": shape.max_tokens},
+        "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, "pooling_mode": shape.pooling},
+        "modules.json": [
+            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for index, (path, kind) in enumerate(modules)
+        ],
+    }
+
+
+POOLINGS: Mapping[str, Callable[[Any], Any]] = {
+    "cls": lambda hidden: hidden[0],
+    "mean": lambda hidden: hidden.mean(dim=0),
+    "lasttoken": lambda hidden: hidden[-1],
+}
+
+
+def reference_rows(shape: Shape, model: Any, sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """What transformers computes for each text alone: unit rows, or logits."""
+    rows = []
+    with torch.inference_mode():
+        for ids in sequences:
+            output = model(
+                input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.int64)
+            )
+            if shape.pooling is None:
+                rows.append(output.logits[0])
+            else:
+                pooled = POOLINGS[shape.pooling](output.last_hidden_state[0])
+                rows.append(pooled / pooled.norm())
+    return np.asarray(torch.stack(rows).float().numpy())
+
+
+def main(name: str, folder: Path) -> None:
+    """Write the model called `name` and what to expect of it."""
+    shape = SHAPES[name]
+    model = save_model(shape, folder / "model")
+    tokenizer = Tokenizer.load(describe_model(locate_model(folder / "model")))
+    sequences = [sequence.token_ids.tolist() for sequence in tokenizer.encode(mixed_texts(SEED, TEXTS))]
+    np.savez(
+        folder / "expected.npz",
+        ids=np.concatenate(sequences),
+        lengths=[len(sequence) for sequence in sequences],
+        rows=reference_rows(shape, model, sequences),
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,78 @@
+"""Load a model in the serving environment, run texts through all lanes, and say what it took.
+
+Run as a process of its own: `size_probe.py FOLDER CACHE TEXTS`, FOLDER as `size_models` writes it.
+Prints JSON.
+"""
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from support.texts import mixed_texts
+from vecmill import Mill
+from vecmill.cores import available_cores
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.models import ModelDescription, Task, describe_model, locate_model
+from vecmill.types import Batch, TokenSequence
+
+SEED = 20_260_104
+CLIENTS = 64
+
+
+def proportional_mb() -> float:
+    """Memory of this process, shared pages counted by their share, in MB."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError("this kernel does not tell the proportional memory")
+
+
+async def run_all(description: ModelDescription, engine: OnnxEngine, texts: Sequence[str]) -> float:
+    """Send `texts` through a mill, many at a time and then some alone; the memory afterwards, in MB."""
+    async with Mill(description, engine=engine) as mill:
+        limit = asyncio.Semaphore(CLIENTS)
+
+        async def send(text: str) -> None:
+            async with limit:
+                if description.task is Task.RERANK:
+                    await mill.rerank("what is a name?", [text])
+                else:
+                    await mill.embed(text)
+
+        await asyncio.gather(*map(send, texts))
+        for text in texts[:10]:
+            await send(text)
+        return proportional_mb()
+
+
+def main(folder: Path, cache_dir: Path, texts: int) -> None:
+    """Measure one start, and what is there after `texts` texts."""
+    began = time.perf_counter()
+    description = describe_model(locate_model(folder / "model"))
+    engine = OnnxEngine.load(description, cores=available_cores(), cache_dir=cache_dir)
+    engine.warm_up()
+    start_s = time.perf_counter() - began
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    expected = np.load(folder / "expected.npz")
+    ids = np.split(expected["ids"], np.cumsum(expected["lengths"])[:-1])
+    sequences = [TokenSequence.of(one.tolist()) for one in ids]
+    together = engine.run(Batch.of(sequences), width=1).values
+    alone = np.concatenate([engine.run(Batch.of([one]), width=1).values for one in sequences])
+    differences = [float(np.abs(rows - expected["rows"]).max()) for rows in (together, alone)]
+    told = {
+        "start_s": start_s,
+        "peak_mb": peak_mb,
+        "largest_difference": max(differences),
+        "pss_mb": asyncio.run(run_all(description, engine, mixed_texts(SEED, texts) if texts else [])),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,81 @@
+"""Pairs get CrossEncoder's scores, however long they are."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.task_models import save_task_model
+from tasks.conftest import PAIRS, TEXTS, Open
+from vecmill import SyncMill
+
+TOLERANCE = 1e-4
+
+
+def load_oracle(folder: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import CrossEncoder
+
+        return CrossEncoder(str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_task_model(
+        tmp_path_factory.mktemp("models") / "reranker", "BertForSequenceClassification", num_labels=1
+    )
+
+
+@pytest.fixture(scope="module")
+def mill(folder: Path, open_mill: Open) -> SyncMill:
+    return open_mill(folder)
+
+
+def test_scores_of_pairs_are_those_of_the_reference(folder: Path, mill: SyncMill) -> None:
+    expected = load_oracle(folder).predict(PAIRS)
+    found = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    assert np.ptp(expected) > 0.2
+
+
+def test_many_documents_share_batches_and_keep_their_scores(folder: Path, mill: SyncMill) -> None:
+    query = "which of the names is it"
+    expected = load_oracle(folder).predict([(query, text) for text in TEXTS])
+    np.testing.assert_allclose(mill.rerank(query, TEXTS).scores, expected, atol=TOLERANCE)
+
+
+def test_raw_scores_are_the_logits(folder: Path, mill: SyncMill) -> None:
+    import torch
+
+    expected = load_oracle(folder).predict(PAIRS, activation_fn=torch.nn.Identity())
+    found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in PAIRS]
+    np.testing.assert_allclose(found, expected, atol=10 * TOLERANCE)
+    assert min(expected) < 0
+
+
+def test_the_two_texts_of_a_pair_are_told_apart(mill: SyncMill) -> None:
+    one, other = mill.rerank("the name", ["a value"]).scores, mill.rerank("a value", ["the name"]).scores
+    assert abs(one - other) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "activation", ["torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"]
+)
+def test_the_models_own_activation_and_prompt_count(
+    folder: Path, open_mill: Open, tmp_path: Path, activation: str
+) -> None:
+    import torch
+
+    oracle = load_oracle(folder)
+    oracle.activation_fn = torch.nn.Identity() if "Identity" in activation else torch.nn.Sigmoid()
+    oracle.prompts, oracle.default_prompt_name = {"ask": "in which of the "}, "ask"
+    oracle.save_pretrained(str(tmp_path / "saved"))
+    mill = open_mill(tmp_path / "saved")
+    expected = load_oracle(tmp_path / "saved").predict(PAIRS)
+    found = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
+    np.testing.assert_allclose(found, expected, atol=10 * TOLERANCE)
+    plain = load_oracle(folder).predict(PAIRS, activation_fn=oracle.activation_fn)
+    assert np.abs(expected - plain).max() > 1e-2

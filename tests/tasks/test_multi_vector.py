@@ -1,0 +1,92 @@
+"""Multi-vector models give MultiVectorEncoder's rows and MaxSim, queries and documents in their own ways."""
+
+import string
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.task_models import LONGEST, save_task_model
+from tasks.conftest import TEXTS, Open
+from vecmill import Side, SyncMill
+from vecmill.errors import UnsupportedTask
+
+TOLERANCE = 1e-4
+PROMPTS = {"query": "which is ", "document": "this is "}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_task_model(tmp_path_factory.mktemp("models") / "encoder", "BertModel")
+
+
+def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None, **settings: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from sentence_transformers import MultiVectorEncoder
+        from sentence_transformers.base.modules import Dense, Normalize, Transformer
+        from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+        torch.manual_seed(0)
+        transformer = Transformer(
+            str(encoder), max_seq_length=LONGEST, query_expansion=expansion, document_length=24, **settings
+        )
+        dense = Dense(
+            32,
+            16,
+            bias=False,
+            activation_function=torch.nn.Identity(),
+            module_input_name="token_embeddings",
+            module_output_name="token_embeddings",
+        )
+        modules = [
+            transformer,
+            dense,
+            Normalize("token_embeddings", "token_embeddings"),
+            MultiVectorMask(skiplist_words=list(string.punctuation)),
+        ]
+        oracle = MultiVectorEncoder(modules=modules, device="cpu", prompts=PROMPTS)
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        None,
+        {"strategy": "fixed", "attend": False, "length": 16},
+        {"strategy": "fixed", "attend": True, "length": 16},
+        {"strategy": "min", "attend": False, "length": 16},
+    ],
+    ids=str,
+)
+def colbert(
+    request: pytest.FixtureRequest, encoder: Path, open_mill: Open, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, SyncMill]:
+    folder = tmp_path_factory.mktemp("models") / "colbert"
+    oracle = save_colbert(folder, encoder, request.param)
+    return oracle, open_mill(folder)
+
+
+def test_each_token_gets_the_reference_s_row(colbert: tuple[Any, SyncMill]) -> None:
+    oracle, mill = colbert
+    for side, encode in ((Side.QUERY, oracle.encode_query), (Side.DOCUMENT, oracle.encode_document)):
+        found = mill.embed_all(TEXTS, side=side).rows
+        for text, rows in zip(TEXTS, found, strict=True):
+            expected = np.asarray(encode([text])[0])
+            assert rows.shape == expected.shape
+            np.testing.assert_allclose(rows, expected, atol=TOLERANCE)
+    with pytest.raises(UnsupportedTask, match="an embedding for each token"):
+        mill.classify(["a text"])
+
+
+def test_documents_are_ranked_by_their_best_matches(colbert: tuple[Any, SyncMill]) -> None:
+    oracle, mill = colbert
+    query = "which of the names is it"
+    expected = oracle.similarity(oracle.encode_query([query]), oracle.encode_document(TEXTS))[0].numpy()
+    found = mill.rerank(query, TEXTS).scores
+    np.testing.assert_allclose(found, expected, atol=20 * TOLERANCE)
+    assert np.ptp(expected) > 0.1
