@@ -53,9 +53,7 @@ def check_fidelity(
     seed: int = 0,
 ) -> FidelityReport:
     """Embed `texts` through `engine`, in batches of random company, and compare with `reference`."""
-    name = description.default_prompt_name
-    prompt = description.prompts[name] if name is not None else ""
-    sequences = Tokenizer.load(description).encode(texts, prompt=prompt)
+    sequences = Tokenizer.load(description).encode(texts, prompt=description.default_prompt)
     rows = embed_in_company(engine, sequences, seed=seed)
     return FidelityReport(
         model=description.name,

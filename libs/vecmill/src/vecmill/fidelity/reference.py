@@ -45,11 +45,9 @@ def _load_oracle(description: ModelDescription) -> Reference:
 def _load_own(description: ModelDescription, cache_dir: Path) -> Reference:
     engine = load_engine("onnx", description, cores=1, cache_dir=cache_dir)
     tokenizer = Tokenizer.load(description)
-    name = description.default_prompt_name
-    prompt = description.prompts[name] if name is not None else ""
 
     def embed(texts: Sequence[str]) -> FloatArray:
-        sequences = tokenizer.encode(texts, prompt=prompt)
+        sequences = tokenizer.encode(texts, prompt=description.default_prompt)
         return np.concatenate([engine.run(Batch.of([one]), width=1).values for one in sequences])
 
     return Reference("vecmill's own fp32 ONNX engine, each text alone", embed)

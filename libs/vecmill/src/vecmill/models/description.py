@@ -62,6 +62,12 @@ class ModelDescription:
     multi_vector: MultiVector | None = None
 
     @property
+    def default_prompt(self) -> str:
+        """What goes in front of a text where nobody asks for a prompt by name."""
+        name = self.default_prompt_name
+        return "" if name is None else self.prompts[name]
+
+    @property
     def normalize(self) -> bool:
         """Whether rows have unit length."""
         return Normalize() in self.stages[-1:]
