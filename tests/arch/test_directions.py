@@ -55,11 +55,15 @@ RULES = {
     "torch stays in its engine": Rule(
         BOTH,
         ORACLE_LIBRARIES,
-        but=("vecmill.engines.torch", "vecmill.fidelity.reference"),
+        but=("vecmill.engines.torch", "vecmill.fidelity.oracles"),
     ),
     "openvino stays in its engine": Rule(BOTH, ("openvino",), but=("vecmill.engines.openvino",)),
-    "ONNX Runtime stays in its engine": Rule(BOTH, ("onnxruntime",), but=("vecmill.engines.onnx",)),
-    "graphs alone build ONNX": Rule(BOTH, ("onnx", "onnx_ir"), but=("vecmill.graphs",)),
+    "ONNX Runtime stays in its engine": Rule(
+        BOTH, ("onnxruntime",), but=("vecmill.engines.onnx", "vecmill.quantization")
+    ),
+    "graphs alone build ONNX": Rule(
+        BOTH, ("onnx", "onnx_ir"), but=("vecmill.graphs", "vecmill.quantization")
+    ),
     "nothing unpickles": Rule(BOTH, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
 }

@@ -77,7 +77,7 @@ def test_one_version_everywhere() -> None:
     assert newest is not None
     assert newest[1] == version
     assert project(SERVICE)["version"] == version
-    assert f"vecmill =={version}" in project(SERVICE)["dependencies"]
+    assert f"vecmill[cpu] =={version}" in project(SERVICE)["dependencies"]
 
 
 def test_the_map_names_every_module() -> None:

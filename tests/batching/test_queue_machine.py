@@ -63,7 +63,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert jobs
         assert len(set(jobs)) == len(jobs)
         assert len({job.share for job in jobs}) == 1
-        limit = max(BATCHES.max_batch_tokens, MIN_BATCH_TOKENS)
+        limit = max(BATCHES.batch_tokens, MIN_BATCH_TOKENS)
         assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
         oldest = min(ages.values())
         if self.now - oldest >= BATCHES.age_cap_s:

@@ -11,6 +11,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
 from vecmill.models import describe_model, locate_model
+from vecmill.plan import EnginePlan
 from vecmill.types import Batch, TokenSequence
 
 SEED = 11
@@ -25,7 +26,7 @@ def open_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     directory = save_tiny_bert(tmp_path_factory.mktemp("model"), TinyBert())
     cache_dir = tmp_path_factory.mktemp("prepared")
     description = describe_model(locate_model(directory))
-    return lambda: load_engine(request.param, description, cores=CORES, cache_dir=cache_dir)
+    return lambda: load_engine(description, EnginePlan(request.param), cores=CORES, cache_dir=cache_dir)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.engines.onnx import OnnxEngine, _fit_cost
 from vecmill.errors import CorruptModel, InferenceFailed
 from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.plan import EnginePlan
 from vecmill.tokens import Tokenizer
 from vecmill.types import Batch, TokenSequence
 
@@ -26,7 +27,9 @@ import sys
 from pathlib import Path
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.models import describe_model, locate_model
-engine = OnnxEngine.load(describe_model(locate_model(sys.argv[1])), cores=2, cache_dir=Path(sys.argv[2]))
+from vecmill.plan import EnginePlan
+description = describe_model(locate_model(sys.argv[1]))
+engine = OnnxEngine.load(description, EnginePlan(), cores=2, cache_dir=Path(sys.argv[2]))
 engine.warm_up()
 engine.close()
 heavy = {"onnx", "onnx_ir", "ml_dtypes", "torch", "transformers", "sentence_transformers"}
@@ -45,7 +48,7 @@ def test_a_later_start_imports_no_graph_builder(description: ModelDescription, t
 
 def test_widths_follow_the_cores(description: ModelDescription, tmp_path: Path) -> None:
     for cores, widths in ((1, (1,)), (2, (1, 2))):
-        engine = OnnxEngine.load(description, cores=cores, cache_dir=tmp_path)
+        engine = OnnxEngine.load(description, EnginePlan(), cores=cores, cache_dir=tmp_path)
         assert engine.info.lane_widths == widths
         assert engine.info.precision == "fp32"
         assert engine.prepared_model_path.is_relative_to(tmp_path)
@@ -56,8 +59,8 @@ def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> No
     sequences = Tokenizer.load(description).encode(short_texts(1, 5))
     blocked = tmp_path / "a file"
     blocked.write_bytes(b"")
-    kept = OnnxEngine.load(description, cores=1, cache_dir=tmp_path / "cache")
-    temporary = OnnxEngine.load(description, cores=1, cache_dir=blocked)
+    kept = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path / "cache")
+    temporary = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=blocked)
     kept_rows, temporary_rows = (
         engine.run(Batch.of(sequences), width=1).values for engine in (kept, temporary)
     )
@@ -69,7 +72,7 @@ def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> No
 
 
 def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription, tmp_path: Path) -> None:
-    engine = OnnxEngine.load(description, cores=1, cache_dir=tmp_path)
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
     beyond = Batch.of([TokenSequence.of([1, description.vocab_size])])
     with pytest.raises(InferenceFailed, match="failed on 1 texts of 2 tokens") as caught:
         engine.run(beyond, width=1)
@@ -80,7 +83,7 @@ def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription
 
 def test_a_closed_engine_and_an_unknown_width_say_so(description: ModelDescription, tmp_path: Path) -> None:
     batch = Batch.of([TokenSequence.of([1, 2])])
-    engine = OnnxEngine.load(description, cores=1, cache_dir=tmp_path)
+    engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
     with pytest.raises(InferenceFailed, match="no open session for 7 cores"):
         engine.run(batch, width=7)
     engine.close()
@@ -96,7 +99,9 @@ def test_nan_stays_with_its_text(tmp_path: Path) -> None:
     tensors = safetensors.numpy.load_file(directory / "model.safetensors")
     tensors["embeddings.word_embeddings.weight"][7] = np.nan
     safetensors.numpy.save_file(tensors, directory / "model.safetensors")
-    engine = OnnxEngine.load(describe_model(locate_model(directory)), cores=1, cache_dir=tmp_path / "cache")
+    engine = OnnxEngine.load(
+        describe_model(locate_model(directory)), EnginePlan(), cores=1, cache_dir=tmp_path / "cache"
+    )
     for spoilt in range(3):
         sequences = [TokenSequence.of([2, *([9] * (5 * place)), 3]) for place in range(3)]
         sequences[spoilt] = TokenSequence.of([2, 7, 3])
@@ -113,7 +118,9 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     del tensors["encoder.layer.1.output.dense.bias"]
     safetensors.numpy.save_file(tensors, directory / "model.safetensors")
     with pytest.raises(CorruptModel, match=r"encoder\.layer\.1\.output\.dense\.bias"):
-        OnnxEngine.load(describe_model(locate_model(directory)), cores=1, cache_dir=tmp_path / "cache")
+        OnnxEngine.load(
+            describe_model(locate_model(directory)), EnginePlan(), cores=1, cache_dir=tmp_path / "cache"
+        )
 
 
 def test_the_cost_is_a_straight_line_that_never_sinks() -> None:

@@ -27,10 +27,8 @@ NOMIC_PUBLISHED: dict[str, Any] = {
 
 # Family, what its file says, and the words that the error must have.
 UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "yarn": ("qwen3", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling of type yarn"),
-    "dynamic": ("qwen2", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type dynamic"),
-    "llama3": ("mistral", {"rope_parameters": {"rope_type": "llama3"}}, "rope_parameters of type llama3"),
-    "longrope": ("gte", {"rope_parameters": {"rope_type": "longrope"}}, "longrope"),
+    "axial": ("qwen3", {"rope_scaling": {"rope_type": "axial", "factor": 4.0}}, "rope_scaling of type axial"),
+    "proportional": ("gte", {"rope_parameters": {"rope_type": "proportional"}}, "type proportional"),
     "two_types": ("qwen3", {"rope_scaling": {"type": "linear", "rope_type": "default"}}, "default, linear"),
     "partial": ("qwen3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
     "partial_inside": ("gte", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
@@ -47,8 +45,13 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "scaled_layer": (
         "gemma3_text",
-        {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2.0}}},
-        "rope_parameters.full_attention of type yarn",
+        {"rope_parameters": {"full_attention": {"rope_type": "mrope", "factor": 2.0}}},
+        "rope_parameters.full_attention of type mrope",
+    ),
+    "scaled_layer_unrounded": (
+        "gemma3_text",
+        {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2.0, "truncate": False}}},
+        "truncate False",
     ),
     "chunks": ("qwen3", {"num_hidden_layers": 1, "layer_types": ["chunked_attention"]}, "chunked_attention"),
     "both_directions": ("qwen3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
@@ -72,6 +75,21 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "t5_two_wishes": ("t5", {"feed_forward_proj": "gated-gelu", "dense_act_fn": "relu"}, "dense_act_fn"),
 }
 CORRUPT: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no_low_factor": (
+        "mistral",
+        {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}},
+        "type llama3 needs a low_freq_factor",
+    ),
+    "low_above_high": (
+        "mistral",
+        {"rope_scaling": {"type": "llama3", "factor": 2.0, "low_freq_factor": 4, "high_freq_factor": 4}},
+        "high_freq_factor must be above",
+    ),
+    "no_short_factor": (
+        "gte",
+        {"rope_parameters": {"rope_type": "longrope", "factor": 2.0}},
+        "rope_parameters.short_factor must list numbers",
+    ),
     "no_factor": ("qwen3", {"rope_scaling": {"rope_type": "linear"}}, "factor"),
     "theta": ("qwen3", {"rope_theta": -1}, "rope_theta"),
     "groups": ("qwen3", {"num_attention_heads": 4, "num_key_value_heads": 3}, "num_key_value_heads 3"),

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from support.texts import short_texts
 from support.tiny_models import save_tiny_bert
 from vecmill.cli import main
+from vecmill.engines.fake import FakeEngine
+from vecmill.errors import UnsupportedModel
 from vecmill.fidelity import reference
+from vecmill.fidelity.answers import Answers, Reader, answer_alone
+from vecmill.fidelity.check import FidelityReport, check_fidelity
 from vecmill.fidelity.command import compare_model
+from vecmill.fidelity.comparison import Comparison, compare_rows
+from vecmill.fidelity.questions import Questions, make_questions
+from vecmill.fidelity.reference import LoadedReference, keep_answers, load_reference
+from vecmill.models import describe_model, locate_model
 
 
 def test_the_report_names_both_sides_and_is_within_rounding(tmp_path: Path) -> None:
@@ -47,5 +56,44 @@ def test_without_the_oracle_our_own_engine_is_the_reference(
     directory = save_tiny_bert(tmp_path / "model")
     report = compare_model(str(directory), count=30, cache_dir=tmp_path / "cache")
     assert report.reference.startswith("vecmill's own fp32 ONNX engine")
+    assert isinstance(report.comparison, Comparison)
     assert report.comparison.largest_difference < 1e-5
-    assert np.isfinite(report.comparison.cosine_mean)
+    assert report.comparison.cosine_mean == pytest.approx(1)
+
+
+def test_a_reference_that_was_kept_is_asked_once(tmp_path: Path) -> None:
+    description = describe_model(locate_model(save_tiny_bert(tmp_path / "model")))
+    engine = FakeEngine(dim=description.dim)
+    asked = []
+
+    def compute(questions: Questions) -> Answers:
+        asked.append(questions)
+        return answer_alone(engine, Reader.load(description), questions)
+
+    texts = short_texts(seed=2, count=12)
+    kept = keep_answers(LoadedReference("a reference", compute), description, texts)
+    for seed in range(3):
+        report = check_fidelity(description, engine, kept, texts, seed=seed)
+        assert (report.reference, report.comparison.largest_difference) == ("a reference", 0.0)
+    assert asked == [make_questions(description, texts)]
+    with pytest.raises(ValueError, match="other questions"):
+        check_fidelity(description, engine, kept, texts[:-1])
+
+
+def test_where_numbers_are_large_the_tolerance_is_of_the_largest() -> None:
+    reference = 1e4 * np.random.default_rng(4).standard_normal((5, 8)).astype(np.float32)
+    report = FidelityReport("a model", "an engine", "fp32", "it", compare_rows(reference + 0.1, reference))
+    assert report.is_within(1e-4)
+    assert not report.is_within(1e-6)
+    small = FidelityReport(
+        "a model", "an engine", "fp32", "it", compare_rows(reference / 1e4 + 1e-3, reference / 1e4)
+    )
+    assert not small.is_within(1e-4)
+
+
+def test_a_model_that_the_reference_cannot_load_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model")
+    description = describe_model(locate_model(directory))
+    (directory / "modules.json").write_text("[")
+    with pytest.raises(UnsupportedModel, match=r"The reference, sentence-transformers .*, cannot load"):
+        load_reference(description, tmp_path / "cache")

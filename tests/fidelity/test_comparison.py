@@ -1,10 +1,16 @@
 """The comparison tells rounding from a wrong row."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from vecmill.fidelity.comparison import compare_rows
+from vecmill.fidelity.comparison import Comparison, ScoreComparison, compare_answers, compare_rows, share_kept
+from vecmill.fidelity.questions import Question, Questions
 from vecmill.fidelity.sample import ODD_TEXTS, sample_texts
+from vecmill.models import Task
+from vecmill.types import FloatArray, SparseRow
 
 ROWS = np.random.default_rng(3).standard_normal((60, 32)).astype(np.float32)
 
@@ -59,3 +65,71 @@ def test_sample_texts_are_different_and_the_same_each_time() -> None:
     assert len(set(texts)) == 200
     assert texts[: len(ODD_TEXTS)] == list(ODD_TEXTS)
     assert sample_texts(200, seed=1) != texts
+
+
+def test_the_best_are_counted_by_hand() -> None:
+    theirs = np.tile(np.arange(30, dtype=np.float32), (2, 1))
+    ours = theirs.copy()
+    ours[1, 0] = 100  # the worst of the second query comes first, and drives out its tenth
+    assert share_kept(theirs, theirs) == 1
+    assert share_kept(ours, theirs) == pytest.approx(19 / 20)
+
+
+def test_a_choice_among_equals_is_no_loss() -> None:
+    theirs = np.zeros((1, 30), np.float32)
+    assert share_kept(np.arange(30, dtype=np.float32)[None], theirs) == 1
+
+
+def scores(values: NDArray[Any]) -> tuple[FloatArray, ...]:
+    return tuple(values.astype(np.float32).reshape(len(values), 1, -1))
+
+
+def test_a_reranker_is_judged_by_each_query_s_best_documents() -> None:
+    pairs = tuple(Question(query, str(index)) for query in ("one", "other") for index in range(25))
+    right = np.arange(50, dtype=np.float32) / 50
+    wrong = right.copy()
+    wrong[:25] = wrong[:25][::-1]
+    found = compare_answers(Task.RERANK, pairs, scores(wrong), scores(right))
+    assert isinstance(found, ScoreComparison)
+    # Of 25, the ten best of one order are the ten worst of the other.
+    assert (found.inputs, found.worst_input, found.decisions_kept) == (50, 0, 0.5)
+    assert found.largest_difference == pytest.approx(24 / 50)
+    few = compare_answers(Task.RERANK, pairs[:5], scores(wrong[:5]), scores(right[:5]))
+    assert isinstance(few, ScoreComparison)
+    assert few.decisions_kept is None
+
+
+def test_a_classifier_is_judged_by_the_best_label() -> None:
+    right = np.eye(4, dtype=np.float32)
+    wrong = right.copy()
+    wrong[2] = np.nan
+    wrong[3] = right[0]
+    found = compare_answers(Task.CLASSIFY, (Question("a"),) * 4, scores(wrong), scores(right))
+    assert isinstance(found, ScoreComparison)
+    assert (found.largest_difference, found.worst_input, found.decisions_kept) == (np.inf, 2, 0.5)
+
+
+@pytest.mark.parametrize("task", [Task.CLASSIFY_TOKENS, Task.MULTI_VECTOR])
+def test_another_number_of_tokens_is_infinitely_far(task: Task) -> None:
+    right = tuple(ROWS[start : start + 3] for start in range(0, 60, 3))
+    wrong = (*right[:7], right[7][:2], *right[8:])
+    questions: Questions = (Question("a"),) * len(right)
+    assert compare_answers(task, questions, right, right).largest_difference == 0
+    found = compare_answers(task, questions, wrong, right)
+    assert found.largest_difference == np.inf
+    assert (found.worst_text if isinstance(found, Comparison) else found.worst_input) == 7
+
+
+def test_sparse_rows_are_compared_with_their_zeros() -> None:
+    one = SparseRow(np.array([2, 900_000]), np.array([1, 2], np.float32))
+    other = SparseRow(np.array([2, 5]), np.array([1, 0.5], np.float32))
+    none = SparseRow(np.array([], np.int64), np.array([], np.float32))
+    questions: Questions = (Question("a"),) * 3
+    same = compare_answers(Task.SPARSE, questions, (one, other, none), (one, other, none))
+    assert isinstance(same, Comparison)
+    assert (same.largest_difference, same.scale) == (0, 2)
+    assert same.cosine_min == pytest.approx(1)
+    found = compare_answers(Task.SPARSE, questions, (one, other, none), (other, other, none))
+    assert isinstance(found, Comparison)
+    assert (found.largest_difference, found.worst_text) == (2, 0)
+    assert found.cosine_min == pytest.approx(1 / np.sqrt(5 * 1.25))

@@ -242,9 +242,10 @@ def test_pickles_are_never_read(directory: Path, name: str) -> None:
         describe(directory)
 
 
-def test_sentencepiece_alone_says_how_to_go_on(directory: Path) -> None:
+@pytest.mark.parametrize("name", ["tokenizer.model", "qwen.tiktoken"])
+def test_a_vocabulary_of_another_kind_says_how_to_go_on(directory: Path, name: str) -> None:
     (directory / "tokenizer.json").unlink()
-    (directory / "sentencepiece.bpe.model").write_bytes(b"")
+    (directory / name).write_bytes(b"")
     with pytest.raises(UnsupportedModel, match=r"no tokenizer\.json. Write one with"):
         describe(directory)
 

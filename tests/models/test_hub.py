@@ -3,6 +3,7 @@
 Each test runs the command in a process of its own, since the hub's client reads its environment once.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.fake_hub import TOKEN, FakeHub, Repository, run_fake_hub
+from support.http_server import wait_until
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.models.hub import HubName
 
@@ -29,6 +31,25 @@ class Client:
     home: Path
 
     def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "vecmill", *arguments],
+            env=self._environment(environment),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """As `run`, without waiting for it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "vecmill", *arguments],
+            env=self._environment({}),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _environment(self, environment: dict[str, str]) -> dict[str, str]:
         names = (
             "HF_HUB_CACHE",
             "HF_HOME",
@@ -40,14 +61,7 @@ class Client:
         )
         clean = {name: value for name, value in os.environ.items() if name not in names}
         settings = {"HF_ENDPOINT": self.hub.url, "HF_HOME": str(self.home), "NO_PROXY": "127.0.0.1"}
-        return subprocess.run(
-            [sys.executable, "-m", "vecmill", *arguments],
-            env={**clean, **settings, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return {**clean, **settings, **environment}
 
     @property
     def fetched(self) -> set[str]:
@@ -117,6 +131,51 @@ def test_a_broken_connection_goes_on_where_it_stopped(client: Client, files: dic
         None,
         f"bytes={10 * 2**20}-",
     ]
+
+
+def test_a_killed_download_goes_on_where_it_stopped(client: Client, files: dict[str, bytes]) -> None:
+    large = os.urandom(24 * 2**20)
+    client.hub.repositories[NAME] = Repository({**files, "large.txt": large})
+    client.hub.stalled.add("large.txt")
+    first = client.start("pull", NAME)
+    partial = client.home / "hub/models--owner--tiny-model/blobs"
+    wait_until(lambda: any(path.stat().st_size >= 10 * 2**20 for path in partial.glob("*.incomplete")))
+    first.kill()
+    first.wait()
+    begun = sum(path.stat().st_size for path in partial.glob("*.incomplete"))
+    client.hub.stalled.clear()
+    done = client.run("pull", NAME)
+    assert done.returncode == 0, done.stderr
+    (stored,) = client.home.glob("hub/models--*/snapshots/*/large.txt")
+    assert stored.read_bytes() == large
+    assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [None, f"bytes={begun}-"]
+    assert not [*partial.glob("*.incomplete")]
+
+
+def test_what_was_left_of_another_file_is_noticed(client: Client, files: dict[str, bytes]) -> None:
+    large = os.urandom(24 * 2**20)
+    client.hub.repositories[NAME] = Repository(
+        {**files, "large.txt": large}, is_large=frozenset({"large.txt"})
+    )
+    blobs = client.home / "hub/models--owner--tiny-model/blobs"
+    blobs.mkdir(parents=True)
+    left = blobs / f"{hashlib.sha256(large).hexdigest()}.incomplete"
+    left.write_bytes(b"something else")
+    done = client.run("pull", NAME)
+    assert done.returncode == 2
+    assert "is not what the hub has" in done.stderr
+    assert not left.exists()
+    assert client.run("pull", NAME).returncode == 0
+
+
+def test_exported_graphs_are_fetched_when_asked_for(client: Client, files: dict[str, bytes]) -> None:
+    exported = {"onnx/model.onnx", "onnx/model.onnx_data", "onnx/model_int8.onnx", "onnx/tokenizer.json"}
+    contents = {**files, **dict.fromkeys(exported, b"graph")}
+    client.hub.repositories[NAME] = Repository(contents)
+    assert client.run("pull", NAME).returncode == 0
+    assert client.fetched == set(files)
+    assert client.run("pull", NAME, "--onnx").returncode == 0
+    assert client.fetched == {*files, "onnx/model.onnx", "onnx/model.onnx_data"}
 
 
 def test_the_next_attempt_fetches_what_is_missing(client: Client, files: dict[str, bytes]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.reference import load_reference
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.plan import EnginePlan
 from vecmill.tokens import Tokenizer
 
 
@@ -28,6 +29,8 @@ def reference(description: ModelDescription) -> Any:
 
 @pytest.fixture(scope="session")
 def engine(description: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnnxEngine]:
-    engine = OnnxEngine.load(description, cores=2, cache_dir=tmp_path_factory.mktemp("prepared"))
+    engine = OnnxEngine.load(
+        description, EnginePlan(), cores=2, cache_dir=tmp_path_factory.mktemp("prepared")
+    )
     yield engine
     engine.close()

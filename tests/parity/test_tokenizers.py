@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from support.texts import hard_texts, mixed_texts, prose_words
+from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from support.tokenizers_of_class import make_tokenizer
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.models.tokenizer import read_tokenizer
+from vecmill.pairs import PairTokenizer
+from vecmill.tokens import Tokenizer
 
 TEXTS = [
     *mixed_texts(2, 12),
@@ -21,62 +24,6 @@ TEXTS = [
     "ﬁne ｆｕｌｌ ``quoted'' café CAFÉ",
     "a<mask>b [MASK] </s>",
 ]
-
-BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-
-
-def train_pieces(special: tuple[str, ...], *, cased: bool = True) -> list[tuple[str, float]]:
-    """A sentencepiece vocabulary with scores, beginning with `special`."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    words = prose_words()[:3_000]
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=500, show_progress=False)
-    tokenizer.train_from_iterator([" ".join(words if cased else map(str.lower, words))], trainer)
-    pieces = json.loads(tokenizer.to_str())["model"]["vocab"]
-    return [*((token, 0.0) for token in special), *(tuple(piece) for piece in pieces)]
-
-
-def train_bytes(special: tuple[str, ...]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    from tokenizers import ByteLevelBPETokenizer
-
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(
-        [" ".join(prose_words()[:3_000])], vocab_size=600, special_tokens=list(special), show_progress=False
-    )
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
-
-
-def word_pieces(special: tuple[str, ...]) -> dict[str, int]:
-    words = dict.fromkeys(word.lower() for word in prose_words()[:400])
-    letters = sorted({letter for word in words for letter in word})
-    pieces = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *words])
-    return {piece: number for number, piece in enumerate(pieces)}
-
-
-def make(class_name: str) -> Any:
-    """A tokenizer of a transformers class with a vocabulary of its kind."""
-    import transformers
-
-    tokenizer_class = getattr(transformers, class_name)
-    if class_name == "RobertaTokenizer":
-        vocabulary, merges = train_bytes(ROBERTA)
-        return tokenizer_class(vocab=vocabulary, merges=merges)
-    if class_name in ("BertTokenizer", "DistilBertTokenizer"):
-        return tokenizer_class(vocab=word_pieces(BERT))
-    if class_name == "MPNetTokenizer":
-        return tokenizer_class(vocab=word_pieces((*ROBERTA, "[UNK]")))
-    special = {
-        "AlbertTokenizer": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
-        "DebertaV2Tokenizer": ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
-        "T5Tokenizer": ("<pad>", "</s>", "<unk>"),
-        "CamembertTokenizer": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<s>", "</s>", "<mask>"),
-    }.get(class_name, ROBERTA)
-    return tokenizer_class(vocab=train_pieces(special, cased=class_name != "AlbertTokenizer"))
-
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("bert", "BertTokenizer", {}),
@@ -94,6 +41,13 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "deberta_punctuation": ("deberta-v2", "DebertaV2Tokenizer", {"split_by_punct": True}),
     "deberta_lower": ("deberta-v2", "DebertaV2Tokenizer", {"do_lower_case": True}),
     "t5": ("t5", "T5Tokenizer", {}),
+    "qwen2": ("qwen2", "Qwen2Tokenizer", {}),
+    "qwen2_misnamed": ("qwen2", "Qwen2Tokenizer", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    "qwen3": ("qwen3", "Qwen2Tokenizer", {"add_bos_token": False, "add_eos_token": True}),
+    "gemma": ("gemma3_text", "GemmaTokenizer", {}),
+    "modernbert": ("modernbert", "RobertaTokenizer", {"add_prefix_space": True}),
+    "mistral": ("mistral", "GemmaTokenizer", {"tokenizer_class": "LlamaTokenizer"}),
+    "gte": ("gte", "XLMRobertaTokenizer", {}),
     "split_special_tokens": ("bert", "BertTokenizer", {"split_special_tokens": True}),
     "more_special_tokens": ("bert", "BertTokenizer", {"extra_special_tokens": ["the", "and"]}),
 }
@@ -133,7 +87,7 @@ def test_tokens_are_those_of_the_class(
         warnings.simplefilter("ignore")  # theirs to heed
         import transformers
 
-        make(class_name).save_pretrained(tmp_path)
+        make_tokenizer(class_name).save_pretrained(tmp_path)
         config = {"model_type": family}
         (tmp_path / "config.json").write_text(json.dumps(config))
         written = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -151,3 +105,38 @@ def test_tokens_are_those_of_the_class(
         assert ours.encode(text).ids == reference(text)["input_ids"], text
     pair = reference(TEXTS[0], TEXTS[1])["input_ids"]
     assert ours.encode(TEXTS[0], TEXTS[1]).ids == pair
+
+
+@pytest.mark.parametrize("names", [None, ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])
+@pytest.mark.parametrize(
+    ("family", "class_name"),
+    [
+        ("bert", None),
+        ("bert", "BertTokenizerFast"),
+        ("bert", "PreTrainedTokenizerFast"),
+        ("bert", "NoSuchTokenizer"),
+        ("roberta", None),
+        ("roberta", "RobertaTokenizer"),
+        ("roberta", "BertTokenizer"),
+        ("electra", None),
+        ("electra", "ElectraTokenizerFast"),
+        ("nomic_bert", None),
+    ],
+)
+def test_token_types_of_pairs_are_those_of_transformers(
+    family: str, class_name: str | None, names: list[str] | None, tmp_path: Path
+) -> None:
+    import transformers
+
+    directory = save_tiny_bert(tmp_path / "model")  # whose tokenizer.json has types
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    settings |= {"tokenizer_class": class_name, "model_input_names": names}
+    settings = {key: value for key, value in settings.items() if value is not None}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    description = describe_model(locate_model(directory))
+    config = {**description.config, "model_type": family}
+    (directory / "config.json").write_text(json.dumps(config))
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)("a", "a").get("token_type_ids")
+    changed = replace(description, config=config)
+    (ours,) = PairTokenizer(Tokenizer.load(changed), changed).encode([("a", "a")])
+    assert ours.token_type_ids.tolist() == (theirs or [0] * len(ours))

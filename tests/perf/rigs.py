@@ -21,6 +21,7 @@ from vecmill.config import BatchConfig
 from vecmill.cores import available_cores
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.models import describe_model, locate_model
+from vecmill.plan import EnginePlan
 from vecmill.tokens import Tokenizer
 from vecmill.types import Batch, TokenSequence
 
@@ -76,11 +77,11 @@ class EngineRig:
         description = describe_model(locate_model(None))
         self.cores = available_cores()
         self.tokenizer = Tokenizer.load(description)
-        self.engine = OnnxEngine.load(description, cores=self.cores, cache_dir=cache_dir)
+        self.engine = OnnxEngine.load(description, EnginePlan(), cores=self.cores, cache_dir=cache_dir)
         self.engine.warm_up()
 
     def batches(self, texts: Sequence[str]) -> list[Batch]:
-        return sorted_batches(self.tokenizer.encode(texts), BatchConfig().max_batch_tokens)
+        return sorted_batches(self.tokenizer.encode(texts), BatchConfig().batch_tokens)
 
 
 class Ceiling(EngineRig):

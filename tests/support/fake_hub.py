@@ -21,6 +21,14 @@ class Repository:
     branches: tuple[str, ...] = ("main",)
     private: bool = False
     gated: bool = False
+    is_large: frozenset[str] = frozenset()  # files that are known by their SHA-256, as the hub's large ones
+
+    def digest(self, path: str) -> str:
+        """What a file is known by."""
+        content = self.files[path]
+        if path in self.is_large:
+            return hashlib.sha256(content).hexdigest()
+        return _oid(content)
 
     @property
     def commit(self) -> str:
@@ -39,6 +47,7 @@ class FakeHub:
     asked: list[str] = field(default_factory=list)
     served: list[tuple[str, str | None]] = field(default_factory=list)
     cut_short: set[str] = field(default_factory=set)  # files of which half is sent the first time
+    stalled: set[str] = field(default_factory=set)  # files of which half is sent, and then nothing more
     broken: set[str] = field(default_factory=set)  # files that cannot be read
 
 
@@ -100,6 +109,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         files = [
             {"type": "file", "path": path, "size": len(content), "oid": _oid(content)}
+            | (
+                {"lfs": {"oid": repository.digest(path), "size": len(content), "pointerSize": 100}}
+                if path in repository.is_large
+                else {}
+            )
             for path, content in repository.files.items()
         ]
         siblings = [{"rfilename": path} for path in repository.files]
@@ -121,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted is not None:
             start = int(wanted.removeprefix("bytes=").partition("-")[0])
         self.send_response(200 if wanted is None else 206)
-        self.send_header("ETag", f'"{_oid(content)}"')
+        self.send_header("ETag", f'"{repository.digest(path)}"')
         self.send_header("X-Repo-Commit", repository.commit)
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(content) - start))
@@ -137,6 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.cut_short.remove(path)
             content = content[: len(content) // 2]
             self.close_connection = True
+        if path in self.hub.stalled:
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            self.connection.recv(1)  # until the client is gone
+            return
         self.wfile.write(content)
 
     def _send_json(self, document: object) -> None:

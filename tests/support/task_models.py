@@ -1,14 +1,18 @@
 """Tiny models of transformers' classes with heads, saved as their users save them, and jittered."""
 
+import string
 import warnings
 from pathlib import Path
 from typing import Any
 
+from support.texts import prose_words
 from support.tiny_models import TinyBert, save_tiny_bert
 
 JITTER = 0.3
 LABEL_JITTER = 1.0  # so that no label wins everywhere
 LONGEST = 40
+LONGEST_PROSE = 300  # the template around a pair alone has 200 or so, so that long pairs are cut
+SIDES = {"query": "which is ", "document": "this is "}
 
 # What a shared tokenizer's vocabulary and these sizes make; all else is BERT's default.
 SIZES = {
@@ -48,7 +52,7 @@ def save_task_model(folder: Path, class_name: str, *, seed: int = 0, **settings:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         tokenizer = load_tokenizer(folder.with_name(f"{folder.name}-tokenizer"))
-        config = transformers.BertConfig(vocab_size=len(tokenizer), **SIZES, **settings)
+        config = transformers.BertConfig(**{"vocab_size": len(tokenizer), **SIZES, **settings})
         torch.manual_seed(seed)
         model = getattr(transformers, class_name)(config).eval()
         with torch.no_grad():
@@ -59,3 +63,83 @@ def save_task_model(folder: Path, class_name: str, *, seed: int = 0, **settings:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
+
+
+def save_splade(folder: Path, masked: Path, **pooling: Any) -> Any:
+    """A SPLADE model over the masked language model at `masked`, with `pooling` settings; returns it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+
+        oracle = SparseEncoder(modules=[MLMTransformer(str(masked)), SpladePooling(**pooling)], device="cpu")
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None) -> Any:
+    """A multi-vector model over `encoder` that expands queries as `expansion` says; returns it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from sentence_transformers import MultiVectorEncoder
+        from sentence_transformers.base.modules import Dense, Normalize, Transformer
+        from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+        torch.manual_seed(0)
+        transformer = Transformer(
+            str(encoder), max_seq_length=LONGEST, query_expansion=expansion, document_length=24
+        )
+        dense = Dense(
+            32,
+            16,
+            bias=False,
+            activation_function=torch.nn.Identity(),
+            module_input_name="token_embeddings",
+            module_output_name="token_embeddings",
+        )
+        modules = [
+            transformer,
+            dense,
+            Normalize("token_embeddings", "token_embeddings"),
+            MultiVectorMask(skiplist_words=list(string.punctuation)),
+        ]
+        oracle = MultiVectorEncoder(modules=modules, device="cpu", prompts=SIDES)
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+def save_causal(folder: Path) -> tuple[Any, Any]:
+    """A tiny Qwen3 that has words for yes and no, plainly saved; returns it and its tokenizer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tokenizers
+        import torch
+        import transformers
+
+        library = tokenizers.ByteLevelBPETokenizer()
+        special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+        texts = [" ".join(prose_words()[:4_000]), *["yes", "no"] * 100]
+        library.train_from_iterator(texts, vocab_size=700, special_tokens=special, show_progress=False)
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=library._tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+        )
+        tokenizer.model_max_length = LONGEST_PROSE
+        config = transformers.Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            intermediate_size=48,
+            tie_word_embeddings=True,
+        )
+        torch.manual_seed(3)
+        model = transformers.Qwen3ForCausalLM(config).eval()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_((1.0 if "norm" in name else 0.0) + 0.3 * torch.randn_like(parameter))
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return model, tokenizer

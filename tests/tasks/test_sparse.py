@@ -1,6 +1,8 @@
 """Sparse rows are SparseEncoder's, without their zeros, and NaN is never taken for one."""
 
-import warnings
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,14 @@ import numpy as np
 import pytest
 
 from support.graph_session import GraphSession
-from support.task_models import save_task_model
+from support.task_models import save_splade, save_task_model
 from tasks.conftest import TEXTS, Open
 from vecmill.errors import UnsupportedTask
+from vecmill.graphs import build
+from vecmill.graphs.build import build_graph
+from vecmill.models import describe_model, locate_model
+from vecmill.tokens import Tokenizer
+from vecmill.types import Batch, SparseRow
 
 TOLERANCE = 1e-4
 
@@ -18,17 +25,6 @@ TOLERANCE = 1e-4
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_task_model(tmp_path_factory.mktemp("models") / "masked", "BertForMaskedLM")
-
-
-def save_splade(folder: Path, masked: Path, **pooling: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from sentence_transformers import SparseEncoder
-        from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
-
-        oracle = SparseEncoder(modules=[MLMTransformer(str(masked)), SpladePooling(**pooling)], device="cpu")
-        oracle.save_pretrained(str(folder))
-    return oracle
 
 
 @pytest.mark.parametrize("pooling_strategy", ["max", "sum"])
@@ -40,16 +36,70 @@ def test_sparse_rows_are_those_of_the_reference(
         tmp_path / "splade", masked, pooling_strategy=pooling_strategy, activation_function=activation
     )
     mill = open_mill(tmp_path / "splade")
+    _assert_same_rows(mill.embed_sparse(TEXTS).rows, oracle)
+    with pytest.raises(UnsupportedTask, match="gives sparse embeddings; it cannot embed texts"):
+        mill.embed(["a text"])
+
+
+def _assert_same_rows(rows: Sequence[SparseRow], oracle: Any) -> None:
     expected = np.stack([oracle.encode([text], convert_to_sparse_tensor=False)[0].numpy() for text in TEXTS])
     found = np.zeros_like(expected)
-    for index, row in enumerate(mill.embed_sparse(TEXTS).rows):
+    for index, row in enumerate(rows):
         assert (np.diff(row.columns) > 0).all()
         assert (row.values > 0).all()
         found[index, row.columns] = row.values
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert 0.01 < (expected > 0).mean() < 0.99
-    with pytest.raises(UnsupportedTask, match="gives sparse embeddings; it cannot embed texts"):
-        mill.embed(["a text"])
+
+
+@pytest.mark.parametrize("pooling_strategy", ["max", "sum"])
+def test_a_vocabulary_in_parts_gives_the_same_rows(
+    masked: Path, tmp_path: Path, pooling_strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle = save_splade(tmp_path / "splade", masked, pooling_strategy=pooling_strategy)
+    monkeypatch.setattr(build, "VOCABULARY_COLUMNS", 100)
+    description = describe_model(locate_model(tmp_path / "splade"))
+    model = build_graph(description)
+    names = [name for name in model.graph.initializers if name.startswith("embeddings.word_embeddings")]
+    assert len(names) == 1 + -(-len(oracle.tokenizer) // 100)  # the table of the input, and the parts
+    outputs = GraphSession(model, tmp_path).outputs(Batch.of(Tokenizer.load(description).encode(TEXTS)))
+    ends = np.cumsum(outputs["counts"])[:-1]
+    parts = zip(np.split(outputs["columns"], ends), np.split(outputs["rows"], ends), strict=True)
+    _assert_same_rows([SparseRow(columns, values) for columns, values in parts], oracle)
+
+
+# What computing rows over a large vocabulary adds to a process's memory, in MB.
+_MEASURE = """
+import pathlib, resource, sys
+import numpy as np
+from vecmill.engines import load_engine
+from vecmill.models import Task, describe_model, locate_model
+from vecmill.plan import EnginePlan
+from vecmill.types import Batch, TokenSequence
+
+description = describe_model(locate_model(sys.argv[1]), Task.SPARSE)
+engine = load_engine(description, EnginePlan(), cores=1, cache_dir=pathlib.Path(sys.argv[2]))
+engine.run(Batch.of([TokenSequence.of([7])]), width=1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+ids = np.random.default_rng(0).integers(5, 700, (32, 40))
+engine.run(Batch.of([TokenSequence.of(row) for row in ids]), width=1)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_a_large_vocabulary_needs_no_memory_for_the_logits_of_all_of_it(tmp_path: Path) -> None:
+    vocabulary, texts, tokens = 100_000, 32, 40
+    folder = save_task_model(tmp_path / "masked", "BertForMaskedLM", vocab_size=vocabulary)
+    _change(folder, "cls.predictions.bias", slice(None), -9.0)  # rows of a few entries, as models have them
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(folder), str(tmp_path / "cache")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    all_logits_mb = vocabulary * texts * tokens * 4 / 2**20
+    assert float(done.stdout) < 0.5 * all_logits_mb
 
 
 def test_a_text_of_zeros_alone_is_a_row_without_columns(
@@ -61,10 +111,6 @@ def test_a_text_of_zeros_alone_is_a_row_without_columns(
 
 
 def test_what_is_not_a_number_stays_so_and_stays_with_its_text(tmp_path: Path, masked: Path) -> None:
-    from vecmill.graphs.build import build_graph
-    from vecmill.models import describe_model, locate_model
-    from vecmill.tokens import Tokenizer
-    from vecmill.types import Batch
 
     save_splade(tmp_path / "splade", masked)
     description = describe_model(locate_model(tmp_path / "splade"))

@@ -8,7 +8,7 @@ imported when that command is asked for, so that one of them never slows another
 import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -130,6 +130,7 @@ def describe(model: str | None) -> None:
 
 @main.command()
 @click.argument("model", required=False)
+@click.option("--task", help="What MODEL is for, where its directory says something else.")
 @click.option("--engine", default="onnx", show_default=True, help="The engine to check.")
 @click.option("--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line.")
 @click.option("--count", default=300, show_default=True, help="How many texts to make where you give none.")
@@ -140,31 +141,112 @@ def describe(model: str | None) -> None:
     show_envvar=True,
     help="Where prepared models are kept.",
 )
-def check(model: str | None, engine: str, file: TextIO | None, count: int, cache_dir: Path | None) -> None:
-    """Compare MODEL's rows with their reference.
+def check(
+    model: str | None,
+    task: str | None,
+    engine: str,
+    file: TextIO | None,
+    count: int,
+    cache_dir: Path | None,
+) -> None:
+    """Compare MODEL's rows, scores or labels with their reference.
 
-    The reference is sentence-transformers where it is installed, else our own fp32 engine. Exits with 1 if
-    a component is off by more than 1e-4.
+    The reference is sentence-transformers or transformers where it is installed, else our own fp32 engine.
+    Exits with 1 if a number is off by more than 1e-4; where numbers are larger than 1, of the largest.
     """
     from vecmill.fidelity.command import compare_model
+    from vecmill.plan import EnginePlan
 
     texts = [line.rstrip("\n") for line in file] if file is not None else None
-    report = compare_model(model, engine_name=engine, texts=texts, count=count, cache_dir=cache_dir)
+    report = compare_model(
+        model, task=task, plan=EnginePlan(engine), texts=texts, count=count, cache_dir=cache_dir
+    )
     for line in report.lines():
         click.echo(line)
     sys.exit(0 if report.is_within(1e-4) else 1)
 
 
 @main.command()
+def engines() -> None:
+    """List the engines: whether they are installed, the devices that they find here, their precisions."""
+    from vecmill.engines.listing import list_engines
+
+    for line in list_engines():
+        click.echo(line)
+
+
+@main.command()
 @click.argument("model")
-def pull(model: str) -> None:
+@click.option("--onnx", "exported", is_flag=True, help="Fetch the repository's ONNX graph too.")
+def pull(model: str, exported: bool) -> None:
     """Fetch MODEL from a hub, so that it can be served without one.
 
-    MODEL is owner/name or owner/name@revision. Mirrors, proxies, tokens and the cache's place are set as for
-    the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
+    MODEL is owner/name or owner/name@revision. What a stopped attempt has fetched is kept. Mirrors,
+    proxies, tokens and the cache's place are set as for the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
     """
     from vecmill.models import describe_model, locate_model
 
-    location = locate_model(model)
+    location = locate_model(model, exported=exported)
     said = describe_model(location)
     click.echo(f"{location.name} is in {location.directory}, a model for {said.task}.")
+
+
+@main.command(context_settings={"show_default": True})
+@click.argument("model", required=False)
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A new directory, to be served by `vecmill serve`.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "latency", "balanced"]),
+    default="balanced",
+    help="What to be best at: texts a second, the time of a lone text, or both alike.",
+)
+@click.option(
+    "--min-cosine",
+    type=click.FloatRange(0, 1),
+    default=0.999,
+    help="Against fp32, the least cosine of the worst text.",
+)
+@click.option(
+    "--min-neighbours", type=click.FloatRange(0, 1), help="Against fp32, the least share of neighbours kept."
+)
+@click.option("--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line.")
+@click.option("--engine", "engines", multiple=True, help="Try this engine, and others named so, alone.")
+@click.option(
+    "--time-limit-s", type=click.FloatRange(min=1), default=300.0, help="When to be done with measuring."
+)
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path),
+    envvar="VECMILL_CACHE_DIR",
+    show_envvar=True,
+    help="Where prepared models are kept meanwhile.",
+)
+def optimize(
+    model: str | None,
+    directory: Path,
+    file: TextIO | None,
+    objective: str,
+    min_cosine: float,
+    min_neighbours: float | None,
+    **options: Any,
+) -> None:
+    """Find out how MODEL is computed best on this machine, and write a directory that serves it so.
+
+    Measures every engine, precision, lanes and token budget that this machine can run, and leaves out what is
+    less accurate than asked. Wants an otherwise idle machine. Interrupted, it keeps what it has; the same
+    command goes on there. Exits with 3 where the machine was too noisy to choose.
+    """
+    from vecmill.tuning.choice import Demand, Objective
+    from vecmill.tuning.command import Order
+    from vecmill.tuning.progress import run_shown
+
+    texts = [line.rstrip("\n") for line in file] if file is not None else []
+    demand = Demand(Objective(objective), min_cosine, min_neighbours)
+    sys.exit(run_shown(Order(model, directory, demand, texts, **options)))

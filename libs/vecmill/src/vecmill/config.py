@@ -4,13 +4,15 @@ A field's `help` metadata is the sentence that `--help` shows; command lines rea
 from here.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from vecmill.errors import InvalidConfig
+from vecmill.plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
+from vecmill.types import EngineInfo
 
 
 def setting(default: Any, help_text: str) -> Any:
@@ -32,7 +34,11 @@ def _require(condition: bool, message: str) -> None:
 class BatchConfig:
     """How texts are put together into batches."""
 
-    max_batch_tokens: int = setting(512, "Tokens that one engine call may hold; a longer text runs alone.")
+    max_batch_tokens: int | None = setting(
+        None,
+        "Tokens that one engine call may hold; a longer text runs alone. 512, unless the model was optimised "
+        "or its engine knows better.",
+    )
     age_cap_s: float = setting(2.0, "A text that has waited this long goes first, whoever else waits.")
     bulk_texts: int = setting(
         16, "Requests with more texts than this count as bulk and give way to smaller ones."
@@ -40,10 +46,15 @@ class BatchConfig:
     interactive_weight: int = setting(4, "How many tokens of small requests run for each token of bulk ones.")
 
     def __post_init__(self) -> None:
-        _require(self.max_batch_tokens >= 1, "max_batch_tokens must be at least 1")
+        _require(self.batch_tokens >= 1, "max_batch_tokens must be at least 1")
         _require(self.age_cap_s > 0, "age_cap_s must be more than 0")
         _require(self.bulk_texts >= 1, "bulk_texts must be at least 1")
         _require(self.interactive_weight >= 1, "interactive_weight must be at least 1")
+
+    @property
+    def batch_tokens(self) -> int:
+        """`max_batch_tokens`, or the default."""
+        return DEFAULT_BATCH_TOKENS if self.max_batch_tokens is None else self.max_batch_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,16 @@ class InputConfig:
 class MillConfig:
     """Everything that a `Mill` can be told."""
 
-    engine: str = setting("onnx", "The engine that computes the rows.")
+    engine: str | None = setting(
+        None,
+        f"The engine that computes the rows; {DEFAULT_ENGINE}, unless the model was optimised for another.",
+    )
+    precision: Precision | None = setting(
+        None, "What the engine multiplies; fp32, unless the model was optimised for less."
+    )
+    device: str | None = setting(
+        None, "What the engine runs on, such as cpu, cuda:1 or tensorrt; the best it finds if not given."
+    )
     cores: int | None = setting(None, "Cores to compute on; as many as this process may use if not given.")
     hang_s: float = setting(
         30.0, "An engine call that takes longer than this is given up, and readiness goes false."
@@ -92,6 +112,21 @@ class MillConfig:
     batch: BatchConfig = field(default_factory=BatchConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
     inputs: InputConfig = field(default_factory=InputConfig)
+
+    def plan(self) -> EnginePlan:
+        """What these settings say about the engine."""
+        return EnginePlan(
+            engine=self.engine or DEFAULT_ENGINE,
+            precision=self.precision,
+            device=self.device,
+            max_batch_tokens=self.batch.max_batch_tokens,
+        )
+
+    def sized_for(self, info: EngineInfo) -> "MillConfig":
+        """These settings, with batches as large as the engine likes them where no size was given."""
+        if self.batch.max_batch_tokens is not None:
+            return self
+        return replace(self, batch=replace(self.batch, max_batch_tokens=info.batch_tokens))
 
     def __post_init__(self) -> None:
         _require(self.cores is None or self.cores >= 1, "cores must be at least 1")

@@ -13,10 +13,17 @@ from pathlib import Path
 
 def available_cores(root: Path = Path("/")) -> int:
     """Cores that this process may keep busy, at least 1. `root` is where /proc and /sys are."""
-    # macOS and Windows have no affinity to ask for.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(usable_processors())
     quota = _cgroup_quota(root)
     return cores if quota is None else max(1, min(cores, math.floor(quota)))
+
+
+def usable_processors() -> frozenset[int]:
+    """The numbers of the processors that this process may run on."""
+    # macOS and Windows have no affinity to ask for.
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def _cgroup_quota(root: Path) -> float | None:

@@ -16,7 +16,7 @@ from typing import Self
 
 from vecmill.batching.dispatcher import Backlog, Dispatcher
 from vecmill.clock import Clock, monotonic
-from vecmill.config import MillConfig, default_cache_dir
+from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
@@ -29,10 +29,12 @@ from vecmill.operations.classify import classify
 from vecmill.operations.embed import embed
 from vecmill.operations.entities import classify_tokens
 from vecmill.operations.multi_vector import Side, embed_all
-from vecmill.operations.rerank import rerank
+from vecmill.operations.rerank import choose_prompt, rerank
 from vecmill.operations.sparse import embed_sparse
 from vecmill.pairs import PairTokenizer
 from vecmill.tokens import Tokenizer
+from vecmill.tuning.figures import Accuracy
+from vecmill.tuning.serving import plan_serving
 from vecmill.types import (
     ClassifyResult,
     ClassifyTokensResult,
@@ -84,6 +86,7 @@ class Mill:
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
+        self._accuracy: Accuracy | None = None
         self._intake: Intake | None = None
         self._state = MillState.LOADING
 
@@ -100,7 +103,7 @@ class Mill:
         reads_pairs = description.task in (Task.RERANK, Task.CLASSIFY)
         dispatcher = Dispatcher(
             self._engine,
-            self.config,
+            self.config.sized_for(self._engine.info),
             budget=self._budget,
             observer=self._observer,
             pace=1 / cost.per_token_s,
@@ -176,6 +179,11 @@ class Mill:
         return self._engine.info
 
     @property
+    def accuracy(self) -> Accuracy | None:
+        """How accurate `vecmill optimize` found what is served; `None` where it did not look."""
+        return self._accuracy
+
+    @property
     def backlog(self) -> Backlog:
         """What waits now."""
         return Backlog(0, 0, 0.0) if self._intake is None else self._intake.dispatcher.backlog
@@ -209,20 +217,23 @@ class Mill:
         *,
         raw_scores: bool = False,
         prompt_name: str | None = None,
+        instruction: str | None = None,
         truncate: bool = True,
         timeout_s: float | None = None,
     ) -> RerankResult:
         """Score each document for the query: (documents,) float32, in input order.
 
         A cross-encoder scores by its own activation (by none with `raw_scores`), a multi-vector model by
-        the best match of each token of the query, an embedding model by the cosine. Raises as `submit` does.
+        the best match of each token of the query, an embedding model by the cosine.
+        `instruction` tells a model that reads pairs as prose what is looked for. Raises as `submit` does.
         """
+        intake = self._accepting()
         return await rerank(
-            self._accepting(),
+            intake,
             query,
             documents,
             raw_scores=raw_scores,
-            prompt_name=prompt_name,
+            prompt=choose_prompt(intake, prompt_name, instruction),
             truncate=truncate,
             timeout_s=timeout_s,
         )
@@ -312,10 +323,10 @@ class Mill:
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
         engine = self._given_engine
         if engine is None:
-            cache_dir = self.config.cache_dir or default_cache_dir()
-            engine = load_engine(
-                self.config.engine, description, cores=self._budget.total, cache_dir=cache_dir
-            )
+            served = plan_serving(description.directory, self.config)
+            self._accuracy = served.accuracy
+            cores = self._budget.total
+            engine = load_engine(description, served.plan, cores=cores, cache_dir=served.cache_dir)
         return engine, engine.warm_up()
 
     def _accepting(self) -> Intake:

@@ -2,15 +2,18 @@
 
 Sources of the rules: tokenizers (`truncate_encodings`, strategy `longest_first`), which transformers'
 tokenizers and so `CrossEncoder` cut pairs with; for templates sentence-transformers 6.2
-(`Transformer._restore_chat_template_suffix`).
+(`Transformer._restore_chat_template_suffix`, `_chat_template_suffix_ids`).
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
+from vecmill.chat import Render, compile_chat
 from vecmill.errors import UnsupportedModel
 from vecmill.models.heads import PairTemplate
+from vecmill.models.tokenizer_classes import gives_token_types
 from vecmill.tokens import Tokenizer, check_length
 from vecmill.types import TokenSequence
 
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
 Pair = tuple[str, str]
+
+# Two texts without a token in common, by which the end of a template is told from what is before it.
+_FILLERS = ("0", "1 2 3 4")
 
 _PLACEHOLDER = re.compile(r"\{(instruction|query|document)\}")
 
@@ -45,11 +51,9 @@ class PairTokenizer:
         self._tokenizer = tokenizer
         self._max_tokens = description.max_tokens
         self._truncate_left = description.truncate_left
-        self._template = description.pair_template
-        self._frame = _Frame.of(tokenizer, description)
-        frame_tokens = self._frame.tokens
-        if self._template is not None:
-            frame_tokens = len(self._ids({}, self._template.start + self._template.end))
+        self._render = _choose_render(description)
+        self._frame = _Frame.of(tokenizer, description) if self._render is None else None
+        frame_tokens = self._frame.tokens if self._frame is not None else len(self._ids({}, self._fill("")))
         if frame_tokens >= self._max_tokens:
             raise UnsupportedModel(
                 f"{description.directory}: what surrounds a pair has {frame_tokens} tokens, but the model "
@@ -61,17 +65,18 @@ class PairTokenizer:
     ) -> list[TokenSequence]:
         """Cut each pair into the model's tokens, special ones included.
 
-        `prompt` goes before the first text, or in place of the template's instruction. Where a pair is longer
+        `prompt` goes before the first text, or is the template's instruction. Where a pair is longer
         than the model reads, its longer text is cut first, or with `truncate=False` `InputTooLong` is
         raised. Raises `InvalidRequest` for what is no Unicode text.
         """
-        if self._template is not None:
-            return self._fill_template(self._template, pairs, prompt, truncate, field)
+        if self._frame is None:
+            return self._encode_prose(pairs, prompt, truncate, field)
         ids_of: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
         return [
             self._join(
                 self._ids(ids_of, prompt + first, f"{field}[{index}]", field),
                 self._ids(ids_of, second, f"{field}[{index}]", field),
+                self._frame,
                 truncate,
                 field,
             )
@@ -86,8 +91,10 @@ class PairTokenizer:
             known[text] = encoding.ids
         return known[text]
 
-    def _join(self, first: list[int], second: list[int], truncate: bool, field: str) -> TokenSequence:
-        frame, limit = self._frame, self._max_tokens
+    def _join(
+        self, first: list[int], second: list[int], frame: "_Frame", truncate: bool, field: str
+    ) -> TokenSequence:
+        limit = self._max_tokens
         count = len(first) + len(second) + frame.tokens
         if count > limit:
             check_length(count, limit, truncate, field)
@@ -98,24 +105,44 @@ class PairTokenizer:
     def _keep(self, ids: list[int], count: int) -> list[int]:
         return ids[len(ids) - count :] if self._truncate_left else ids[:count]
 
-    def _fill_template(
-        self, template: PairTemplate, pairs: Sequence[Pair], prompt: str, truncate: bool, field: str
+    def _encode_prose(
+        self, pairs: Sequence[Pair], prompt: str, truncate: bool, field: str
     ) -> list[TokenSequence]:
-        end = self._ids({}, template.end)
+        limit, end = self._max_tokens, None
         sequences = []
         for index, (query, document) in enumerate(pairs):
-            text = _render(template, prompt or template.instruction, query, document)
+            text = self._fill(prompt, query, document)
             ids = self._tokenizer.encode_one(text, f"{field}[{index}]", field, special=False).ids
             count = len(ids)
-            if count > self._max_tokens:
-                check_length(count, self._max_tokens, truncate, field)
-                ids = ids[: self._max_tokens - len(end)] + end
+            if count > limit:
+                check_length(count, limit, truncate, field)
+                end = self._find_end(prompt) if end is None else end
+                ids = self._keep(ids, limit)[: limit - len(end)] + end
             sequences.append(TokenSequence.of(ids, token_count_before_truncation=count))
         return sequences
 
+    def _fill(self, prompt: str, query: str = "", document: str = "") -> str:
+        assert self._render is not None
+        return self._render(prompt, query, document)
+
+    def _find_end(self, prompt: str) -> list[int]:
+        """The tokens that every text ends in, whatever the pair."""
+        one, other = (self._ids({}, self._fill(prompt, text, text)) for text in _FILLERS)
+        same = [mine == yours for mine, yours in zip(reversed(one), reversed(other), strict=False)]
+        count = min(same.index(False) if False in same else 0, self._max_tokens)
+        return one[len(one) - count :]
+
+
+def _choose_render(description: "ModelDescription") -> Render | None:
+    """How a pair becomes one text; `None` for models that read two."""
+    if description.chat_template is not None:
+        return compile_chat(description.chat_template)
+    template = description.pair_template
+    return None if template is None else functools.partial(_render, template)
+
 
 def _render(template: PairTemplate, instruction: str, query: str, document: str) -> str:
-    values = {"instruction": instruction, "query": query, "document": document}
+    values = {"instruction": instruction or template.instruction, "query": query, "document": document}
     # In one pass: what a text holds is not a placeholder.
     body = _PLACEHOLDER.sub(lambda found: values[found[1]], template.body)
     return template.start + body + template.end
@@ -136,8 +163,7 @@ class _Frame:
     def of(cls, tokenizer: Tokenizer, description: "ModelDescription") -> Self:
         encoding = tokenizer.library.encode("a", "a")
         owners, ids, types = encoding.sequence_ids, encoding.ids, encoding.type_ids
-        names = description.tokenizer_config.get("model_input_names")
-        if names is not None and "token_type_ids" not in names:
+        if not gives_token_types(description.tokenizer_config, description.config):
             types = [0] * len(ids)
         starts = [owners.index(owner) if owner in owners else -1 for owner in (0, 1)]
         ends = [start + owners.count(owner) for owner, start in enumerate(starts)]

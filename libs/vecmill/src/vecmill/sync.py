@@ -61,9 +61,21 @@ class SyncMill:
             self._mill.embed(texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate)
         )
 
-    def rerank(self, query: str, documents: Sequence[str], *, raw_scores: bool = False) -> RerankResult:
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        raw_scores: bool = False,
+        prompt_name: str | None = None,
+        instruction: str | None = None,
+    ) -> RerankResult:
         """As `Mill.rerank`."""
-        return self._wait(self._mill.rerank(query, documents, raw_scores=raw_scores))
+        return self._wait(
+            self._mill.rerank(
+                query, documents, raw_scores=raw_scores, prompt_name=prompt_name, instruction=instruction
+            )
+        )
 
     def classify(self, inputs: Sequence[TextOrPair], *, raw_scores: bool = False) -> ClassifyResult:
         """As `Mill.classify`."""

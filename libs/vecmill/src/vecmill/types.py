@@ -164,7 +164,9 @@ class CostModel:
 class EngineInfo:
     """What an engine says of itself. `dim` is the length of a row, `max_tokens` the longest input.
 
-    `lane_widths` lists the numbers of cores that one call may be given, ascending.
+    `lane_widths` lists the numbers of cores that one call may be given, ascending. `parallel_calls` is how
+    many calls may run at once where not the cores decide that, and `batch_tokens` how many tokens a call
+    should hold where the engine or its plan knows.
     """
 
     name: str
@@ -174,6 +176,13 @@ class EngineInfo:
     max_tokens: int
     lane_widths: tuple[int, ...]
     form: RowForm = RowForm.TEXT
+    parallel_calls: int | None = None
+    batch_tokens: int | None = None
+
+    def lanes_on(self, cores: int) -> int:
+        """How many calls may run at once on `cores` cores, at least 1."""
+        calls = max(1, cores // self.lane_widths[0])
+        return min(calls, self.parallel_calls or calls)
 
 
 # One input to classify: a text, or two of which something is asked together.

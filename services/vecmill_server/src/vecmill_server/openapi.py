@@ -242,6 +242,12 @@ def _rerank_schemas() -> dict[str, Any]:
             raw_scores=_RAW_SCORES,
             use_activation=_flag(True),
             truncate=_flag(True),
+            prompt_name={**_STRING, "nullable": True, "description": "One of the model's own prompts."},
+            instruction={
+                **_STRING,
+                "nullable": True,
+                "description": "What to look for, for rerankers that are language models.",
+            },
         ),
         "RerankResponse": _object(
             ("id", "object", "created", "model", "results", "usage", "meta"),
@@ -341,7 +347,27 @@ def _model_schemas() -> dict[str, Any]:
             max_model_len={**_COUNT, "description": "The longest input, in tokens."},
             dim={**_COUNT, "description": "Numbers in a row, or labels."},
             backend={**_STRING, "description": "The engine."},
+            engine={**_STRING, "description": "The same."},
             precision=_STRING,
+            accuracy={
+                "allOf": [_reference("Accuracy")],
+                "nullable": True,
+                "description": "Null where `vecmill optimize` has not measured what is served.",
+            },
+        ),
+        "Accuracy": _object(
+            ("reference", "texts", "largest_difference", "scale", "cosine_min", "cosine_mean", "kept"),
+            reference={**_STRING, "description": "What was compared with."},
+            texts={**_COUNT, "description": "Over how many texts or pairs."},
+            largest_difference=_NUMBER,
+            scale={**_NUMBER, "description": "The largest number of the reference."},
+            cosine_min={**_NUMBER, "nullable": True, "description": "Of the worst text; null for scores."},
+            cosine_mean={**_NUMBER, "nullable": True},
+            kept={
+                **_NUMBER,
+                "nullable": True,
+                "description": "The share of nearest neighbours, best documents or labels that are the same.",
+            },
         ),
         "ModelList": _object(
             ("object", "data"),

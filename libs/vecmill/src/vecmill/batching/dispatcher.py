@@ -137,7 +137,7 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
-        self.lanes = [Lane(number) for number in range(max(1, budget.total // self._narrow))]
+        self.lanes = [Lane(number) for number in range(engine.info.lanes_on(budget.total))]
 
     def start(self) -> None:
         """Start the lanes. Call on the event loop that will submit."""
@@ -321,7 +321,7 @@ class Dispatcher:
 
     def _choose_width(self, was_idle: bool) -> int:
         alone = was_idle and self._budget.free == self._budget.total
-        small = self.queue.work_tokens <= self._config.batch.max_batch_tokens
+        small = self.queue.work_tokens <= self._config.batch.batch_tokens
         return self._wide if alone and small and self._wide <= self._budget.free else self._narrow
 
     def _run(self, lane: Lane, work: Work) -> None:

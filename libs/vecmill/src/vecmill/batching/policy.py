@@ -57,7 +57,7 @@ class Policy:
 
     def _limit(self, line: Line, lanes: int) -> int:
         fair_part = -(-line.tokens // lanes)
-        return min(max(fair_part, MIN_BATCH_TOKENS), self._config.max_batch_tokens)
+        return min(max(fair_part, MIN_BATCH_TOKENS), self._config.batch_tokens)
 
     def _gather(self, line: Line, limit: int) -> list[Job]:
         anchor = line.oldest()

@@ -1,38 +1,88 @@
 """Engines by name. An engine's module, and what it needs, is imported only when it is chosen."""
 
 import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
 
-from vecmill.engines.base import Engine
-from vecmill.errors import InvalidConfig
+from vecmill.engines.base import Engine, EngineClass
+from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
+from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
+from vecmill.plan import EnginePlan
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
-ENGINES = {
-    "fake": "vecmill.engines.fake:FakeEngine",
-    "onnx": "vecmill.engines.onnx:OnnxEngine",
-}
 
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """Where an engine is, the modules that it needs, and the extra of this distribution that brings them.
 
-class EngineClass(Protocol):
-    """What the table's entries name."""
-
-    def load(self, description: "ModelDescription", *, cores: int, cache_dir: Path) -> Engine:
-        """Build the engine for a model, to run calls on up to `cores` cores."""
-        ...
-
-
-def load_engine(name: str, description: "ModelDescription", *, cores: int, cache_dir: Path) -> Engine:
-    """Import engine `name` and load the model into it.
-
-    Raises `InvalidConfig` for a name that is not in the table, and whatever `SetupError` the engine raises.
+    `runs_exported` is whether it runs graphs that were exported elsewhere.
     """
-    if name not in ENGINES:
+
+    target: str
+    needs: tuple[str, ...] = ()
+    extra: str | None = None
+    runs_exported: bool = False
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether all that it needs can be imported."""
+        return all(find_spec(module) is not None for module in self.needs)
+
+
+ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
+    {
+        "fake": EngineEntry("vecmill.engines.fake:FakeEngine", runs_exported=True),
+        "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
+        "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
+    }
+)
+
+
+def find_engine(name: str) -> EngineClass:
+    """The class of engine `name`, imported now.
+
+    Raises `InvalidConfig` for a name that is not in the table, `MissingExtra` where a package is missing or
+    broken, or where two wheels of ONNX Runtime were installed over each other.
+    """
+    entry = ENGINES.get(name)
+    if entry is None:
         raise InvalidConfig(
             f"There is no engine named {name!r}. Choose one of: {', '.join(sorted(ENGINES))}."
         )
-    module_name, _, class_name = ENGINES[name].partition(":")
-    engine_class = cast(EngineClass, getattr(importlib.import_module(module_name), class_name))
-    return engine_class.load(description, cores=cores, cache_dir=cache_dir)
+    if not entry.is_installed:
+        missing = ", ".join(module for module in entry.needs if find_spec(module) is None)
+        raise MissingExtra(
+            f"The {name} engine needs {missing}: install it with pip install 'vecmill[{entry.extra}]'."
+        )
+    if "onnxruntime" in entry.needs:
+        refuse_mixed_wheels(installed_wheels())
+    module_name, _, class_name = entry.target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, OSError) as error:  # a shared library that is missing is an OSError
+        raise MissingExtra(
+            f"The {name} engine is installed, but cannot be imported: {error}. Install it again, with "
+            f"pip install --force-reinstall 'vecmill[{entry.extra}]'."
+        ) from error
+    return cast(EngineClass, getattr(module, class_name))
+
+
+def load_engine(description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Engine:
+    """Import the planned engine and load the model into it.
+
+    Raises as `find_engine` does, `UnsupportedModel` for an exported graph that the engine does not run, and
+    whatever `SetupError` the engine raises.
+    """
+    engine = find_engine(plan.engine)
+    if description.exported_graph is not None and not ENGINES[plan.engine].runs_exported:
+        raise UnsupportedModel(
+            f"{description.exported_graph} is an exported graph, which the {plan.engine} engine does not "
+            "run. Use the onnx engine, or a model directory with safetensors."
+        )
+    return engine.load(description, plan, cores=cores, cache_dir=cache_dir)

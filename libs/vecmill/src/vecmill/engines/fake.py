@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from vecmill.engines.base import Survey
 from vecmill.errors import InferenceFailed
+from vecmill.plan import EnginePlan
 from vecmill.types import Batch, CostModel, EngineInfo, FloatArray, IntArray, RowForm, Rows, SparseRow
 
 if TYPE_CHECKING:
@@ -87,15 +89,19 @@ class FakeEngine:
         self._called = threading.Condition()
 
     @classmethod
-    def load(cls, description: "ModelDescription", *, cores: int, cache_dir: Path) -> Self:
+    def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
         """An engine of the model's shape that computes nothing."""
-        widths = (1, cores) if cores > 1 else (1,)
         return cls(
             dim=description.dim,
             max_tokens=description.max_tokens,
-            lane_widths=widths,
+            lane_widths=plan.widths_within(cores),
             form=description.row_form,
         )
+
+    @classmethod
+    def survey(cls) -> Survey:
+        """Everywhere, and nothing."""
+        return Survey({"none": ()})
 
     def warm_up(self) -> CostModel:
         """There is nothing to warm up; the cost is a guess."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, fp32.
+"""ONNX Runtime, fp32 and int8 (`vecmill.quantization`).
 
 The first start builds the model's graph, lets ONNX Runtime optimise it and pack its weights, and keeps the
 result (`engines.prepared`). Every start opens that file as it is, once per lane width: a session
@@ -6,9 +6,17 @@ has the threads that it was made with, and one made for several threads is slow 
 callers. Both sessions map the same packed weights, so the second costs next to no memory.
 
 Nothing spins: an idle lane leaves its cores to others.
+
+Other execution providers than the CPU's (`engines.providers`) optimise and pack for themselves: the folder
+then holds the plain graph, and one session serves all calls. Graphs that others exported (`engines.exported`)
+are prepared and opened like our own.
 """
 
+import ctypes
 import gc
+import logging
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,6 +26,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import onnxruntime
 
+from vecmill.engines.base import Survey, choose_precision
+from vecmill.engines.calls import Call, IndexedCall, RaggedCall, make_rows
+from vecmill.engines.exported import fill_exported, open_exported, read_prepared
 from vecmill.engines.prepared import (
     MODEL_FILE,
     WEIGHTS_FILE,
@@ -25,54 +36,69 @@ from vecmill.engines.prepared import (
     prepare_model,
     processor_name,
 )
+from vecmill.engines.processor import multiplies_bytes
+from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, seen_devices
 from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.models import fingerprint_model
-from vecmill.types import Batch, CostModel, EngineInfo, RowForm, Rows, TokenSequence
+from vecmill.plan import EnginePlan, Precision
+from vecmill.types import Batch, CostModel, EngineInfo, Rows, TokenSequence
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
+logger = logging.getLogger(__name__)
+
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises all the same
-# ONNX Runtime 1.31 crashes when it runs from the stored packing of a large DeBERTa, whose distance
-# tables are products of constants with an axis for heads. Each session packs these weights itself.
-_UNPACKED = frozenset({"deberta-v2"})
 _WARM_UP_TOKENS = (16, 64, 256)
 _WARM_UP_ROUNDS = 2
 
 
 class OnnxEngine:
-    """A model in ONNX Runtime: one narrow session for any number of callers, one wide one for one caller."""
+    """A model in ONNX Runtime: one narrow session for any number of callers, one wide one for one caller.
 
-    def __init__(
-        self,
-        info: EngineInfo,
-        prepared: PreparedModel,
-        sessions: Mapping[int, "onnxruntime.InferenceSession"],
-    ) -> None:
+    `calls` runs each of the widths.
+    """
+
+    def __init__(self, info: EngineInfo, prepared: PreparedModel, calls: Mapping[int, Call]) -> None:
         self._info = info
         self._prepared = prepared
-        self._sessions = dict(sessions)
-        self._inputs = [found.name for found in sessions[info.lane_widths[0]].get_inputs()]
+        self._calls = dict(calls)
 
     @classmethod
-    def load(cls, description: "ModelDescription", *, cores: int, cache_dir: Path) -> Self:
+    def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
         """Prepare the model if this machine has not yet, and open it. Blocks; seconds at the first start.
 
-        Raises `CorruptModel` if weights are missing, broken or not what was promised.
+        Raises `CorruptModel` if weights are missing, broken or not what was promised, `InvalidConfig` or
+        `MissingExtra` for a device that is not to be had.
         """
-        name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-{processor_name()}"
-        prepared = prepare_model(cache_dir, name, lambda folder: _fill(description, folder))
-        widths = (1, cores) if cores > 1 else (1,)
+        choice = choose_provider(plan.device, onnxruntime.get_available_providers(), cache_dir=cache_dir)
+        wanted = Precision.FP32
+        if description.exported_graph is None:
+            wanted = choose_precision(plan, _offered(choice.is_cpu))
+        prepared = _prepare(description, wanted, choice, cache_dir)
+        precision = wanted
+        if description.exported_graph is not None:  # it has one precision, whatever is asked for
+            precision = choose_precision(plan, (read_prepared(prepared.folder).precision,))
+        widths = plan.widths_within(cores) if choice.is_cpu else (1,)
         info = EngineInfo(
             name="onnx",
-            precision="fp32",
-            device="cpu",
+            precision=precision,
+            device=choice.device,
             dim=description.dim,
             max_tokens=description.max_tokens,
             lane_widths=widths,
             form=description.row_form,
+            parallel_calls=None if choice.is_cpu else 1,
+            batch_tokens=plan.max_batch_tokens,
         )
-        return cls(info, prepared, {width: _open(prepared.path, width) for width in widths})
+        calls = {width: _open_call(description, prepared, choice, plan, width) for width in widths}
+        return cls(info, prepared, calls)
+
+    @classmethod
+    def survey(cls) -> Survey:
+        """The devices whose providers the installed wheel has."""
+        devices = seen_devices(onnxruntime.get_available_providers())
+        return Survey({device: _offered(device == "cpu") for device in devices})
 
     @property
     def info(self) -> EngineInfo:
@@ -95,22 +121,22 @@ class OnnxEngine:
 
     def run(self, batch: Batch, *, width: int) -> Rows:
         """Compute rows in the form that `info` says. Raises `InferenceFailed` where ONNX Runtime raises."""
-        session = self._sessions.get(width)
-        if session is None:
+        call = self._calls.get(width)
+        if call is None:
             raise InferenceFailed(f"The engine has no open session for {width} cores.")
-        feed = {name: getattr(batch, name) for name in self._inputs}
         try:
-            outputs = session.run(None, feed)
+            outputs = call(batch)
         except Exception as error:
             raise InferenceFailed(
                 f"ONNX Runtime failed on {len(batch)} texts of {len(batch.token_ids)} tokens: "
                 f"{type(error).__name__}."
             ) from error
-        return _rows(self._info.form, outputs, batch)
+        computed_tokens = len(batch) * int(batch.lengths.max())
+        return make_rows(self._info.form, outputs, batch, computed_tokens=computed_tokens)
 
     def close(self) -> None:
         """Close the sessions; calls that are running finish first."""
-        self._sessions.clear()
+        self._calls.clear()
         self._prepared.close()
 
     def _time(self, batch: Batch) -> float:
@@ -118,28 +144,73 @@ class OnnxEngine:
         times_s = []
         for _ in range(_WARM_UP_ROUNDS):
             start_s = time.perf_counter()
-            self.run(batch, width=1)
+            self.run(batch, width=self._info.lane_widths[0])
             times_s.append(time.perf_counter() - start_s)
         return min(times_s)
 
 
-def _rows(form: RowForm, outputs: list[Any], batch: Batch) -> Rows:
-    computed_tokens = len(batch) * int(batch.lengths.max())
-    match form:
-        case RowForm.TEXT:
-            return Rows.one_per_text(outputs[0], computed_tokens=computed_tokens)
-        case RowForm.TOKEN:
-            return Rows(outputs[0], batch.offsets, computed_tokens)
-        case RowForm.SPARSE:
-            values, columns, counts = outputs
-            return Rows(values, np.concatenate(([0], np.cumsum(counts))), computed_tokens, columns)
+def _offered(on_cpu: bool) -> tuple[Precision, ...]:
+    """What our own graphs can be computed in."""
+    if on_cpu and multiplies_bytes():
+        return (Precision.FP32, Precision.INT8, Precision.INT8_FAST)
+    return (Precision.FP32,)
 
 
-def _open(path: Path, threads: int) -> "onnxruntime.InferenceSession":
+def _prepare(
+    description: "ModelDescription", precision: Precision, choice: ProviderChoice, cache_dir: Path
+) -> PreparedModel:
+    """The prepared folder of a model for a device, filled if need be."""
+    name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-"
+    name += "" if precision is Precision.FP32 else f"{precision}-"
+    # What is packed depends on the processor; a plain graph is the same for all other devices.
+    name += processor_name() if choice.is_cpu else "plain"
+
+    def fill(folder: Path) -> None:
+        if description.exported_graph is not None:
+            fill_exported(description, folder, _store if choice.is_cpu else _copy)
+        elif choice.is_cpu:
+            _fill(description, precision, folder)
+        else:
+            _fill_plain(description, folder)
+
+    return prepare_model(cache_dir, name, fill)
+
+
+def _open_call(
+    description: "ModelDescription",
+    prepared: PreparedModel,
+    choice: ProviderChoice,
+    plan: EnginePlan,
+    threads: int,
+) -> Call:
+    session = _open(prepared.path, threads, choice)
+    if description.exported_graph is not None:
+        return open_exported(description, prepared.folder, session, lambda path: open_graph(path, threads))
+    if choice.is_cpu:
+        return RaggedCall(session)
+    return IndexedCall(
+        session,
+        description.row_form,
+        # A model without special tokens has one more, for texts of none.
+        token_count=description.vocab_size + (not description.special_tokens),
+        compiles=choice.compiles,
+        length_multiple=plan.length_multiple,
+    )
+
+
+def _open(path: Path, threads: int, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
     options = _options(threads)
-    # The file is optimised already; doing it again would undo the sharing of packed weights.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return _start(path, options)
+    if choice.is_cpu:
+        # The file is optimised already; doing it again would undo the sharing of packed weights.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = _start(path, options, choice)
+    check_started(choice, session.get_providers())
+    return session
+
+
+def open_graph(path: Path, threads: int) -> "onnxruntime.InferenceSession":
+    """A session on the processor for a small graph, such as `graphs.exported.build_stages` makes."""
+    return _start(path, _options(threads))
 
 
 def _options(threads: int) -> Any:
@@ -147,18 +218,20 @@ def _options(threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
+    options.enable_mem_pattern = False  # made for shapes that come again; here each batch has its own
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
-def _start(path: Path, options: Any) -> "onnxruntime.InferenceSession":
+def _start(path: Path, options: Any, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
+    providers = [(name, dict(settings)) for name, settings in choice.providers]
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:
         raise UnsupportedModel(f"ONNX Runtime cannot load {path}: {error}") from error
 
 
-def _fill(description: "ModelDescription", folder: Path) -> None:
+def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
     """Build the graph, and have ONNX Runtime write it optimised, with packed weights, into `folder`."""
     # Imported only when a graph has to be built: it takes longer than a later start as a whole.
     from vecmill.graphs.build import build_graph, write_graph
@@ -166,18 +239,64 @@ def _fill(description: "ModelDescription", folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
         write_graph(build_graph(description), plain)
+        if precision is not Precision.FP32:
+            plain = _quantize(description, precision, plain)
         # A graph's nodes refer to each other, so only the collector frees it, and the mapped weights with it.
         gc.collect()
-        packed = "0" if description.architecture in _UNPACKED else "1"
-        options = _options(threads=1)
-        options.optimized_model_filepath = str(folder / MODEL_FILE)
-        for key, value in (
-            ("optimized_model_external_initializers_file_name", WEIGHTS_FILE),
-            ("optimized_model_external_initializers_min_size_in_bytes", "1024"),
-            ("save_external_prepacked_constant_initializers", packed),
-        ):
-            options.add_session_config_entry(f"session.{key}", value)
-        _start(plain, options)
+        _store(plain, folder)
+    _return_freed_memory()
+
+
+def _quantize(description: "ModelDescription", precision: Precision, plain: Path) -> Path:
+    """Write the int8 graph of a model beside the fp32 one in `plain`."""
+    from vecmill.graphs.build import build_graph, write_graph
+    from vecmill.quantization import calibration_sequences, quantize_graph
+
+    logger.info("Making the %s weights of %s; this happens once.", precision, description.name)
+    graph = build_graph(description)
+    quantize_graph(graph, plain, precision, calibration_sequences(description))
+    quantized = plain.with_name("quantized.onnx")
+    write_graph(graph, quantized)
+    return quantized
+
+
+def _fill_plain(description: "ModelDescription", folder: Path) -> None:
+    """Write the graph into `folder` as it is, with indices as inputs: they are no work for an accelerator."""
+    from vecmill.graphs.build import build_graph, drop_unused, write_graph
+    from vecmill.graphs.layout import IndexedLayout
+
+    write_graph(drop_unused(build_graph(description, IndexedLayout)), folder / MODEL_FILE)
+    gc.collect()
+
+
+def _copy(graph: Path, folder: Path) -> None:
+    """Copy an exported graph, and the weights beside it that are named after it, into `folder`."""
+    for path in graph.parent.glob(f"{graph.name}*"):
+        shutil.copyfile(path, folder / (MODEL_FILE if path == graph else path.name))
+
+
+def _store(plain: Path, folder: Path) -> None:
+    """Have ONNX Runtime optimise the graph in `plain`, and write it with packed weights into `folder`."""
+    from vecmill.graphs.alignment import align_weights
+
+    options = _options(threads=1)
+    options.optimized_model_filepath = str(folder / MODEL_FILE)
+    for key, value in (
+        ("optimized_model_external_initializers_file_name", WEIGHTS_FILE),
+        ("optimized_model_external_initializers_min_size_in_bytes", "1024"),
+        ("save_external_prepacked_constant_initializers", "1"),
+    ):
+        options.add_session_config_entry(f"session.{key}", value)
+    _start(plain, options)
+    align_weights(folder / MODEL_FILE, folder / WEIGHTS_FILE)
+
+
+def _return_freed_memory() -> None:
+    """Give the system back what packing has freed, about the size of the weights: glibc would keep it."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
+        if trim is not None:
+            trim(0)
 
 
 def _warm_up_batch(tokens: int, max_tokens: int) -> Batch:

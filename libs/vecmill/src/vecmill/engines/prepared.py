@@ -3,7 +3,7 @@
     cache_dir/<fingerprint>-<ONNX Runtime>-<processor>/
         model.onnx       the optimised graph
         model.weights    its weights, as they are and packed; mapped, so every session shares one copy
-        manifest.json    size and SHA-256 of both
+        manifest.json    size and SHA-256 of every other file
 
 A folder is filled under another name and renamed when it is whole. It is not flushed to disk, which
 takes longer than all the rest: what a power failure tears, the manifest tells at the next start.
@@ -56,7 +56,7 @@ class PreparedModel:
 
 
 def prepare_model(cache_dir: Path, name: str, fill: Callable[[Path], None]) -> PreparedModel:
-    """The prepared model `name` in `cache_dir`; `fill` writes its two files into a folder if need be.
+    """The prepared model `name` in `cache_dir`; `fill` writes its files into a folder if need be.
 
     Where the folder cannot be written, a temporary one is used and a warning logged. Raises
     `InvalidConfig` if that cannot be written either.
@@ -122,10 +122,12 @@ def _prepare_temporary(cache_dir: Path, error: OSError, fill: Callable[[Path], N
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether both files are there and what the manifest says."""
+    """Whether all files are there and what the manifest says."""
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
-        for name in (MODEL_FILE, WEIGHTS_FILE):
+        if not manifest:
+            raise ValueError("its manifest names no file")
+        for name in manifest:
             size, digest = manifest[name]["size"], manifest[name]["sha256"]
             if (folder / name).stat().st_size != size or hash_file(folder / name) != digest:
                 raise ValueError(f"{name} is damaged")
@@ -139,10 +141,11 @@ def _is_whole(folder: Path) -> bool:
 
 def _seal(folder: Path) -> None:
     """Write the manifest."""
-    manifest = {}
-    for name in (MODEL_FILE, WEIGHTS_FILE):
-        path = folder / name
-        manifest[name] = {"size": path.stat().st_size, "sha256": hash_file(path)}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": hash_file(path)}
+        for path in files
+    }
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
 
 

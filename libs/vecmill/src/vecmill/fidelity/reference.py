@@ -1,53 +1,93 @@
-"""The rows to compare with: sentence-transformers' where it is installed, else our own fp32 engine's."""
+"""The answers to compare with: those of a model's own library if it is installed, else our fp32 engine's."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-
-import numpy as np
+from typing import Protocol
 
 from vecmill.engines import load_engine
+from vecmill.errors import UnsupportedModel
+from vecmill.fidelity.answers import Answers, Reader, answer_alone
+from vecmill.fidelity.oracles import Answer, load_oracle, oracle_library
+from vecmill.fidelity.questions import Questions, make_questions
 from vecmill.models import ModelDescription
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, FloatArray
+from vecmill.plan import EnginePlan, Precision
+
+
+class Reference(Protocol):
+    """Something that answers questions as they should be answered."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for a report."""
+        ...
+
+    def answer(self, questions: Questions) -> Answers:
+        """The answers to `questions`, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """Something that embeds: `embed` takes texts and gives (texts, dim) float32."""
+class LoadedReference:
+    """A reference with its model in memory. Satisfies `Reference`."""
 
     name: str
-    embed: Callable[[Sequence[str]], FloatArray]
+    compute: Answer
+
+    def answer(self, questions: Questions) -> Answers:
+        """As `Reference.answer`; computed anew each time."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # theirs to heed
+            return self.compute(questions)
 
 
-def load_reference(description: ModelDescription, cache_dir: Path) -> Reference:
-    """The best reference that this machine has for a model that embeds. Blocks while it loads."""
-    if find_spec("sentence_transformers") is not None:
-        return _load_oracle(description)
-    return _load_own(description, cache_dir)
+@dataclass(frozen=True, slots=True)
+class KeptReference:
+    """A reference's answers, computed once for many checks over the same texts. Satisfies `Reference`."""
+
+    name: str
+    questions: Questions
+    answers: Answers
+
+    def answer(self, questions: Questions) -> Answers:
+        """As `Reference.answer`. Raises `ValueError` for other questions than those kept."""
+        if questions != self.questions:
+            raise ValueError("the answers that were kept are those to other questions")
+        return self.answers
 
 
-def _load_oracle(description: ModelDescription) -> Reference:
+def keep_answers(reference: Reference, description: ModelDescription, texts: Sequence[str]) -> KeptReference:
+    """Compute what `reference` answers where `description`'s model is checked with `texts`."""
+    questions = make_questions(description, texts)
+    return KeptReference(reference.name, questions, reference.answer(questions))
+
+
+def load_reference(description: ModelDescription, cache_dir: Path) -> LoadedReference:
+    """The best reference that this machine has for a model. Blocks while it loads.
+
+    Raises `UnsupportedModel` if the model's own library is installed and cannot load it.
+    """
+    library = oracle_library(description)
+    if find_spec(library) is None:
+        return _load_own(description, cache_dir)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
-        import sentence_transformers
+        name = f"{library.replace('_', '-')} {version(library)}"
+        try:
+            return LoadedReference(name, load_oracle(description))
+        except Exception as error:
+            raise UnsupportedModel(
+                f"The reference, {name}, cannot load {description.directory}: {error}"
+            ) from error
 
-        model = sentence_transformers.SentenceTransformer(str(description.directory), device="cpu").float()
 
-    def embed(texts: Sequence[str]) -> FloatArray:
-        return np.asarray(model.encode(list(texts), convert_to_numpy=True), np.float32)
-
-    return Reference(f"sentence-transformers {sentence_transformers.__version__}", embed)
-
-
-def _load_own(description: ModelDescription, cache_dir: Path) -> Reference:
-    engine = load_engine("onnx", description, cores=1, cache_dir=cache_dir)
-    tokenizer = Tokenizer.load(description)
-
-    def embed(texts: Sequence[str]) -> FloatArray:
-        sequences = tokenizer.encode(texts, prompt=description.default_prompt)
-        return np.concatenate([engine.run(Batch.of([one]), width=1).values for one in sequences])
-
-    return Reference("vecmill's own fp32 ONNX engine, each text alone", embed)
+def _load_own(description: ModelDescription, cache_dir: Path) -> LoadedReference:
+    engine = load_engine(description, EnginePlan(precision=Precision.FP32), cores=1, cache_dir=cache_dir)
+    reader = Reader.load(description)
+    return LoadedReference(
+        "vecmill's own fp32 ONNX engine, each text alone",
+        lambda questions: answer_alone(engine, reader, questions),
+    )

@@ -17,6 +17,7 @@ shorter puts that right without an index for each pair:
                                                              the first 2 of each: b c, e f
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -95,13 +96,13 @@ class Deberta(Bert[DebertaConfig]):
         head = SequenceHead("pooler.dense", self.config.pooler_hidden_act, "classifier")
         return self.classify_by(head, hidden, labels)
 
-    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
-        """As `Family.predict_tokens`. Raises `UnsupportedModel` for heads that are not like BERT's."""
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """As `Family.predict_parts`. Raises `UnsupportedModel` for heads that are not like BERT's."""
         if not self.config.legacy:
             raise UnsupportedModel(
                 "config.json: legacy false is not supported for DeBERTa models with a language model head."
             )
-        return super().predict_tokens(hidden)
+        return super().predict_parts(hidden, columns)
 
     def _score_distances(self, x: ir.Value, name: str, kind: str, rows: ir.Value) -> ir.Value:
         """How each token's `x` (texts, heads, longest, dim) goes with the distances to all others.

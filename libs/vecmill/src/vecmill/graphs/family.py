@@ -5,6 +5,7 @@ the names that transformers gives them.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -50,6 +51,14 @@ class Family(ABC, Generic[Config]):
         """Add the language model's head: logits over the vocabulary, (positions, vocab_size)."""
         raise _no_head(self, "language model")
 
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """As `predict_tokens` in parts that stand side by side: each (positions, columns), the last narrower.
+
+        Where every part is done with before the next is taken, there never are logits over the whole
+        vocabulary. Families that are not used so give one part.
+        """
+        return iter([self.predict_tokens(hidden)])
+
     def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
         """Logits of a few tokens of the vocabulary, for (rows, hidden_size): (rows, token_ids)."""
         return self.op.Gather(self.predict_tokens(hidden), self.op.constant(token_ids), axis=1)
@@ -62,6 +71,16 @@ class Family(ABC, Generic[Config]):
         if not bias:
             return self.op.Gemm(x, weight, None, transB=1)
         return self.op.Gemm(x, weight, self.vector(f"{name}.bias", outputs), transB=1)
+
+    def linear_parts(
+        self, x: ir.Value, weight: str, bias: str | None, inputs: int, outputs: int, columns: int
+    ) -> Iterator[ir.Value]:
+        """As `linear`, `columns` at a time, with tensors of any names."""
+        for start in range(0, outputs, columns):
+            stop = min(start + columns, outputs)
+            part = self.add(self.weights.part(weight, (outputs, inputs), start, stop))
+            shift = None if bias is None else self.add(self.weights.part(bias, (outputs,), start, stop))
+            yield self.op.Gemm(x, part, shift, transB=1)
 
     def layer_norm(
         self, x: ir.Value, name: str, epsilon: float, *, width: int | None = None, shift: bool = True

@@ -18,7 +18,8 @@ def apply_head(op: Ops, layout: Layout, family: Family[Config], head: Head, hidd
     """Add a head to `hidden` (positions, hidden_size). Returns its logits, float32:
 
     (texts, labels) of a sequence, (positions, labels) of tokens, (positions, vocab_size) over the
-    vocabulary, (texts, 1) of yes or no. Raises `UnsupportedModel` if the family has no such head.
+    vocabulary, (texts, 1) of yes or no; `hidden` itself where the stages after it give logits. Raises
+    `UnsupportedModel` if the family has no such head.
     """
     match head.kind:
         case HeadKind.SEQUENCE:
@@ -27,6 +28,8 @@ def apply_head(op: Ops, layout: Layout, family: Family[Config], head: Head, hidd
             return family.classify_tokens(hidden, len(head.labels))
         case HeadKind.VOCABULARY:
             return family.predict_tokens(hidden)
+        case HeadKind.STAGES:
+            return hidden
         case HeadKind.YES_NO:
             return _judge(op, layout, family, head, hidden)
 

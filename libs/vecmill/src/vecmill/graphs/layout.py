@@ -5,7 +5,7 @@ token at a time (embeddings, linear layers, norms) runs over the *positions* of 
 (positions, hidden); only attention and pooling look at whole texts, and ask the layout to lay them
 out as (texts, ..., longest).
 
-`RaggedLayout` has one position per token: linear layers, most of the work, compute no padding at
+`TokenLayout` has one position per token: linear layers, most of the work, compute no padding at
 all. Attention pads, by one Gather each for queries, keys and values that splits the heads on the
 way:
 
@@ -16,8 +16,8 @@ way:
 and one Gather takes the result back. A slot that holds no token repeats the last token *of the same
 text*; so even NaN, which no mask can stop, stays with the text it came from.
 
-The graph's inputs are the arrays of a `Batch`, as they are; the indices are computed inside it.
-Padded shapes for other runtimes are another layout with the same methods.
+`RaggedLayout` computes these indices inside the graph, from the arrays of a `Batch` as they are.
+`IndexedLayout` is given them, for runtimes that compile for the shapes that they see.
 """
 
 from dataclasses import dataclass
@@ -83,39 +83,27 @@ class Layout(Protocol):
         ...
 
 
-class RaggedLayout:
+class TokenLayout:
     """One position per token; padded only inside attention and pooling. Satisfies `Layout`.
 
-    Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and
-    `prompt_lengths` (texts,), all int64; with `has_unseen` also `seen_lengths` (texts,): a text's tokens
-    from there on are no keys of any token.
+    Subclasses say where the indices come from.
     """
 
-    def __init__(self, op: Ops, *, has_unseen: bool = False) -> None:
+    token_ids: ir.Value
+    token_type_ids: ir.Value
+    token_positions: ir.Value
+    prompt_lengths: ir.Value
+    lengths: ir.Value
+    slots: ir.Value
+    is_token: ir.Value
+    key_bias: ir.Value
+    _starts: ir.Value  # (texts,): the position of each text's first token
+    _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
+    _slot_of_token: ir.Value  # (positions,): where each token is among all texts' slots
+
+    def __init__(self, op: Ops) -> None:
         self._op = op
         self._head_rows: dict[Heads, ir.Value] = {}
-        self.token_ids = op.input("token_ids", ["tokens"])
-        self.token_type_ids = op.input("token_type_ids", ["tokens"])
-        offsets = op.input("offsets", ["texts_plus_1"])
-        self.prompt_lengths = op.input("prompt_lengths", ["texts"])
-        self._starts = op.Slice(offsets, op.constant([0]), op.constant([-1]))
-        self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
-        longest = op.ReduceMax(self.lengths, keepdims=0)
-        self.slots = op.Range(op.constant(0), longest, op.constant(1))
-        lengths_column = op.Unsqueeze(self.lengths, op.constant([1]))
-        self.is_token = op.Less(self.slots, lengths_column)
-        is_key = self.is_token
-        if has_unseen:
-            is_key = op.Less(self.slots, op.Unsqueeze(op.input("seen_lengths", ["texts"]), op.constant([1])))
-        self.key_bias = op.Unsqueeze(
-            op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
-            op.constant([1, 2]),
-        )
-        nearest = op.Min(self.slots, op.Sub(lengths_column, op.constant([1])))
-        self._token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
-        all_slots = op.Range(op.constant(0), op.Size(self.is_token), op.constant(1))
-        self._slot_of_token = op.Compress(all_slots, op.Reshape(self.is_token, op.constant([-1])))
-        self.token_positions = op.Mod(self._slot_of_token, longest)
 
     def split_heads(self, projected: ir.Value, heads: Heads) -> ir.Value:
         """As `Layout.split_heads`."""
@@ -139,3 +127,69 @@ class RaggedLayout:
     def token_at(self, hidden: ir.Value, places: ir.Value) -> ir.Value:
         """As `Layout.token_at`."""
         return self._op.Gather(hidden, self._op.Add(self._starts, places))
+
+    def _mark_tokens(self, seen_lengths: ir.Value | None) -> None:
+        """Set `is_token` and `key_bias` from `slots`, `lengths` and, where they differ, `seen_lengths`."""
+        op = self._op
+        self.is_token = op.Less(self.slots, op.Unsqueeze(self.lengths, op.constant([1])))
+        is_key = self.is_token
+        if seen_lengths is not None:
+            is_key = op.Less(self.slots, op.Unsqueeze(seen_lengths, op.constant([1])))
+        self.key_bias = op.Unsqueeze(
+            op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
+            op.constant([1, 2]),
+        )
+
+
+class RaggedLayout(TokenLayout):
+    """Indices are computed in the graph, whose inputs are the arrays of a `Batch` as they are.
+
+    Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and
+    `prompt_lengths` (texts,), all int64; with `has_unseen` also `seen_lengths` (texts,): a text's tokens
+    from there on are no keys of any token.
+    """
+
+    def __init__(self, op: Ops, *, has_unseen: bool = False) -> None:
+        super().__init__(op)
+        self.token_ids = op.input("token_ids", ["tokens"])
+        self.token_type_ids = op.input("token_type_ids", ["tokens"])
+        offsets = op.input("offsets", ["texts_plus_1"])
+        self.prompt_lengths = op.input("prompt_lengths", ["texts"])
+        self._starts = op.Slice(offsets, op.constant([0]), op.constant([-1]))
+        self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
+        longest = op.ReduceMax(self.lengths, keepdims=0)
+        self.slots = op.Range(op.constant(0), longest, op.constant(1))
+        self._mark_tokens(op.input("seen_lengths", ["texts"]) if has_unseen else None)
+        nearest = op.Min(self.slots, op.Sub(op.Unsqueeze(self.lengths, op.constant([1])), op.constant([1])))
+        self._token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
+        all_slots = op.Range(op.constant(0), op.Size(self.is_token), op.constant(1))
+        self._slot_of_token = op.Compress(all_slots, op.Reshape(self.is_token, op.constant([-1])))
+        self.token_positions = op.Mod(self._slot_of_token, longest)
+
+
+class IndexedLayout(TokenLayout):
+    """Indices come with the batch, so that all shapes are known before a call: `engines.indices` makes them.
+
+    For runtimes that compile for shapes. There may be more positions, slots and texts than the batch has;
+    what     is computed for them is thrown away. Inputs, all int64:
+
+    token_ids, token_type_ids, token_positions   (positions,)
+    slot_of_token                                (positions,)
+    starts, lengths, prompt_lengths              (texts,)
+    slots                                        (longest,)
+    token_of_slot                                (texts, longest)
+    seen_lengths                                 (texts,), with `has_unseen`
+    """
+
+    def __init__(self, op: Ops, *, has_unseen: bool = False) -> None:
+        super().__init__(op)
+        self.token_ids = op.input("token_ids", ["tokens"])
+        self.token_type_ids = op.input("token_type_ids", ["tokens"])
+        self.token_positions = op.input("token_positions", ["tokens"])
+        self._slot_of_token = op.input("slot_of_token", ["tokens"])
+        self._starts = op.input("starts", ["texts"])
+        self.lengths = op.input("lengths", ["texts"])
+        self.prompt_lengths = op.input("prompt_lengths", ["texts"])
+        self.slots = op.input("slots", ["longest"])
+        self._token_of_slot = op.input("token_of_slot", ["texts", "longest"])
+        self._mark_tokens(op.input("seen_lengths", ["texts"]) if has_unseen else None)

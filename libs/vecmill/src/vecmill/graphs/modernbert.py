@@ -1,5 +1,6 @@
 """The ModernBERT encoder (Warner et al., 2024), as transformers' `ModernBertModel` computes it."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -47,11 +48,15 @@ class ModernBert(Family[ModernBertConfig]):
 
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the language model's head: logits over the vocabulary, (positions, vocab_size)."""
+        return next(self.predict_parts(hidden, self.config.vocab_size))
+
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """As `Family.predict_parts`."""
         config = self.config
         name = "embeddings.tok_embeddings.weight" if config.tie_word_embeddings else "decoder.weight"
-        table = self.add(self.weights.tensor(name, (config.vocab_size, config.hidden_size)))
-        bias = self.vector("decoder.bias", config.vocab_size) if config.decoder_bias else None
-        return self.op.Gemm(self._transform(hidden), table, bias, transB=1)
+        bias = "decoder.bias" if config.decoder_bias else None
+        x = self._transform(hidden)
+        return self.linear_parts(x, name, bias, config.hidden_size, config.vocab_size, columns)
 
     def _attend(self, x: ir.Value, name: str, bias: ir.Value, rotation: Rotation) -> ir.Value:
         layout, config = self.layout, self.config

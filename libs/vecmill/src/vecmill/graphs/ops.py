@@ -52,9 +52,11 @@ class Ops:
         bounds = (self.constant([bound]) for bound in (start, stop, axis))
         return self.Slice(x, *bounds)
 
-    def input(self, name: str, shape: Sequence[int | str]) -> ir.Value:
-        """An int64 input; a dimension given by name is free."""
-        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(ir.DataType.INT64))
+    def input(
+        self, name: str, shape: Sequence[int | str], dtype: ir.DataType = ir.DataType.INT64
+    ) -> ir.Value:
+        """An input, int64 as a rule; a dimension given by name is free."""
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype))
         self._inputs.append(value)
         return value
 

@@ -10,6 +10,7 @@ overrides the methods for the others:
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -19,7 +20,7 @@ from vecmill.graphs.activations import activate
 from vecmill.graphs.family import Family
 from vecmill.graphs.layout import Heads
 from vecmill.models.bert import BertConfig
-from vecmill.models.weights import StoredTensor, concatenate
+from vecmill.models.weights import concatenate
 
 BertLike = TypeVar("BertLike", bound=BertConfig)
 
@@ -105,12 +106,16 @@ class PostNorm(Family[BertLike]):
 
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """As `Family.predict_tokens`."""
+        return next(self.predict_parts(hidden, self.config.vocab_size))
+
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """As `Family.predict_parts`."""
         head, config = self.vocabulary_head, self.config
         x = self.linear(hidden, head.dense, config.hidden_size, config.embedding_size)
         x = activate(self.op, x, head.activation or config.hidden_act)
         x = self.layer_norm(x, head.norm, config.layer_norm_eps, width=config.embedding_size)
         weight, bias = self._decoder(head)
-        return self.op.Gemm(x, self.add(weight), self.add(bias), transB=1)
+        return self.linear_parts(x, weight, bias, config.embedding_size, config.vocab_size, columns)
 
     def layer(self, x: ir.Value, name: str, bias: ir.Value) -> ir.Value:
         """One layer: attention and two linear layers, each added to its input and normalised."""
@@ -147,8 +152,9 @@ class PostNorm(Family[BertLike]):
     def _projections(self) -> tuple[str, str, str]:
         return self.layer_names.query, self.layer_names.key, self.layer_names.value
 
-    def _decoder(self, head: VocabularyHead) -> tuple[StoredTensor, StoredTensor]:
-        """Weight and bias of the product with the vocabulary: its own where stored, else what it is tied to.
+    def _decoder(self, head: VocabularyHead) -> tuple[str, str]:
+        """What the weight and bias of the product with the vocabulary are called: its own where stored, else
+        those that it is tied to.
 
         transformers ties likewise, and leaves both as they are where both are stored and differ.
         """
@@ -157,7 +163,4 @@ class PostNorm(Family[BertLike]):
         if config.tie_word_embeddings:
             weight = weight if self.weights.holds(weight) else "embeddings.word_embeddings.weight"
             bias = bias if self.weights.holds(bias) else head.bias
-        return (
-            self.weights.tensor(weight, (config.vocab_size, config.embedding_size)),
-            self.weights.tensor(bias, (config.vocab_size,)),
-        )
+        return weight, bias

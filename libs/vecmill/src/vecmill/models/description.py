@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vecmill.models.encoder import EncoderConfig
-from vecmill.models.heads import Head, MultiVector, PairTemplate
+from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate
 from vecmill.models.stages import Normalize, Stage
 from vecmill.types import RowForm
 
@@ -32,10 +32,11 @@ class ModelDescription:
     `max_tokens` counts special tokens too; `stages` lead from hidden states to rows; `lowercase` asks for
     lower-casing before the tokenizer's own normalisation; `config` is the whole `config.json`.
     `head` is what a task model has in place of stages, or before them (`SPARSE`). `weights_files` hold the
-    encoder and the head; `weights_sha256` is what their only file must hash to, if promised.
-    `tokenizer_config` is the whole `tokenizer_config.json`. `pair_template` is set for models that read
-    pairs as prose, `multi_vector` for multi-vector models. Without `special_tokens` a text becomes its own
-    tokens alone, and an empty one the token `vocab_size`, whose row is zeros.
+    encoder and the head, or the first of them is an exported graph that computes both; `weights_sha256` is
+    what their only file must hash to, if promised.
+    `tokenizer_config` is the whole `tokenizer_config.json`. `pair_template` or `chat_template` is set for
+    models that read pairs as prose, `multi_vector` for multi-vector models. Without `special_tokens` a text
+    becomes its own tokens alone, and an empty one the token `vocab_size`, whose row is zeros.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ModelDescription:
     tokenizer_config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     special_tokens: bool = True
     pair_template: PairTemplate | None = None
+    chat_template: ChatTemplate | None = None
     multi_vector: MultiVector | None = None
 
     @property
@@ -71,6 +73,12 @@ class ModelDescription:
     def normalize(self) -> bool:
         """Whether rows have unit length."""
         return Normalize() in self.stages[-1:]
+
+    @property
+    def exported_graph(self) -> Path | None:
+        """The ONNX graph that the model was exported to, where that is what is served."""
+        first = self.weights_files[0]
+        return first if first.suffix == ".onnx" else None
 
     @property
     def row_form(self) -> RowForm:

@@ -62,6 +62,7 @@ def _settings(description: ModelDescription) -> str:
         "truncate_left": description.truncate_left,
         "special_tokens": description.special_tokens,
         "pair_template": repr(description.pair_template),
+        "chat_template": repr(description.chat_template),
         "multi_vector": repr(description.multi_vector),
     }
     return json.dumps(values, sort_keys=True)

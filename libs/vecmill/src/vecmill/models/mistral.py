@@ -41,7 +41,8 @@ class MistralConfig(DecoderConfig):
         )
         window = _read_window(config)
         kind = FULL if window is None else SLIDING
-        rope = read_rope(config, theta=10_000.0)
+        positions = read_size(config, "max_position_embeddings", 131_072)
+        rope = read_rope(config, theta=10_000.0, positions=positions)
         types = [kind] * read_size(config, "num_hidden_layers", 32)
         return cls(
             vocab_size=read_size(config, "vocab_size", 32_000),
@@ -51,7 +52,7 @@ class MistralConfig(DecoderConfig):
             num_key_value_heads=read_key_value_heads(config, heads, 8),
             head_dim=head_dim,
             layers=lay_layers(types, read_reaches(config, window), {kind: rope}),
-            max_position_embeddings=read_size(config, "max_position_embeddings", 131_072),
+            max_position_embeddings=positions,
             rms_norm_eps=read_epsilon(config, "rms_norm_eps", 1e-6),
             hidden_act=read_activation(config, "hidden_act", "silu"),
             attention_scale=head_dim**-0.5,

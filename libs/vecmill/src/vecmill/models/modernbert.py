@@ -52,14 +52,15 @@ class ModernBertConfig:
         heads = read_size(config, "num_attention_heads", 12)
         head_dim = head_size(hidden_size, heads)
         refuse_unless(config, {"head_dim": (head_dim,)})
+        positions = read_size(config, "max_position_embeddings", 8192)
         return cls(
             vocab_size=read_size(config, "vocab_size", 50_368),
             hidden_size=hidden_size,
             intermediate_size=read_size(config, "intermediate_size", 1152),
             num_attention_heads=heads,
             head_dim=head_dim,
-            layers=_read_layers(config),
-            max_position_embeddings=read_size(config, "max_position_embeddings", 8192),
+            layers=_read_layers(config, positions),
+            max_position_embeddings=positions,
             norm_eps=read_epsilon(config, "norm_eps", 1e-5),
             norm_bias=read_flag(config, "norm_bias", default=False),
             attention_bias=read_flag(config, "attention_bias", default=False),
@@ -78,13 +79,13 @@ class ModernBertConfig:
         return self.max_position_embeddings
 
 
-def _read_layers(config: Mapping[str, Any]) -> tuple[DecoderLayer, ...]:
+def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLayer, ...]:
     count = read_size(config, "num_hidden_layers", 22)
     period = read_size(config, "global_attn_every_n_layers", 3)
     types = read_layer_types(config, [SLIDING if index % period else FULL for index in range(count)])
     # The written window is the whole of it: half to each side, the token itself not counted.
     half = read_size(config, "local_attention", 128) // 2
-    ropes = read_layered_rope(config, thetas=_THETAS, scaled=(FULL, SLIDING))
+    ropes = read_layered_rope(config, thetas=_THETAS, scaled=(FULL, SLIDING), positions=positions)
     return lay_layers(types, {FULL: EVERYWHERE, SLIDING: Reach(half, half)}, ropes)
 
 

@@ -74,7 +74,8 @@ def _read_common(config: Mapping[str, Any]) -> dict[str, Any]:
     window = _read_window(config)
     first_sliding = count if window is None else _read_first_sliding(config)
     types = read_layer_types(config, [SLIDING if index >= first_sliding else FULL for index in range(count)])
-    rope = read_rope(config, theta=10_000.0)
+    positions = read_size(config, "max_position_embeddings", 32_768)
+    rope = read_rope(config, theta=10_000.0, positions=positions)
     return {
         "vocab_size": read_size(config, "vocab_size", 151_936),
         "hidden_size": read_size(config, "hidden_size", 4096),
@@ -82,7 +83,7 @@ def _read_common(config: Mapping[str, Any]) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": read_key_value_heads(config, heads, 32),
         "layers": lay_layers(types, read_reaches(config, window), {FULL: rope, SLIDING: rope}),
-        "max_position_embeddings": read_size(config, "max_position_embeddings", 32_768),
+        "max_position_embeddings": positions,
         "rms_norm_eps": read_epsilon(config, "rms_norm_eps", 1e-6),
         "hidden_act": read_activation(config, "hidden_act", "silu"),
         "tie_word_embeddings": read_flag(config, "tie_word_embeddings", default=False),

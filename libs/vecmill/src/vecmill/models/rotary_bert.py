@@ -112,20 +112,21 @@ class NomicBertConfig(RotaryBertConfig):
         refuse_unless(config, _NOMIC_CHOICES)
         _check_published(config)
         named = {_NOMIC_KEYS.get(key, key): value for key, value in config.items()}
+        positions = read_size(named, "max_position_embeddings", 2048)
         return cls(
             **_read_common(named),
             vocab_size=read_size(named, "vocab_size", 30_528),
             hidden_act=read_activation(named, "hidden_act", "silu"),
-            max_position_embeddings=read_size(named, "max_position_embeddings", 2048),
+            max_position_embeddings=positions,
             type_vocab_size=read_size(named, "type_vocab_size", 2),
             tie_word_embeddings=True,
-            rope=read_rope(named, theta=1000.0),
+            rope=read_rope(named, theta=1000.0, positions=positions),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class GteConfig(RotaryBertConfig):
-    """transformers' `GteConfig`."""
+    """transformers' `GteConfig`, with the choices that only the published code has."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -133,14 +134,16 @@ class GteConfig(RotaryBertConfig):
 
         Raises `CorruptModel` for sizes that cannot be, `UnsupportedModel` for choices not built here.
         """
+        refuse_unless(config, _NEW_CHOICES)
+        positions = read_size(config, "max_position_embeddings", 8192)
         return cls(
             **_read_common(config),
             vocab_size=read_size(config, "vocab_size", 250_048),
             hidden_act=read_activation(config, "hidden_act", "gelu"),
-            max_position_embeddings=read_size(config, "max_position_embeddings", 8192),
+            max_position_embeddings=positions,
             type_vocab_size=read_size(config, "type_vocab_size", 1, least=0),
             tie_word_embeddings=read_flag(config, "tie_word_embeddings", default=True),
-            rope=read_rope(config, theta=160_000.0),
+            rope=read_rope(config, theta=160_000.0, positions=positions),
         )
 
 

@@ -17,6 +17,9 @@ _SPACE = "\u2581"  # how sentencepiece writes one
 
 BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"})
 
+# The classes that give token types where tokenizer_config.json does not say what they give.
+_CLASSES_WITH_TYPES = frozenset({"BertTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer"})
+
 # The class of a model that does not name one.
 _CLASS_OF_FAMILY: Mapping[str, str] = MappingProxyType(
     {
@@ -26,8 +29,12 @@ _CLASS_OF_FAMILY: Mapping[str, str] = MappingProxyType(
         "deberta-v2": "DebertaV2Tokenizer",
         "distilbert": "BertTokenizer",
         "electra": "BertTokenizer",
+        "gemma3_text": "GemmaTokenizer",
+        "gte": "XLMRobertaTokenizer",
         "mpnet": "MPNetTokenizer",
         "nomic_bert": "BertTokenizer",
+        "qwen2": "Qwen2Tokenizer",
+        "qwen3": "Qwen2Tokenizer",
         "roberta": "RobertaTokenizer",
         "t5": "T5Tokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
@@ -35,12 +42,38 @@ _CLASS_OF_FAMILY: Mapping[str, str] = MappingProxyType(
 )
 
 
+# Families whose files often name a wrong class: transformers takes its own, or for "" tokenizer.json alone.
+_NEVER_NAMED: Mapping[str, str] = MappingProxyType(
+    {"mistral": "", "modernbert": "", "qwen2": "Qwen2Tokenizer"}
+)
+
+# How Qwen2's class cuts texts before pairs are merged.
+_QWEN_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
 def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The name of the class, without "Fast" at its end; empty if there is none that is known."""
+    family = str(config.get("model_type"))
+    if family in _NEVER_NAMED:
+        return _NEVER_NAMED[family]
     named = tokenizer_config.get("tokenizer_class") or config.get("tokenizer_class")
     if named is None:
-        return _CLASS_OF_FAMILY.get(str(config.get("model_type")), "")
+        return _CLASS_OF_FAMILY.get(family, "")
     return str(named).removesuffix("Fast")
+
+
+def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a model is told which of two texts a token is from; otherwise all are of type 0.
+
+    What tokenizer.json says of types counts only then.
+    """
+    names = tokenizer_config.get("model_input_names")
+    if names is None:
+        return find_class(tokenizer_config, config) in _CLASSES_WITH_TYPES
+    return "token_type_ids" in names
 
 
 def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any]) -> None:
@@ -53,7 +86,7 @@ def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any]) -> None:
         change(tokenizer, config)
 
 
-def set_bert_letters(tokenizer: Any, config: Mapping[str, Any]) -> None:
+def _set_bert_letters(tokenizer: Any, config: Mapping[str, Any]) -> None:
     """As BERT's classes: cleaned, lower-cased unless told otherwise, Chinese characters apart."""
     from tokenizers import normalizers, pre_tokenizers
 
@@ -72,6 +105,26 @@ def _set_byte_level(tokenizer: Any, config: Mapping[str, Any]) -> None:
     tokenizer.normalizer = None
     spaced = bool(config.get("add_prefix_space", False))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+
+
+def _set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import Regex, normalizers, pre_tokenizers
+
+    tokenizer.normalizer = normalizers.NFC()
+    spaced = bool(config.get("add_prefix_space") or False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=False),
+        ]
+    )
+
+
+def _set_gemma(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    from tokenizers import normalizers, pre_tokenizers
+
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
 
 
 def _set_sentencepiece(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -142,8 +195,10 @@ def _charsmap(tokenizer: Any) -> bytes | None:
 # Class -> what kind of vocabulary it has, and what it decides.
 _CLASSES: Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], None]]] = MappingProxyType(
     {
-        **dict.fromkeys((*BERT_CLASSES, "MPNetTokenizer"), ("WordPiece", set_bert_letters)),
+        **dict.fromkeys((*BERT_CLASSES, "MPNetTokenizer"), ("WordPiece", _set_bert_letters)),
         "RobertaTokenizer": ("BPE", _set_byte_level),
+        "GemmaTokenizer": ("BPE", _set_gemma),
+        "Qwen2Tokenizer": ("BPE", _set_qwen),
         "XLMRobertaTokenizer": ("Unigram", _set_sentencepiece),
         "CamembertTokenizer": ("Unigram", _set_sentencepiece),
         "T5Tokenizer": ("Unigram", _set_t5),

@@ -113,6 +113,20 @@ class Weights:
             lambda: self._read(stored, rows),
         )
 
+    def part(self, name: str, shape: tuple[int, ...], start: int, stop: int) -> StoredTensor:
+        """Neighbouring rows of the tensor called `name`, which must have `shape`; only they are read.
+
+        Raises as `tensor` does.
+        """
+        whole, stored = self.tensor(name, shape), self._find(name)
+        if (start, stop) == (0, shape[0]):
+            return whole
+        return StoredTensor(
+            f"{whole.name}[{start}:{stop}]",
+            (stop - start, *shape[1:]),
+            lambda: self._read(stored, slice(start, stop)),
+        )
+
     def integers(self, name: str) -> IntArray:
         """The tensor called `name`, of whole numbers: read now, int64. Raises `CorruptModel`."""
         stored = self._find(name)
@@ -135,7 +149,7 @@ class Weights:
         candidates = (prefix + spelling for prefix in self._prefixes for spelling in spellings)
         return next((candidate for candidate in candidates if candidate in self._file_of), None)
 
-    def _read(self, stored: str, rows: Sequence[int] | None = None) -> FloatArray:
+    def _read(self, stored: str, rows: Sequence[int] | slice | None = None) -> FloatArray:
         # numpy learns bfloat16 from this package.
         import ml_dtypes  # noqa: F401
 
@@ -143,6 +157,8 @@ class Weights:
         if rows is None:
             return np.ascontiguousarray(file.get_tensor(stored), np.float32)
         view = file.get_slice(stored)
+        if isinstance(rows, slice):
+            return np.ascontiguousarray(view[rows], np.float32)
         return np.ascontiguousarray(np.concatenate([view[row : row + 1] for row in rows]), np.float32)
 
 

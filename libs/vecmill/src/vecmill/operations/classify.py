@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from vecmill.intake import Intake
 from vecmill.models import Task
 from vecmill.operations.tasks import require_task
+from vecmill.pairs import PairTokenizer
 from vecmill.rows import stack_rows
 from vecmill.scores import activate_logits
+from vecmill.tokens import Tokenizer
 from vecmill.types import ClassifyResult, TextOrPair, TokenSequence
 
 
@@ -27,7 +29,9 @@ async def classify(
     assert head is not None
     prompt = intake.prompt(None)
     answer = await intake.run(
-        lambda: _read(intake, inputs, prompt, truncate, field),
+        lambda: read_texts_and_pairs(
+            intake.tokenizer, intake.pairs, inputs, prompt=prompt, truncate=truncate, field=field
+        ),
         [len(item) if isinstance(item, str) else sum(map(len, item)) for item in inputs],
         field=field,
         timeout_s=timeout_s,
@@ -41,12 +45,24 @@ async def classify(
     )
 
 
-def _read(
-    intake: Intake, inputs: Sequence[TextOrPair], prompt: str, truncate: bool, field: str
+def read_texts_and_pairs(
+    tokenizer: Tokenizer,
+    pairs: PairTokenizer | None,
+    inputs: Sequence[TextOrPair],
+    *,
+    prompt: str,
+    truncate: bool = True,
+    field: str = "input",
 ) -> list[TokenSequence]:
-    assert intake.pairs is not None
-    texts = [item for item in inputs if isinstance(item, str)]
-    pairs = [item for item in inputs if not isinstance(item, str)]
-    of_texts = iter(intake.tokenizer.encode(texts, prompt=prompt, truncate=truncate, field=field))
-    of_pairs = iter(intake.pairs.encode(pairs, prompt=prompt, truncate=truncate, field=field))
+    """The sequences of `inputs`, in order. `pairs` may be `None` where there are only texts."""
+    of_texts = iter(
+        tokenizer.encode(
+            [item for item in inputs if isinstance(item, str)], prompt=prompt, truncate=truncate, field=field
+        )
+    )
+    together = [item for item in inputs if not isinstance(item, str)]
+    if not together:
+        return list(of_texts)
+    assert pairs is not None, "the model reads no pairs"
+    of_pairs = iter(pairs.encode(together, prompt=prompt, truncate=truncate, field=field))
     return [next(of_texts if isinstance(item, str) else of_pairs) for item in inputs]

@@ -1,6 +1,7 @@
 """A query and documents to scores, by whatever the model does with them."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,28 +17,45 @@ from vecmill.types import FloatArray, RerankResult, TokenSequence
 _FIELD = "documents"
 
 
+def choose_prompt(intake: Intake, prompt_name: str | None, instruction: str | None) -> str:
+    """The prompt of that name, the model's default one, or the instruction for a model that takes one.
+
+    Raises `UnknownPrompt`, and `InvalidRequest` for an instruction that would not be heeded.
+    """
+    description = intake.description
+    if instruction is None:
+        return intake.prompt(prompt_name) if description.task is Task.RERANK or prompt_name else ""
+    if prompt_name is not None:
+        raise InvalidRequest("Send `instruction` or `prompt_name`, not both.", field="instruction")
+    if description.pair_template is None and description.chat_template is None:
+        raise InvalidRequest(
+            "This model takes no instruction: it reads a query and a document alone. Leave it out.",
+            field="instruction",
+        )
+    return instruction
+
+
 async def rerank(
     intake: Intake,
     query: str,
     documents: Sequence[str],
     *,
     raw_scores: bool,
-    prompt_name: str | None,
+    prompt: str,
     truncate: bool,
     timeout_s: float | None,
 ) -> RerankResult:
-    """A score for each document. Raises as `Mill.submit` does."""
+    """A score for each document, with a prompt of `choose_prompt`. Raises as `Mill.submit` does."""
     description = intake.description
     require_task(description, Task.RERANK, Task.EMBED, Task.MULTI_VECTOR, asked="rank documents")
     if not documents:
         raise InvalidRequest("`documents` is empty; give at least one.", field=_FIELD)
     reads = {Task.RERANK: _read_pairs, Task.EMBED: _read_texts, Task.MULTI_VECTOR: _read_sides}
     read = reads[description.task]
-    prompt = intake.prompt(prompt_name) if description.task is Task.RERANK or prompt_name else ""
     answer = await intake.run(
         lambda: read(intake, query, documents, prompt, truncate),
         # The query goes last, so that what errors call `documents[3]` is just that.
-        [*map(len, documents), len(query)],
+        [*map(len, documents), len(query) + len(prompt)],
         field=_FIELD,
         timeout_s=timeout_s,
         uncounted=1,
@@ -70,9 +88,12 @@ def _read_sides(
     intake: Intake, query: str, documents: Sequence[str], prompt: str, truncate: bool
 ) -> list[TokenSequence]:
     """Documents, then the query, each read in its own way."""
+    description, tokenizer = intake.description, intake.tokenizer
     return [
-        *read_side(intake, documents, Side.DOCUMENT, truncate=truncate, field=_FIELD),
-        *read_side(intake, [query], Side.QUERY, prompt=prompt, truncate=truncate, field="query"),
+        *read_side(description, tokenizer, documents, Side.DOCUMENT, truncate=truncate, field=_FIELD),
+        *read_side(
+            description, tokenizer, [query], Side.QUERY, prompt=prompt, truncate=truncate, field="query"
+        ),
     ]
 
 
@@ -90,12 +111,9 @@ def _scores(intake: Intake, answer: Answer, raw_scores: bool) -> FloatArray:
 
 
 def _similarities(intake: Intake, answer: Answer) -> FloatArray:
-    query = kept_rows(intake, answer.sequences[-1], answer.rows[-1], Side.QUERY)
+    keep = partial(kept_rows, intake.description, intake.tokenizer)
+    query = keep(answer.sequences[-1], answer.rows[-1], Side.QUERY)
     documents = zip(answer.sequences[:-1], answer.rows[:-1], strict=True)
     return np.array(
-        [
-            max_similarity(query, kept_rows(intake, sequence, row, Side.DOCUMENT))
-            for sequence, row in documents
-        ],
-        np.float32,
+        [max_similarity(query, keep(sequence, row, Side.DOCUMENT)) for sequence, row in documents], np.float32
     )

@@ -1,6 +1,7 @@
 """`/embeddings` and `/models`, as OpenAI's clients know them."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from vecmill.errors import NotReady
 from vecmill.models import Task
+from vecmill.tuning.figures import Accuracy
 from vecmill_server.bodies import read_body
 from vecmill_server.catalog import ServedModel
 from vecmill_server.exchange import Exchange, send_json, timing_headers
@@ -109,8 +111,15 @@ class Models:
             "max_model_len": description.max_tokens,
             "dim": description.dim,
             "backend": info.name,
+            "engine": info.name,
             "precision": info.precision,
+            "accuracy": _accuracy(model.mill.accuracy),
         }
+
+
+def _accuracy(found: Accuracy | None) -> dict[str, object] | None:
+    """What was measured of the engine and precision that are served, if it was."""
+    return None if found is None else asdict(found)
 
 
 def _json(value: object) -> Response:

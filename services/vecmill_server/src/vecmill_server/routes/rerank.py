@@ -42,6 +42,8 @@ class Rerank:
             call.query,
             call.documents,
             raw_scores=call.raw_scores,
+            prompt_name=call.prompt_name,
+            instruction=call.instruction,
             truncate=call.truncate,
             timeout_s=timeout_s,
         )

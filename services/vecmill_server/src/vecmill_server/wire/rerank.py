@@ -27,6 +27,8 @@ class RerankCall:
     return_documents: bool
     raw_scores: bool = False
     truncate: bool = True
+    prompt_name: str | None = None
+    instruction: str | None = None
 
 
 def decode_rerank(body: bytes) -> RerankCall:
@@ -43,6 +45,8 @@ def decode_rerank(body: bytes) -> RerankCall:
         return_documents=read_flag(document, "return_documents", default=False),
         raw_scores=read_raw_scores(document),
         truncate=read_flag(document, "truncate", default=True),
+        prompt_name=read_string(document, "prompt_name"),
+        instruction=read_string(document, "instruction"),
     )
 
 

@@ -12,34 +12,57 @@ from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.description import ModelDescription, Task
 from vecmill.models.directory import require_object
 from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.models.layouts.chat_template import read_chat_template
 from vecmill.models.layouts.classifier import classification_activation, read_labels
-from vecmill.models.layouts.modules import MODULES_FILE, Module, name_kinds
+from vecmill.models.layouts.modules import MODULES_FILE, Module, StageReader, name_kinds
 from vecmill.models.layouts.settings import ModelSettings
 from vecmill.models.layouts.transformer_folder import TransformerFolder, join
 from vecmill.models.location import ModelLocation
 
-_ACTIVATIONS = {"Sigmoid": Activation.SIGMOID, "Identity": Activation.IDENTITY}
+_ACTIVATIONS = {
+    "Sigmoid": Activation.SIGMOID,
+    "Identity": Activation.IDENTITY,
+    "Softmax": Activation.SOFTMAX,
+}
 
 
 def describe_cross_encoder(
     location: ModelLocation, modules: tuple[Module, ...], settings: ModelSettings
 ) -> ModelDescription:
     """Describe `CrossEncoder` modules: a classifier, or a causal language model that says yes or no."""
-    kinds = [module.kind for module in modules]
-    if kinds not in (["Transformer"], ["Transformer", "LogitScore"]):
+    first, *rest = [module.kind for module in modules]
+    if first != "Transformer" or not (rest in ([], ["LogitScore"]) or rest[-1] == "Dense"):
         raise UnsupportedModel(
-            f"{location.directory / MODULES_FILE} lists {name_kinds(modules)}; supported in a "
-            "cross-encoder are "
-            "Transformer alone, or followed by LogitScore."
+            f"{location.directory / MODULES_FILE} lists {name_kinds(modules)}; supported in a cross-encoder "
+            "are Transformer alone, or followed by LogitScore, or by Pooling and a Dense at the end."
         )
-    folder = TransformerFolder.read(location.directory, modules[0].folder)
-    if len(modules) == 1:
+    folder = TransformerFolder.read(location.directory, modules[0].folder, reads_chats=True)
+    if not rest:
         folder.expect_task("sequence-classification")
         description = describe_pair_classifier(location, folder, settings.values)
-    else:
+    elif rest == ["LogitScore"]:
         folder.expect_task("text-generation")
         description = _describe_yes_no(location, folder, modules[1], settings.values)
-    return settings.add_prompts(description)
+    else:
+        folder.expect_task("feature-extraction")
+        description = _describe_scoring_stages(location, folder, modules, settings.values)
+    return settings.add_prompts(replace(description, chat_template=read_chat_template(folder)))
+
+
+def _describe_scoring_stages(
+    location: ModelLocation, folder: TransformerFolder, modules: tuple[Module, ...], values: Mapping[str, Any]
+) -> ModelDescription:
+    """An embedding model's modules, the last of which gives logits instead of a row."""
+    reader = StageReader(location.directory, folder.encoder.hidden_size, last_writes="scores")
+    stages = reader.read(modules[1:])
+    labels = tuple(f"LABEL_{index}" for index in range(reader.width))
+    return replace(
+        folder.describe(location),
+        task=Task.RERANK if len(labels) == 1 else Task.CLASSIFY,
+        head=Head(HeadKind.STAGES, labels, read_score_activation(folder, values, labels)),
+        stages=stages,
+        dim=reader.width,
+    )
 
 
 def describe_pair_classifier(
@@ -50,22 +73,29 @@ def describe_pair_classifier(
     `values` are those of `config_sentence_transformers.json`, which may name the activation.
     """
     labels = read_labels(folder.config, folder.path("config.json"))
-    is_reranker = len(labels) == 1
-    activation = (
-        read_score_activation(folder, values)
-        if is_reranker
-        else classification_activation(folder.config, labels)
-    )
     return replace(
         folder.describe(location),
-        task=Task.RERANK if is_reranker else Task.CLASSIFY,
-        head=Head(HeadKind.SEQUENCE, labels, activation),
+        task=Task.RERANK if len(labels) == 1 else Task.CLASSIFY,
+        head=Head(HeadKind.SEQUENCE, labels, read_score_activation(folder, values, labels)),
         dim=len(labels),
     )
 
 
-def read_score_activation(folder: TransformerFolder, values: Mapping[str, Any]) -> Activation:
-    """What makes a score of one logit. Raises `UnsupportedModel` for what torch has and we have not."""
+def read_score_activation(
+    folder: TransformerFolder, values: Mapping[str, Any], labels: tuple[str, ...] = ()
+) -> Activation:
+    """What makes scores of logits. Raises `UnsupportedModel` for what torch has and we have not.
+
+    Where nobody chose, one logit gets a sigmoid. Several get nothing from the reference, which writes that
+    down as `Identity`: they are scored as transformers' pipeline scores labels, and the logits are at hand.
+    """
+    written = _written_activation(folder, values)
+    if len(labels) > 1 and written in (None, Activation.IDENTITY):
+        return classification_activation(folder.config, labels)
+    return Activation.SIGMOID if written is None else written
+
+
+def _written_activation(folder: TransformerFolder, values: Mapping[str, Any]) -> Activation | None:
     older = folder.config.get("sentence_transformers") or {}
     written = values.get("activation_fn") or (
         older["activation_fn"]
@@ -74,13 +104,13 @@ def read_score_activation(folder: TransformerFolder, values: Mapping[str, Any]) 
     )
     # The reference runs nobody else's activation either, and takes its own.
     if not isinstance(written, str) or not written.startswith("torch."):
-        return Activation.SIGMOID
+        return None
     kind = written.rpartition(".")[2]
     if kind not in _ACTIVATIONS:
         raise UnsupportedModel(
             f"{folder.path('config.json')}: activation_fn {written!r} is not supported; supported are "
             "torch's "
-            f"{' and '.join(_ACTIVATIONS)}."
+            f"{', '.join(_ACTIVATIONS)}."
         )
     return _ACTIVATIONS[kind]
 

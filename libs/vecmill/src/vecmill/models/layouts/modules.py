@@ -83,17 +83,21 @@ class StageReader:
     """Reads the modules after the encoder, one after the other, and keeps track of what flows.
 
     `width` is the columns of a row at this point, `pooled` whether rows are those of texts. Dense modules
-    that do not say what they read are `dense_reads`.
+    that do not say what they read are `dense_reads`. Where `last_writes` is set, the last module writes that
+    instead of a row.
     """
 
     directory: Path
     width: int
     pooled: bool = False
     dense_reads: str = _TEXT
+    last_writes: str | None = None
 
     def read(self, modules: Sequence[Module]) -> tuple[Stage, ...]:
         """The stages. Raises `UnsupportedModel` for a module that is not done, `CorruptModel` for misfits."""
-        return tuple(self._read(module) for module in modules)
+        if self.last_writes is None:
+            return tuple(map(self._read, modules))
+        return (*map(self._read, modules[:-1]), self._read_dense(modules[-1], self.last_writes))
 
     def _read(self, module: Module) -> Stage:
         match module.kind:
@@ -136,11 +140,19 @@ class StageReader:
             )
         return tuple(map(PoolingMode, modes))
 
-    def _read_dense(self, module: Module) -> Dense:
+    def _read_dense(self, module: Module, output: str | None = None) -> Dense:
+        """A `Dense` that goes on with what flows, or at the end writes `output`."""
         name = join(module.folder, "config.json")
         config = require_object(self.directory, name)
         reads = str(config.get("module_input_name", self.dense_reads))
-        self._check_flow(name, reads, config.get("module_output_name"))
+        writes = config.get("module_output_name")
+        if output is not None:
+            if writes != output:
+                raise UnsupportedModel(
+                    f"{self.directory / name}: the last module writes {writes!r}; supported is {output!r}."
+                )
+            writes = None
+        self._check_flow(name, reads, writes)
         inputs, outputs = (
             read_width(self.directory / name, config, key) for key in ("in_features", "out_features")
         )

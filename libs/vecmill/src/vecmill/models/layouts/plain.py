@@ -18,7 +18,7 @@ from vecmill.models.description import ModelDescription, Task
 from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.models.layouts.classifier import classification_activation, read_labels
 from vecmill.models.layouts.colbert import describe_stanford_model
-from vecmill.models.layouts.cross_encoder import describe_pair_classifier
+from vecmill.models.layouts.cross_encoder import describe_pair_classifier, read_score_activation
 from vecmill.models.layouts.modules import MODULES_FILE
 from vecmill.models.layouts.qwen_reranker import describe_qwen_reranker
 from vecmill.models.layouts.sparse import make_sparse
@@ -84,7 +84,13 @@ def _describe_reranker(location: ModelLocation, folder: TransformerFolder) -> Mo
 
 def _describe_classifier(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     labels = read_labels(folder.config, folder.path("config.json"))
-    head = Head(HeadKind.SEQUENCE, labels, classification_activation(folder.config, labels))
+    # One label is a cross-encoder's score, unless it is asked for as a label.
+    activation = (
+        read_score_activation(folder, {}, labels)
+        if len(labels) > 1
+        else classification_activation(folder.config, labels)
+    )
+    head = Head(HeadKind.SEQUENCE, labels, activation)
     return replace(folder.describe(location), task=Task.CLASSIFY, head=head, dim=len(labels))
 
 

@@ -1,7 +1,8 @@
 """Rerankers that are asked in prose whether a document answers a query, and say yes or no.
 
 Source of the rules: the program on the model card of Qwen3-Reranker. Its models are saved as plain causal
-language models, so nothing in the directory tells them from any other: the task has to be asked for.
+language models, so nothing in the directory tells them from any other: the task has to be asked for. Prompts
+of config_sentence_transformers.json, if there is one, are instructions.
 """
 
 from dataclasses import replace
@@ -11,6 +12,7 @@ from vecmill.errors import UnsupportedModel
 from vecmill.models.description import ModelDescription, Task
 from vecmill.models.directory import MAX_TOKENIZER_BYTES, read_object
 from vecmill.models.heads import Activation, Head, HeadKind, PairTemplate
+from vecmill.models.layouts.settings import ModelSettings
 from vecmill.models.layouts.transformer_folder import TransformerFolder
 from vecmill.models.location import ModelLocation
 
@@ -35,17 +37,19 @@ def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -
         )
     tokenizer = read_object(location.directory, "tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES) or {}
     description = folder.describe(location)
-    return replace(
-        description,
-        task=Task.RERANK,
-        head=Head(
-            HeadKind.YES_NO,
-            activation=Activation.SIGMOID,
-            token_ids=(_find_token(folder, tokenizer, "yes"), _find_token(folder, tokenizer, "no")),
-        ),
-        dim=1,
-        max_tokens=min(description.max_tokens, _LONGEST_INPUT),
-        pair_template=TEMPLATE,
+    return ModelSettings.read(location.directory).add_prompts(
+        replace(
+            description,
+            task=Task.RERANK,
+            head=Head(
+                HeadKind.YES_NO,
+                activation=Activation.SIGMOID,
+                token_ids=(_find_token(folder, tokenizer, "yes"), _find_token(folder, tokenizer, "no")),
+            ),
+            dim=1,
+            max_tokens=min(description.max_tokens, _LONGEST_INPUT),
+            pair_template=TEMPLATE,
+        )
     )
 
 

@@ -17,9 +17,11 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.conversion import VOCABULARY_FILES
 from vecmill.models.description import ModelDescription, Task
 from vecmill.models.directory import find_file, read_object, require_object
 from vecmill.models.encoder import EncoderConfig, read_encoder
+from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
 
 _SETTINGS_FILES = tuple(
@@ -56,9 +58,9 @@ _OUTPUTS = {
 }
 
 # Families that come with code of their own, which graphs rebuild instead of running it.
-_REBUILT_FAMILIES = frozenset({"new", "nomic_bert"})
+_REBUILT_FAMILIES = frozenset({"gte", "new", "nomic_bert"})
 
-_TOKENIZERS = ("tokenizer.json", "vocab.txt")
+_TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin")
 
 # transformers writes 1e30 for "no limit"; nobody reads that much.
@@ -77,10 +79,13 @@ class TransformerFolder:
     tokenizer_config: Mapping[str, Any]
 
     @classmethod
-    def read(cls, directory: Path, folder: str = "", *, is_module: bool = True) -> Self:
+    def read(
+        cls, directory: Path, folder: str = "", *, is_module: bool = True, reads_chats: bool = False
+    ) -> Self:
         """Read the settings. Those of sentence-transformers count only for one of its modules.
 
-        Raises `CorruptModel` or `UnsupportedModel`, and names the file.
+        With `reads_chats` the caller heeds a chat template, and what it is told. Raises `CorruptModel` or
+        `UnsupportedModel`, and names the file.
         """
         config = require_object(directory, join(folder, "config.json"))
         refuse_foreign_code(directory / folder / "config.json", config)
@@ -95,7 +100,7 @@ class TransformerFolder:
             _read_settings(directory, folder) if is_module else MappingProxyType({}),
             MappingProxyType(tokenizer_config),
         )
-        read._check_settings()
+        read._check_settings(reads_chats)
         return read
 
     def path(self, name: str) -> Path:
@@ -131,10 +136,16 @@ class TransformerFolder:
             default_prompt_name=None,
             config=self.config,
             tokenizer_file=find_tokenizer(self.directory, self.folder),
-            weights_files=find_weights(self.directory, self.folder),
+            weights_files=self._find_weights(location.graph),
             weights_sha256=location.weights_sha256,
             tokenizer_config=self.tokenizer_config,
         )
+
+    def _find_weights(self, graph: str | None) -> tuple[Path, ...]:
+        """The files of the weights, or of the exported graph that is named or all that there is."""
+        if graph is not None:
+            return with_weights(self.directory, graph)
+        return find_exported_files(self.directory, self.folder) or find_weights(self.directory, self.folder)
 
     def expect_task(self, *tasks: str) -> None:
         """Raise `UnsupportedModel` if the reference would load another head than those of `tasks`."""
@@ -162,28 +173,30 @@ class TransformerFolder:
         content = value.get("content") if isinstance(value, dict) else value
         return content if isinstance(content, str) else None
 
-    def _check_settings(self) -> None:
+    def _check_settings(self, reads_chats: bool) -> None:
         where = self.path("sentence_bert_config.json")
         for kind, harmless in _HARMLESS_ARGUMENTS.items():
             for key in (_OLD_ARGUMENT_KEYS[kind], f"{kind}_kwargs"):
                 values = self.settings.get(key) or {}
                 for name in set(values) - harmless - {"trust_remote_code"}:
                     raise UnsupportedModel(f"{where}: {key}.{name} is not supported.")
-        for key in ("processing_kwargs", "tokenizer_name_or_path"):
+        for key in ("tokenizer_name_or_path", *(() if reads_chats else ("processing_kwargs",))):
             if self.settings.get(key):
                 raise UnsupportedModel(f"{where}: {key} is not supported.")
-        self._check_modalities(where)
+        self._check_modalities(where, reads_chats)
 
-    def _check_modalities(self, where: Path) -> None:
+    def _check_modalities(self, where: Path, reads_chats: bool) -> None:
         if self.task not in _OUTPUTS:
             raise UnsupportedModel(
                 f"{where}: transformer_task {self.task!r} is not supported; supported: {', '.join(_OUTPUTS)}."
             )
         modalities = self.settings.get("modality_config") or {}
-        if "message" in modalities:
+        if "message" in modalities and not reads_chats:
             raise _no_template(where)
         expected = {"method": "forward", "method_output_name": _OUTPUTS[self.task]}
-        if modalities and modalities != {"text": expected}:
+        formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
+        allowed = {"text": (expected,), "message": formats}
+        if any(entry not in allowed.get(name, ()) for name, entry in modalities.items()):
             raise UnsupportedModel(
                 f"{where}: modality_config is {modalities}; supported is text, by {expected}."
             )
@@ -247,9 +260,9 @@ def find_tokenizer(directory: Path, folder: str) -> Path:
         if path is not None:
             return path
     where = directory / folder
-    if any(where.glob("*.model")):
+    if any(where.glob("*.model")) or any(where.glob("*.tiktoken")):
         raise UnsupportedModel(
-            f"{where} has a sentencepiece model and no tokenizer.json. Write one with "
+            f"{where} has a vocabulary that is not read here and no tokenizer.json. Write one with "
             "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
         )
     raise CorruptModel(
@@ -272,7 +285,10 @@ def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
                 "read, and "
                 "is never read here. Save the model as safetensors, with any recent transformers."
             )
-    raise CorruptModel(f"{directory / folder / 'model.safetensors'} is missing. Download the model again.")
+    raise CorruptModel(
+        f"{directory / folder / 'model.safetensors'} is missing. Download the model again; if it is on a hub "
+        "as an ONNX graph alone, with `vecmill pull --onnx`."
+    )
 
 
 def find_module_weights(directory: Path, folder: str) -> Path:

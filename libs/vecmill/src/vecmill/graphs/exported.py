@@ -1,0 +1,239 @@
+"""Graphs that another program exported, and the second graph that makes rows of what they give.
+
+An exported graph is run as it is. It takes texts padded to one length, and gives either a row for each
+token, of which our stages make what the model's own settings ask for, or what is finished already:
+
+    input_ids, attention_mask, token_type_ids, position_ids     (texts, longest)
+    last_hidden_state, token_embeddings, logits of tokens       (texts, longest, width)
+    sentence_embedding, logits of texts                         (texts, width)
+
+The names are those of optimum-onnx 0.1 (`optimum/exporters/onnx/model_configs.py`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import onnx
+import onnx_ir as ir
+
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.graphs.build import finish_graph
+from vecmill.graphs.layout import RaggedLayout
+from vecmill.graphs.ops import Ops
+from vecmill.models.description import ModelDescription, Task
+from vecmill.models.directory import find_file
+from vecmill.models.exported import ExportedGraph
+from vecmill.models.heads import HeadKind
+from vecmill.models.stages import Pooling, Truncate
+from vecmill.plan import Precision
+
+KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})
+REQUIRED_INPUTS = frozenset({"input_ids", "attention_mask"})
+
+_TOKEN_ROWS = MappingProxyType({"token_embeddings": 3, "last_hidden_state": 3})
+
+_INTEGERS: Mapping[int, str] = MappingProxyType(
+    {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32"}
+)
+
+# Families that count positions from somewhere else than 0.
+_SHIFTED_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet"})
+
+_QUANTIZED = frozenset(
+    {
+        "ConvInteger",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeMatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "MatMulNBits",
+        "QAttention",
+        "QEmbedLayerNormalization",
+        "QGemm",
+        "QLinearMatMul",
+        "QuantizeLinear",
+    }
+)
+# Those that scale what they read by the largest number in the whole call.
+_SCALED_BY_BATCH = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
+
+
+def read_exported(description: ModelDescription) -> ExportedGraph:
+    """Read the graph that a described model was exported to, without its weights.
+
+    Raises `CorruptModel` if the file is broken, `UnsupportedModel` if the graph takes or gives something that
+    is not known here, or not what the model's settings need.
+    """
+    path = description.weights_files[0]
+    model = _load(path)
+    _check_external_data(path, model.graph, description.weights_files)
+    operators = {node.op_type for node in _all_nodes(model.graph)}
+    inputs = _read_inputs(path, model.graph, description)
+    output, has_token_rows = _choose_output(path, model.graph, description)
+    return ExportedGraph(
+        inputs=inputs,
+        output=output.name,
+        width=_read_width(path, output, description),
+        has_token_rows=has_token_rows,
+        precision=_find_precision(model.graph, operators),
+        mixes_texts=not _SCALED_BY_BATCH.isdisjoint(operators),
+    )
+
+
+def build_stages(description: ModelDescription, width: int) -> ir.Model:
+    """The graph from what another gives for padded texts to finished rows.
+
+    Inputs: those of `RaggedLayout`, and `hidden` (texts, longest, width), float32, where what is beyond the
+    end of a text counts for nothing. Outputs as `build_graph` says.
+    """
+    op = Ops()
+    layout = RaggedLayout(op)
+    padded = op.input("hidden", ["texts", "longest", width], ir.DataType.FLOAT)
+    x = layout.merge_heads(op.Unsqueeze(padded, op.constant([1])), width=width)
+    return finish_graph(op, layout, description, x)
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # the parser's own errors have no common class
+        raise CorruptModel(f"{path} is not a whole ONNX graph: {error}. Export the model again.") from error
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(inner)
+
+
+def _check_external_data(path: Path, graph: onnx.GraphProto, files: Iterable[Path]) -> None:
+    """Refuse weights in files that do not belong to the graph by name: nobody has looked where those are."""
+    known = {file.name for file in files}
+    for tensor in graph.initializer:
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), None)
+        if location is not None and location not in known:
+            raise UnsupportedModel(
+                f"{path}: the weights of {tensor.name!r} are in {location!r}, which is not there or not "
+                f"named after the graph. Keep them beside it as {path.name}_data."
+            )
+
+
+def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescription) -> Mapping[str, str]:
+    stored = {tensor.name for tensor in graph.initializer}
+    given = {value.name: value for value in graph.input if value.name not in stored}
+    unknown = sorted(given.keys() - KNOWN_INPUTS)
+    missing = sorted(REQUIRED_INPUTS - given.keys())
+    if unknown or missing:
+        what = f"takes {', '.join(unknown)}" if unknown else f"does not take {', '.join(missing)}"
+        raise UnsupportedModel(
+            f"{path}: the graph {what}; supported are graphs that take "
+            f"{' and '.join(sorted(REQUIRED_INPUTS))}"
+            f", and {' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))} if they like."
+        )
+    reads_types = "token_type_ids" in given or description.config.get("type_vocab_size", 0) < 2
+    if description.task in (Task.RERANK, Task.CLASSIFY) and not reads_types:
+        raise UnsupportedModel(
+            f"{path}: the graph does not take token_type_ids, by which the model tells two texts apart. "
+            "Export the model again with them."
+        )
+    if "position_ids" in given and description.architecture in _SHIFTED_POSITIONS:
+        raise UnsupportedModel(
+            f"{path}: the graph takes position_ids, which is not supported in a {description.architecture} "
+            "model."
+        )
+    return {name: _check_input(path, value) for name, value in given.items()}
+
+
+def _check_input(path: Path, value: onnx.ValueInfoProto) -> str:
+    kind = value.type.tensor_type
+    fixed = [dimension.dim_value for dimension in kind.shape.dim if dimension.HasField("dim_value")]
+    if fixed or len(kind.shape.dim) != 2:
+        raise UnsupportedModel(
+            f"{path}: the input {value.name} has a fixed shape. Export the model again with dynamic axes."
+        )
+    if kind.elem_type not in _INTEGERS:
+        raise UnsupportedModel(
+            f"{path}: the input {value.name} holds {onnx.TensorProto.DataType.Name(kind.elem_type)}; "
+            "supported are INT64 and INT32."
+        )
+    return _INTEGERS[kind.elem_type]
+
+
+def _choose_output(
+    path: Path, graph: onnx.GraphProto, description: ModelDescription
+) -> tuple[onnx.ValueInfoProto, bool]:
+    """The output to read, and whether it has a row for each token."""
+    outputs = {value.name: value for value in graph.output}
+    wanted = _wanted_outputs(path, description)
+    name = next((name for name in wanted if name in outputs), None)
+    if name is None:
+        raise UnsupportedModel(
+            f"{path}: the graph gives {', '.join(outputs)}; a model for {description.task} needs "
+            f"{' or '.join(wanted)}."
+        )
+    value = outputs[name]
+    if value.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
+        kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+        raise UnsupportedModel(f"{path}: the output {name} holds {kind}; supported is FLOAT.")
+    if name == "sentence_embedding":
+        _check_finished(path, description)
+    return value, wanted[name] == 3
+
+
+def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, int]:
+    """The outputs that will do, the best first, and how many dimensions they have."""
+    match description.task, description.head:
+        case (Task.EMBED, None):
+            # A directory without modules does not say how rows are made; a graph that makes them does.
+            if find_file(description.directory, "modules.json") is None:
+                return {"sentence_embedding": 2, **_TOKEN_ROWS}
+            return {**_TOKEN_ROWS, "sentence_embedding": 2}
+        case (Task.MULTI_VECTOR, None):
+            return _TOKEN_ROWS
+        case (Task.RERANK | Task.CLASSIFY, head) if head is not None and head.kind is HeadKind.SEQUENCE:
+            return {"logits": 2}
+        case (Task.CLASSIFY_TOKENS | Task.SPARSE, _):
+            return {"logits": 3}
+    raise UnsupportedModel(
+        f"{path}: a model for {description.task} of this kind is not supported as an exported graph."
+    )
+
+
+def _check_finished(path: Path, description: ModelDescription) -> None:
+    """Refuse a finished row that is not the model's: what was exported knows nothing of prompts and cuts."""
+    for stage in description.stages:
+        if isinstance(stage, Truncate) or (isinstance(stage, Pooling) and not stage.include_prompt):
+            raise UnsupportedModel(
+                f"{path}: the graph gives sentence_embedding alone, but the model's settings ask for "
+                f"{'truncate_dim' if isinstance(stage, Truncate) else 'pooling without the prompt'}. Export "
+                "the model again, with token_embeddings or last_hidden_state."
+            )
+
+
+def _read_width(path: Path, output: onnx.ValueInfoProto, description: ModelDescription) -> int:
+    """Columns of what is read. Raises `CorruptModel` if they are not as many as the settings say."""
+    match description.task, output.name:
+        case (Task.SPARSE, _):
+            expected = description.encoder.vocab_size
+        case (_, "token_embeddings" | "last_hidden_state"):
+            expected = description.encoder.hidden_size
+        case _:
+            expected = description.dim
+    *_, last = output.type.tensor_type.shape.dim or [onnx.TensorShapeProto.Dimension()]
+    if last.HasField("dim_value") and last.dim_value != expected:
+        raise CorruptModel(
+            f"{path}: the output {output.name} has {last.dim_value} columns; by the model's settings it has "
+            f"{expected}."
+        )
+    return expected
+
+
+def _find_precision(graph: onnx.GraphProto, operators: set[str]) -> Precision:
+    if not _QUANTIZED.isdisjoint(operators):
+        return Precision.INT8
+    is_half = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in graph.initializer)
+    return Precision.FP16 if is_half else Precision.FP32

@@ -1,0 +1,77 @@
+"""Tokenizers of transformers' own classes, with small vocabularies of their kinds."""
+
+import json
+from typing import Any
+
+from support.texts import prose_words
+
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def train_pieces(special: tuple[str, ...], *, cased: bool = True) -> list[tuple[str, float]]:
+    """A sentencepiece vocabulary with scores, beginning with `special`."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    words = prose_words()[:3_000]
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=500, show_progress=False)
+    tokenizer.train_from_iterator([" ".join(words if cased else map(str.lower, words))], trainer)
+    pieces = json.loads(tokenizer.to_str())["model"]["vocab"]
+    return [*((token, 0.0) for token in special), *(tuple(piece) for piece in pieces)]
+
+
+def train_bytes(special: tuple[str, ...]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(
+        [" ".join(prose_words()[:3_000])], vocab_size=600, special_tokens=list(special), show_progress=False
+    )
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def train_fallback() -> dict[str, Any]:
+    """Pairs that are merged, and bytes for what is unknown."""
+    from tokenizers import Tokenizer, models, normalizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    special = [*GEMMA, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator([" ".join(prose_words()[:3_000])], trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return {"vocab": model["vocab"], "merges": [tuple(merge) for merge in model["merges"]]}
+
+
+def word_pieces(special: tuple[str, ...]) -> dict[str, int]:
+    words = dict.fromkeys(word.lower() for word in prose_words()[:400])
+    letters = sorted({letter for word in words for letter in word})
+    pieces = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *words])
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
+def make_tokenizer(class_name: str) -> Any:
+    """A tokenizer of a transformers class with a vocabulary of its kind."""
+    import transformers
+
+    tokenizer_class = getattr(transformers, class_name)
+    if class_name in ("RobertaTokenizer", "Qwen2Tokenizer"):
+        vocabulary, merges = train_bytes(ROBERTA if class_name[0] == "R" else ("<|endoftext|>",))
+        return tokenizer_class(vocab=vocabulary, merges=merges)
+    if class_name == "GemmaTokenizer":
+        return tokenizer_class(**train_fallback())
+    if class_name in ("BertTokenizer", "DistilBertTokenizer"):
+        return tokenizer_class(vocab=word_pieces(BERT))
+    if class_name == "MPNetTokenizer":
+        return tokenizer_class(vocab=word_pieces((*ROBERTA, "[UNK]")))
+    special = {
+        "AlbertTokenizer": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+        "DebertaV2Tokenizer": ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
+        "T5Tokenizer": ("<pad>", "</s>", "<unk>"),
+        "CamembertTokenizer": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<s>", "</s>", "<mask>"),
+    }.get(class_name, ROBERTA)
+    return tokenizer_class(vocab=train_pieces(special, cased=class_name != "AlbertTokenizer"))

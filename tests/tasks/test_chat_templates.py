@@ -1,0 +1,245 @@
+"""Rerankers that put a pair into prose by their own template score as `CrossEncoder` does."""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.families import save_tiny_family
+from support.task_models import save_task_model
+from support.texts import prose_words
+from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
+from tasks.conftest import PAIRS, Open
+from vecmill.errors import CorruptModel, InvalidRequest, UnsupportedModel
+from vecmill.models import describe_model, locate_model
+from vecmill.pairs import PairTokenizer
+from vecmill.tokens import Tokenizer
+
+TOLERANCE = 1e-4
+LONGEST = 90  # the longest template has some 50, so that long pairs are cut
+YES, NO = 70, 71
+
+SIZES: dict[str, Any] = {
+    "vocab_size": SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "pad_token_id": PADDING,
+    "bos_token_id": END,
+    "eos_token_id": END,
+    "tie_word_embeddings": True,
+}
+
+PUBLISHED = """Judge the Document.</s>
+<Instruct>: {{ messages | selectattr("role", "eq", "system") | map(attribute="content") | first \
+| default("find what answers") }}
+<Query>: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}
+<Document>: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}</s>
+assistant
+"""
+IN_PARTS = """{% for message in messages -%}
+{{ message.role }}: {% for part in message.content if part.type == "text" %}{{ part.text }}{% endfor %}</s>
+{% endfor %}the answer: """
+TOLD = """{%- set query = messages | selectattr("role", "eq", "query") | first -%}
+{{ eos_token }}{{ query.content }}{{ shout }}{% for message in messages %}
+{%- if message.role != "document" %}{% continue %}{% endif %} about {{ message.content | tojson }}
+{%- endfor %}
+{%- if add_generation_prompt %}</s>assistant{% endif %}"""
+TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "published": (PUBLISHED, {}),
+    "in_parts": (IN_PARTS, {}),
+    "told": (TOLD, {"chat_template": {"add_generation_prompt": True, "shout": "!"}}),
+}
+
+
+def save_plain(folder: Path, class_name: str, **settings: Any) -> Path:
+    save_tiny_family(folder, class_name, **SIZES, **settings)
+    save_tokenizer(folder, "byte_level", prose_words()[:2_000], longest=LONGEST, padding_side="left")
+    return folder
+
+
+def save_reranker(
+    folder: Path,
+    template: str,
+    processing: dict[str, Any],
+    *,
+    prompts: dict[str, str] | None = None,
+    **head: Any,
+) -> Path:
+    """Put together and saved by sentence-transformers: yes or no, or with `num_labels` a classifier."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        from sentence_transformers import CrossEncoder
+        from sentence_transformers.base.modules import Transformer
+        from sentence_transformers.cross_encoder.modules import LogitScore
+
+        class_name = "Qwen3ForSequenceClassification" if head else "Qwen3ForCausalLM"
+        save_plain(folder / "plain", class_name, **head)
+        (folder / "plain/chat_template.jinja").write_text(template)
+        task = "sequence-classification" if head else "text-generation"
+        transformer = Transformer(
+            str(folder / "plain"), transformer_task=task, processing_kwargs=processing or None
+        )
+        modules = [transformer, *([] if head else [LogitScore(YES, NO)])]
+        model = CrossEncoder(modules=modules, device="cpu", prompts=prompts)
+        model.save_pretrained(str(folder / "whole"))
+    return folder / "whole"
+
+
+def reference_scores(folder: Path, **options: Any) -> Any:
+    """Each pair alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import CrossEncoder
+
+        return CrossEncoder(str(folder), device="cpu").float().predict(PAIRS, batch_size=1, **options)
+
+
+def our_scores(folder: Path, open_mill: Open, **options: Any) -> list[float]:
+    mill = open_mill(folder)
+    return [float(mill.rerank(query, [document], **options).scores[0]) for query, document in PAIRS]
+
+
+@pytest.mark.parametrize("head", [{}, {"num_labels": 1}], ids=["yes_no", "classifier"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_scores_are_those_of_the_reference(
+    tmp_path: Path, open_mill: Open, name: str, head: dict[str, Any]
+) -> None:
+    folder = save_reranker(tmp_path, *TEMPLATES[name], **head)
+    description = describe_model(locate_model(folder))
+    library = Tokenizer.load(description).library
+    assert any(len(library.encode(query + document)) > LONGEST for query, document in PAIRS)
+    expected = reference_scores(folder)
+    np.testing.assert_allclose(our_scores(folder, open_mill), expected, atol=TOLERANCE)
+    assert np.ptp(expected) > 0.05
+
+
+def test_a_prompt_is_the_instruction(tmp_path: Path, open_mill: Open) -> None:
+    prompts = {"own": "is it about the same", "other": "do they rhyme"}
+    folder = save_reranker(tmp_path, PUBLISHED, {}, prompts=prompts)
+    plain = reference_scores(folder)
+    for name in prompts:
+        expected = reference_scores(folder, prompt_name=name)
+        found = our_scores(folder, open_mill, prompt_name=name)
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+        instructed = our_scores(folder, open_mill, instruction=prompts[name])
+        np.testing.assert_array_equal(instructed, found)
+        assert np.abs(expected - plain).max() > 1e-2
+
+
+def test_an_instruction_that_would_not_be_heeded_is_refused(
+    published: Path, tmp_path: Path, open_mill: Open
+) -> None:
+    plain = save_task_model(tmp_path / "reranker", "BertForSequenceClassification", num_labels=1)
+    with pytest.raises(InvalidRequest, match="takes no instruction"):
+        open_mill(plain).rerank("a", ["b"], instruction="find it")
+    with pytest.raises(InvalidRequest, match="not both"):
+        open_mill(published).rerank("a", ["b"], instruction="find it", prompt_name="own")
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_dense_at_the_end_gives_scores(tmp_path: Path, open_mill: Open, outputs: int) -> None:
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from torch import nn
+
+    save_plain(tmp_path / "plain", "Qwen3Model")
+    modules = [
+        Transformer(str(tmp_path / "plain")),
+        Pooling(32, "lasttoken"),
+        Dense(32, 16),
+        Dense(16, outputs, activation_function=nn.Identity(), module_output_name="scores"),
+    ]
+    CrossEncoder(modules=modules, device="cpu").save_pretrained(str(tmp_path / "whole"))
+    expected = reference_scores(tmp_path / "whole")
+    if outputs == 1:
+        found: Any = our_scores(tmp_path / "whole", open_mill)
+    else:
+        found = open_mill(tmp_path / "whole").classify(PAIRS, raw_scores=True).scores
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    assert np.ptp(expected) > 0.05
+
+
+def load_pairs(folder: Path) -> PairTokenizer:
+    description = describe_model(locate_model(folder))
+    return PairTokenizer(Tokenizer.load(description), description)
+
+
+def edit(folder: Path, name: str, **values: Any) -> None:
+    document = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps({**document, **values}))
+
+
+def name_templates(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    edit(folder, "tokenizer_config.json", chat_template=[{"name": "a", "template": "b"}])
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no_document": (
+        lambda folder: (folder / "chat_template.jinja").write_text("{{ messages[0].content }}"),
+        "does not show the document of a pair",
+    ),
+    "no_roles": (
+        lambda folder: (folder / "chat_template.jinja").write_text("{{ raise_exception('users alone') }}"),
+        "fails for a query and a document: users alone",
+    ),
+    "no_template": (
+        lambda folder: (folder / "chat_template.jinja").write_text("{% for %}"),
+        "cannot be read",
+    ),
+    "unclear_token": (
+        lambda folder: (folder / "chat_template.jinja").write_text("{{ bos_token }}" + PUBLISHED),
+        "asks for bos_token, which tokenizer_config.json does not name",
+    ),
+    "escape": (
+        lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),
+        "fails for a query and a document",
+    ),
+    "named_templates": (
+        name_templates,
+        "several chat templates",
+    ),
+    "other_arguments": (
+        lambda folder: edit(
+            folder, "sentence_bert_config.json", processing_kwargs={"text": {"max_length": 3}}
+        ),
+        "processing_kwargs is supported for chat_template alone",
+    ),
+    "length_in_arguments": (
+        lambda folder: edit(
+            folder, "sentence_bert_config.json", processing_kwargs={"chat_template": {"max_length": 3}}
+        ),
+        "chat_template.max_length is not supported",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_reranker(tmp_path_factory.mktemp("models"), PUBLISHED, {})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_templates_that_cannot_be_meant_are_refused(published: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(published, tmp_path / "model"))
+    change, message = REFUSED[name]
+    change(folder)
+    with pytest.raises(UnsupportedModel, match=message):
+        load_pairs(folder)
+
+
+def test_a_template_that_is_gone_is_noticed(published: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(published, tmp_path / "model"))
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(CorruptModel, match=r"chat_template\.jinja is missing"):
+        describe_model(locate_model(folder))

@@ -1,0 +1,143 @@
+"""Real processes: they load, check and measure; and what becomes of one that dies or is asked nonsense."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.tiny_models import save_tiny_bert
+from vecmill.fidelity.questions import Question
+from vecmill.fidelity.reference import KeptReference
+from vecmill.fidelity.sample import sample_texts
+from vecmill.plan import EnginePlan, Precision
+from vecmill.tuning import calls
+from vecmill.tuning.answers_file import load_reference_answers, save_reference_answers
+from vecmill.tuning.bench import WorkerBench
+from vecmill.tuning.calls import Worker, survey_engine
+from vecmill.tuning.documents import write_plan
+from vecmill.tuning.search import CandidateFailed
+from vecmill.tuning.worker import Subject
+from vecmill.types import SparseRow
+
+SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)
+PLANTED = EnginePlan("fake", None, "none", (1, 2))
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    folder = tmp_path_factory.mktemp("subject")
+    texts = folder / "texts.json"
+    texts.write_text(json.dumps(sample_texts(60)))
+    model = save_tiny_bert(folder / "model")
+    return Subject(str(model), "tiny", None, str(texts), cores=2, cache_dir=str(folder / "cache"))
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def load(worker: Worker, subject: Subject, plan: EnginePlan) -> dict[str, Any]:
+    return worker.ask("load", timeout_s=PATIENCE_S, subject=asdict(subject), plan=write_plan(plan))
+
+
+def test_an_engine_is_surveyed_in_a_process_of_its_own() -> None:
+    assert Precision.FP32 in survey_engine("onnx").devices["cpu"]
+
+
+def test_the_bench_loads_checks_and_measures(subject: Subject, tmp_path: Path) -> None:
+    with WorkerBench(subject, tmp_path, limit_s=60.0) as bench:
+        safe, planted = bench.admit(SAFE), bench.admit(PLANTED)
+        assert safe.accuracy.worst > 0.999999
+        assert safe.accuracy.reference == "onnx fp32, each text alone"
+        assert safe.load_s > 0
+        assert planted.accuracy.worst < 0.9  # hashes are no rows, and it was seen
+        small = replace(SAFE, max_batch_tokens=64)
+        done = bench.run_pass(1, [small, PLANTED])
+    assert set(done.speeds) == {small, PLANTED}
+    assert done.failures == {}
+    for speed in (done.before, done.after, *done.speeds.values()):
+        assert speed.texts_per_s > 0
+        assert 0 < speed.latency_s < 10
+
+
+def test_a_plan_that_does_not_load_fails_alone(subject: Subject, tmp_path: Path) -> None:
+    impossible = replace(SAFE, precision=Precision.FP16)
+    with WorkerBench(subject, tmp_path, limit_s=60.0) as bench:
+        bench.admit(SAFE)
+        with pytest.raises(CandidateFailed, match="fp16"):
+            bench.admit(impossible)
+        done = bench.run_pass(1, [impossible, replace(SAFE, max_batch_tokens=64)])
+    assert "fp16" in done.failures[impossible]
+    assert len(done.speeds) == 1
+
+
+def test_no_more_processes_live_than_there_is_room_for(subject: Subject, tmp_path: Path) -> None:
+    plans = [replace(PLANTED, lane_widths=(width,)) for width in (1, 2)]
+    with WorkerBench(subject, tmp_path, limit_s=60.0) as bench:
+        bench.admit(SAFE)
+        bench._most_alive = 2
+        for plan in plans:
+            bench.admit(plan)
+        assert list(bench._alive) == [replace(SAFE, max_batch_tokens=None), plans[1]]
+    assert not bench._alive
+
+
+def test_a_process_that_dies_says_how(worker: Worker) -> None:
+    worker._process.kill()
+    with pytest.raises(CandidateFailed, match="was killed by signal 9"):
+        worker.ask("survey", timeout_s=PATIENCE_S, engine="onnx")
+
+
+def test_a_process_that_takes_too_long_is_given_up(worker: Worker) -> None:
+    with pytest.raises(CandidateFailed, match="took longer than 0 s to survey"):
+        worker.ask("survey", timeout_s=0.0, engine="onnx")
+
+
+def test_what_goes_wrong_in_a_process_comes_back_as_a_sentence(worker: Worker, subject: Subject) -> None:
+    with pytest.raises(CandidateFailed, match="There is no engine named 'onyx'"):
+        worker.ask("survey", timeout_s=PATIENCE_S, engine="onyx")
+    with pytest.raises(CandidateFailed, match="nothing has been loaded"):
+        worker.ask("measure", timeout_s=PATIENCE_S, max_batch_tokens=None, texts=1, lone_texts=1)
+    with pytest.raises(CandidateFailed, match=r"config\.json"):
+        load(worker, replace(subject, model=str(Path(subject.model).parent)), SAFE)
+    assert load(worker, subject, SAFE)["load_s"] > 0
+
+
+def test_what_an_engine_prints_does_not_get_among_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text(
+        "import os, runpy, vecmill.engines.fake as fake\n"
+        "quiet = fake.FakeEngine.survey\n"
+        "def survey():\n"
+        "    os.system('echo loud')\n"
+        "    print('louder')\n"
+        "    return quiet()\n"
+        "fake.FakeEngine.survey = survey\n"
+        "runpy.run_module('vecmill.tuning.worker', run_name='__main__')\n"
+    )
+    monkeypatch.setattr(calls, "COMMAND", (calls.COMMAND[0], str(noisy)))
+    assert survey_engine("fake").devices == {"none": ()}
+
+
+def test_answers_survive_a_file(tmp_path: Path) -> None:
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    sparse = SparseRow(np.array([1, 5]), np.array([0.5, 0.25], np.float32))
+    questions = (Question("a"), Question("b"))
+    save_reference_answers(KeptReference("ours", questions, (rows, sparse)), tmp_path / "answers.npz")
+    kept = load_reference_answers(tmp_path / "answers.npz", questions)
+    assert (kept.name, kept.questions) == ("ours", questions)
+    first, second = kept.answers
+    np.testing.assert_array_equal(first, rows)
+    assert isinstance(second, SparseRow)
+    np.testing.assert_array_equal(second.columns, sparse.columns)
+    np.testing.assert_array_equal(second.values, sparse.values)
