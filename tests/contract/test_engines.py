@@ -23,6 +23,9 @@ Open = Callable[[], Engine]
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
 def open_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Open:
+    entry = ENGINES[request.param]
+    if not entry.is_installed:
+        pytest.skip(f"{request.param} is not installed: pip install 'vecmill[{entry.extra}]'")
     directory = save_tiny_bert(tmp_path_factory.mktemp("model"), TinyBert())
     cache_dir = tmp_path_factory.mktemp("prepared")
     description = describe_model(locate_model(directory))

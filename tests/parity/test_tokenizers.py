@@ -107,20 +107,21 @@ def test_tokens_are_those_of_the_class(
     assert ours.encode(TEXTS[0], TEXTS[1]).ids == pair
 
 
-@pytest.mark.parametrize("names", [None, ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])
 @pytest.mark.parametrize(
-    ("family", "class_name"),
+    ("family", "class_name", "names"),
     [
-        ("bert", None),
-        ("bert", "BertTokenizerFast"),
-        ("bert", "PreTrainedTokenizerFast"),
-        ("bert", "NoSuchTokenizer"),
-        ("roberta", None),
-        ("roberta", "RobertaTokenizer"),
-        ("roberta", "BertTokenizer"),
-        ("electra", None),
-        ("electra", "ElectraTokenizerFast"),
-        ("nomic_bert", None),
+        ("bert", "BertTokenizer", ["input_ids", "attention_mask"]),
+        ("bert", "PreTrainedTokenizerFast", ["input_ids", "token_type_ids"]),
+        ("bert", None, None),
+        ("bert", "BertTokenizerFast", None),
+        ("bert", "PreTrainedTokenizerFast", None),
+        ("bert", "NoSuchTokenizer", None),
+        ("roberta", None, None),
+        ("roberta", "RobertaTokenizer", None),
+        ("roberta", "BertTokenizer", None),
+        ("electra", None, None),
+        ("electra", "ElectraTokenizerFast", None),
+        ("nomic_bert", None, None),
     ],
 )
 def test_token_types_of_pairs_are_those_of_transformers(
