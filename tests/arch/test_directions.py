@@ -55,7 +55,8 @@ RULES = {
     "torch stays in its engine": Rule(
         BOTH,
         ORACLE_LIBRARIES,
-        but=("vecmill.engines.torch", "vecmill.fidelity.oracles"),
+        # optimum-neuron takes and gives torch's tensors.
+        but=("vecmill.engines.torch", "vecmill.engines.neuron", "vecmill.fidelity.oracles"),
     ),
     "openvino stays in its engine": Rule(BOTH, ("openvino",), but=("vecmill.engines.openvino",)),
     "ONNX Runtime stays in its engine": Rule(

@@ -9,7 +9,7 @@ import pytest
 
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
-from vecmill.engines.onnx import OnnxEngine, _fit_cost
+from vecmill.engines.onnx import OnnxEngine
 from vecmill.errors import CorruptModel, InferenceFailed
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.plan import EnginePlan
@@ -121,11 +121,3 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         OnnxEngine.load(
             describe_model(locate_model(directory)), EnginePlan(), cores=1, cache_dir=tmp_path / "cache"
         )
-
-
-def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
-    cost = _fit_cost([10, 20, 40], [0.003, 0.005, 0.009])
-    assert cost.fixed_s == pytest.approx(0.001)
-    assert cost.per_token_s == pytest.approx(0.0002)
-    assert _fit_cost([10, 20], [0.001, 0.009]).fixed_s == 0
-    assert _fit_cost([10, 20], [0.009, 0.001]).per_token_s > 0

@@ -133,6 +133,21 @@ def test_a_cross_encoder_reranks_by_its_own_activation(
     assert document["usage"]["total_tokens"] == 10
 
 
+def test_a_sparse_model_reranks_by_the_dot_product(client: httpx.Client) -> None:
+    found = post(
+        client, "/rerank", model="model/sparse", query="hello", documents=["world", "hello world", "hello"]
+    )
+    scores = {entry["index"]: entry["relevance_score"] for entry in found["results"]}
+    query, *documents = (
+        hash_sparse_row(np.array(ids), describe_model(locate_model()).vocab_size)
+        for ids in (HELLO, WORLD, [101, 7592, 2088, 102], HELLO)
+    )
+    weights = dict(zip(query.columns.tolist(), query.values.tolist(), strict=True))
+    for index, row in enumerate(documents):
+        pairs = zip(row.columns.tolist(), row.values.tolist(), strict=True)
+        assert scores[index] == pytest.approx(sum(weights.get(column, 0) * value for column, value in pairs))
+
+
 def test_sparse_rows_are_columns_and_values(client: httpx.Client) -> None:
     found = post(client, "/embed_sparse", inputs=["hello", "world"])
     vocabulary = describe_model(locate_model()).vocab_size

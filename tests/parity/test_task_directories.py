@@ -22,7 +22,7 @@ from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
 from vecmill.config import MillConfig
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel, UnsupportedTask
 from vecmill.models import Task, describe_model, locate_model
 from vecmill.models.heads import Activation, HeadKind
 from vecmill.operations.multi_vector import Side
@@ -193,6 +193,31 @@ def test_classifiers(tmp_path: Path, problem: str | None) -> None:
         assert_close(mill.classify(TEXTS).scores, expected)
 
 
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice for softmax")  # CrossEncoder's own
+@pytest.mark.parametrize(
+    ("written", "activation", "is_chosen"),
+    [
+        (IDENTITY, Activation.SOFTMAX, False),  # which CrossEncoder writes if nobody chose
+        (ACTIVATION + "Sigmoid", Activation.SIGMOID, True),
+        (ACTIVATION + "Softmax", Activation.SOFTMAX, True),
+        ("model.Own", Activation.SOFTMAX, False),
+    ],
+)
+def test_a_cross_encoder_of_several_labels_has_its_own_activation(
+    tmp_path: Path, written: str, activation: Activation, is_chosen: bool
+) -> None:
+    directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=3)
+    edit(directory, "config.json", sentence_transformers={"activation_fn": written})
+    head = describe_model(locate_model(directory)).head
+    assert head is not None
+    assert head.activation == activation
+    expected = load("CrossEncoder", directory).predict(PAIRS)
+    with open_mill(directory) as mill:
+        assert_close(mill.classify(PAIRS, raw_scores=not is_chosen).scores, expected)
+        with pytest.raises(UnsupportedTask, match="classifies texts; it cannot rank documents"):
+            mill.rerank("a query", ["a document"])
+
+
 def test_a_classifier_of_one_label_classifies_when_asked(tmp_path: Path) -> None:
     directory = save_model(tmp_path / "model", "BertForSequenceClassification", num_labels=1)
     head = describe_model(locate_model(directory), Task.CLASSIFY).head
@@ -246,6 +271,13 @@ def test_sparse_models(tmp_path: Path, strategy: str, activation: str) -> None:
     reference.save_pretrained(str(tmp_path / "saved"))
     expected = load("SparseEncoder", tmp_path / "saved").encode(TEXTS, convert_to_sparse_tensor=False)
     assert_close(sparse_rows(tmp_path / "saved"), expected)
+
+
+def test_a_sparse_model_that_is_not_compared_by_dot_product_is_refused(tmp_path: Path) -> None:
+    directory = save_model(tmp_path / "model", "BertForMaskedLM")
+    load("SparseEncoder", directory, similarity_fn_name="cosine").save_pretrained(str(tmp_path / "saved"))
+    with pytest.raises(UnsupportedModel, match="similarity_fn_name 'cosine' is not supported"):
+        describe_model(locate_model(tmp_path / "saved"))
 
 
 def test_a_masked_language_model_is_sparse_when_asked(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from support.texts import mixed_texts
 from vecmill import Mill
+from vecmill.config import MillConfig, QueueConfig
 from vecmill.cores import available_cores
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.models import ModelDescription, Task, describe_model, locate_model
@@ -24,7 +25,8 @@ from vecmill.types import Batch, TokenSequence
 
 SEED = 20_260_104
 CLIENTS = 64
-PATIENCE_S = 600.0  # memory is what counts here, also on a slow machine
+# Memory is what counts here, also on a slow machine.
+PATIENT = MillConfig(queue=QueueConfig(timeout_s=600.0))
 
 
 def proportional_mb() -> float:
@@ -37,15 +39,15 @@ def proportional_mb() -> float:
 
 async def run_all(description: ModelDescription, engine: OnnxEngine, texts: Sequence[str]) -> float:
     """Send `texts` through a mill, many at a time and then some alone; the memory afterwards, in MB."""
-    async with Mill(description, engine=engine) as mill:
+    async with Mill(description, PATIENT, engine=engine) as mill:
         limit = asyncio.Semaphore(CLIENTS)
 
         async def send(text: str) -> None:
             async with limit:
                 if description.task is Task.RERANK:
-                    await mill.rerank("what is a name?", [text], timeout_s=PATIENCE_S)
+                    await mill.rerank("what is a name?", [text])
                 else:
-                    await mill.embed(text, timeout_s=PATIENCE_S)
+                    await mill.embed(text)
 
         await asyncio.gather(*map(send, texts))
         for text in texts[:10]:

@@ -17,11 +17,12 @@ def export_graph(
     *,
     inputs: Sequence[str] = INPUTS,
     finish: Callable[[Any, Any], dict[str, Any]] | None = None,
+    shape: tuple[int, int] | None = None,
 ) -> Path:
     """Write the model at `directory`, of transformers' `class_name`, as `graph`.
 
     `finish` makes the outputs by name of the model's own output and the attention mask; without it there is
-    one, `last_hidden_state` or `logits`.
+    one, `last_hidden_state` or `logits`. With a `shape`, texts and tokens, the graph takes that one alone.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
@@ -32,10 +33,11 @@ def export_graph(
         transformers.logging.disable_progress_bar()
         model_class = getattr(transformers, class_name)
         model = model_class.from_pretrained(directory, attn_implementation="eager").eval()
+        texts, length = shape or (2, 7)
         example = {
-            "input_ids": torch.arange(5, 19).reshape(2, 7),
-            "attention_mask": torch.ones(2, 7, dtype=torch.int64),
-            "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
+            "input_ids": torch.arange(5, 5 + texts * length).reshape(texts, length) % 100,
+            "attention_mask": torch.ones(texts, length, dtype=torch.int64),
+            "token_type_ids": torch.zeros(texts, length, dtype=torch.int64),
         }
         named = _Named(model, inputs, finish or _plain)
         given = tuple(example[name] for name in inputs)
@@ -48,12 +50,16 @@ def export_graph(
             str(graph),
             input_names=list(inputs),
             output_names=list(outputs),
-            dynamic_axes=dict.fromkeys(inputs, PER_TOKEN)
-            | {name: PER_TOKEN if value.ndim == 3 else PER_TEXT for name, value in outputs.items()},
+            dynamic_axes=None if shape else _free_axes(inputs, outputs),
             opset_version=18,
             dynamo=False,
         )
     return graph
+
+
+def _free_axes(inputs: Sequence[str], outputs: dict[str, Any]) -> dict[str, dict[int, str]]:
+    free = {name: PER_TOKEN if value.ndim == 3 else PER_TEXT for name, value in outputs.items()}
+    return dict.fromkeys(inputs, PER_TOKEN) | free
 
 
 def pool_mean(output: Any, mask: Any) -> dict[str, Any]:

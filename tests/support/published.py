@@ -14,9 +14,9 @@ import numpy as np
 import safetensors.numpy
 
 from support.families import save_tiny_family
-from support.texts import prose_words
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
+from vecmill.fidelity.sample import prose_words
 
 WIDTH = 32
 LONGEST = 40

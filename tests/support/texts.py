@@ -1,47 +1,29 @@
 """Texts to embed: real prose that comes with Python, and texts that are hard on a tokenizer.
 
-The prose is the manual behind `help()`, `pydoc_data.topics`: some 35,000 words. Every function
-takes a seed, and gives the same texts for the same one.
+Every function takes a seed, and gives the same texts for the same one.
 """
 
-import functools
-import math
-import pydoc_data.topics
-import random
-from collections.abc import Callable
-
-SHORTEST_WORDS, LONGEST_WORDS = 3, 280
-
-
-@functools.cache
-def prose_words() -> tuple[str, ...]:
-    """The words of the manual's running text, in order; tables and code are left out."""
-    words: list[str] = []
-    for _, topic in sorted(pydoc_data.topics.topics.items()):
-        for paragraph in topic.split("\n\n"):
-            if not paragraph.startswith(" ") and "**" not in paragraph and "==" not in paragraph:
-                words += paragraph.split()
-    return tuple(words)
+from vecmill.fidelity.sample import cut_passages, draw_length, prose_words
 
 
 def short_texts(seed: int, count: int) -> list[str]:
     """Texts of 5 to 20 words."""
-    return _cut(seed, count, lambda chance: chance.randint(5, 20))
+    return cut_passages(seed, count, lambda chance: chance.randint(5, 20))
 
 
 def medium_texts(seed: int, count: int) -> list[str]:
     """Texts of 45 to 55 words."""
-    return _cut(seed, count, lambda chance: chance.randint(45, 55))
+    return cut_passages(seed, count, lambda chance: chance.randint(45, 55))
 
 
 def mixed_texts(seed: int, count: int) -> list[str]:
     """Texts of 3 to 280 words, their number log-normal: most are short, some are long."""
-    return _cut(seed, count, _log_normal_words)
+    return cut_passages(seed, count, draw_length)
 
 
 def long_texts(seed: int, count: int) -> list[str]:
     """Texts of 300 to 600 words, more than the embedded model reads."""
-    return _cut(seed, count, lambda chance: chance.randint(300, 600))
+    return cut_passages(seed, count, lambda chance: chance.randint(300, 600))
 
 
 def hard_texts() -> list[str]:
@@ -86,20 +68,3 @@ def hard_texts() -> list[str]:
         "the " * 255,
         " ".join((words * 2)[:10_000]),
     ]
-
-
-def _log_normal_words(chance: random.Random) -> int:
-    drawn = round(chance.lognormvariate(math.log(40), 0.9))
-    return min(max(drawn, SHORTEST_WORDS), LONGEST_WORDS)
-
-
-def _cut(seed: int, count: int, draw_words: Callable[[random.Random], int]) -> list[str]:
-    """Passages that start anywhere in the prose, each different."""
-    words = prose_words()
-    chance = random.Random(seed)
-    texts: dict[str, None] = {}
-    while len(texts) < count:
-        length = draw_words(chance)
-        start = chance.randrange(len(words) - length)
-        texts[" ".join(words[start : start + length])] = None
-    return list(texts)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import safetensors.numpy
 import tokenizers
 
-from support.texts import prose_words
+from vecmill.fidelity.sample import prose_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

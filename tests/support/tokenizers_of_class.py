@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from support.texts import prose_words
+from vecmill.fidelity.sample import prose_words
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")

@@ -12,10 +12,10 @@ import pytest
 
 from support.families import save_tiny_family
 from support.task_models import save_task_model
-from support.texts import prose_words
 from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
 from tasks.conftest import PAIRS, Open
 from vecmill.errors import CorruptModel, InvalidRequest, UnsupportedModel
+from vecmill.fidelity.sample import prose_words
 from vecmill.models import describe_model, locate_model
 from vecmill.pairs import PairTokenizer
 from vecmill.tokens import Tokenizer

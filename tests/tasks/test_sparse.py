@@ -37,7 +37,9 @@ def test_sparse_rows_are_those_of_the_reference(
     )
     mill = open_mill(tmp_path / "splade")
     _assert_same_rows(mill.embed_sparse(TEXTS).rows, oracle)
-    with pytest.raises(UnsupportedTask, match="gives sparse embeddings; it cannot embed texts"):
+    with pytest.raises(
+        UnsupportedTask, match=r"gives sparse embeddings, and ranks .* by them; it cannot embed texts"
+    ):
         mill.embed(["a text"])
 
 
@@ -100,6 +102,18 @@ def test_a_large_vocabulary_needs_no_memory_for_the_logits_of_all_of_it(tmp_path
     )
     all_logits_mb = vocabulary * texts * tokens * 4 / 2**20
     assert float(done.stdout) < 0.5 * all_logits_mb
+
+
+def test_documents_are_ranked_by_the_dot_product(masked: Path, tmp_path: Path, open_mill: Open) -> None:
+    oracle = save_splade(tmp_path / "splade", masked)
+    oracle.prompts = {"query": "which is ", "document": "this is "}
+    oracle.save_pretrained(str(tmp_path / "splade"))
+    query = "which of the names is it"
+    expected = oracle.similarity(oracle.encode_query([query]), oracle.encode_document(TEXTS))[0].numpy()
+    found = open_mill(tmp_path / "splade").rerank(query, TEXTS).scores
+    # A product adds up hundreds of entries, each with its own rounding: 1e-4 of the largest.
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
+    assert np.ptp(expected) > 1
 
 
 def test_a_text_of_zeros_alone_is_a_row_without_columns(

@@ -1,5 +1,6 @@
 """A causal model that says yes or no scores as the program on Qwen3-Reranker's model card does."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,27 @@ def test_scores_are_the_share_of_yes(judge: tuple[Any, Any, SyncMill]) -> None:
         (logits[:, 1] - logits[:, 0]).numpy(),
         atol=TOLERANCE,
     )
+
+
+def test_an_instruction_takes_the_place_of_the_usual_one(judge: tuple[Any, Any, SyncMill]) -> None:
+    model, tokenizer, mill = judge
+    for instruction in ("is it about the same thing", "{query} and {document}"):
+        for query, document in PAIRS[:6]:
+            logits = card_logits(model, tokenizer, query, document, instruction).softmax(0)
+            found = mill.rerank(query, [document], instruction=instruction).scores
+            np.testing.assert_allclose(found, [float(logits[1])], atol=TOLERANCE)
+
+
+def test_prompts_of_the_directory_are_instructions(tmp_path: Path, open_mill: Open) -> None:
+    model, tokenizer = save_causal(tmp_path / "judge")
+    prompts = {"own": "is it about the same thing"}
+    settings = json.dumps({"prompts": prompts, "default_prompt_name": "own"})
+    (tmp_path / "judge/config_sentence_transformers.json").write_text(settings)
+    mill = open_mill(describe_model(locate_model(tmp_path / "judge"), Task.RERANK))
+    for query, document in PAIRS[:6]:
+        logits = card_logits(model, tokenizer, query, document, prompts["own"]).softmax(0)
+        found = mill.rerank(query, [document]).scores
+        np.testing.assert_allclose(found, [float(logits[1])], atol=TOLERANCE)
 
 
 def test_it_does_not_classify(judge: tuple[Any, Any, SyncMill]) -> None:

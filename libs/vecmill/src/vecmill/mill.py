@@ -224,7 +224,8 @@ class Mill:
         """Score each document for the query: (documents,) float32, in input order.
 
         A cross-encoder scores by its own activation (by none with `raw_scores`), a multi-vector model by
-        the best match of each token of the query, an embedding model by the cosine.
+        the best match of each token of the query, a sparse model by the dot product, an embedding model by
+        the cosine.
         `instruction` tells a model that reads pairs as prose what is looked for. Raises as `submit` does.
         """
         intake = self._accepting()

@@ -4,12 +4,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vecmill.types import FloatArray, Row
+from vecmill.types import FloatArray, Row, SparseRow
 
 
 def dense(row: Row) -> FloatArray:
     """The values of a row that is not sparse."""
     assert isinstance(row, np.ndarray), "a sparse row"
+    return row
+
+
+def sparse(row: Row) -> SparseRow:
+    """A row that is sparse."""
+    assert isinstance(row, SparseRow), "a row with its zeros"
     return row
 
 

@@ -1,10 +1,10 @@
-"""Scores of logits and of rows: activations, cosines, the best matches of tokens."""
+"""Scores of logits and of rows: activations, cosines, products, the best matches of tokens."""
 
 import numpy as np
 
 from vecmill.models.heads import Activation
 from vecmill.rows import normalize_rows
-from vecmill.types import FloatArray
+from vecmill.types import FloatArray, SparseRow
 
 
 def activate_logits(logits: FloatArray, activation: Activation) -> FloatArray:
@@ -37,6 +37,12 @@ def cosine_scores(query: FloatArray, documents: FloatArray) -> FloatArray:
     cosines = (normalize_rows(documents) * normalize_rows(query[None])).sum(axis=1)
     scores: FloatArray = np.clip(cosines, -1, 1, dtype=np.float32)
     return scores
+
+
+def sparse_product(query: SparseRow, document: SparseRow) -> np.float32:
+    """The dot product of two sparse rows, by which sentence-transformers' `SparseEncoder` compares them."""
+    _, ours, theirs = np.intersect1d(query.columns, document.columns, assume_unique=True, return_indices=True)
+    return np.float32(query.values[ours] @ document.values[theirs])
 
 
 def max_similarity(query: FloatArray, document: FloatArray) -> np.float32:

@@ -38,6 +38,9 @@ class EngineEntry:
 ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
     {
         "fake": EngineEntry("vecmill.engines.fake:FakeEngine", runs_exported=True),
+        "neuron": EngineEntry(
+            "vecmill.engines.neuron:NeuronEngine", ("torch_neuronx", "optimum", "onnxruntime"), "neuron"
+        ),
         "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
         "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
     }

@@ -30,6 +30,8 @@ def _rows(name: str, entry: EngineEntry) -> Iterator[tuple[str, ...]]:
     except Exception as error:  # whatever a runtime raises when it looks for devices
         yield name, "broken", _one_line(f"{type(error).__name__}: {error}")
         return
+    if not devices:
+        yield name, "yes", "no device found"
     for device, precisions in devices.items():
         yield name, "yes", device, ", ".join(precisions) or "-"
 

@@ -18,12 +18,10 @@ import logging
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import onnxruntime
 
 from vecmill.engines.base import Survey, choose_precision
@@ -38,10 +36,11 @@ from vecmill.engines.prepared import (
 )
 from vecmill.engines.processor import multiplies_bytes
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, seen_devices
+from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.models import fingerprint_model
 from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, Rows, TokenSequence
+from vecmill.types import Batch, CostModel, EngineInfo, Rows
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises all the same
-_WARM_UP_TOKENS = (16, 64, 256)
-_WARM_UP_ROUNDS = 2
 
 
 class OnnxEngine:
@@ -112,12 +109,7 @@ class OnnxEngine:
 
     def warm_up(self) -> CostModel:
         """Run a few sizes on every session, so that buffers are there, and fit the narrow one's cost."""
-        batches = [_warm_up_batch(tokens, self._info.max_tokens) for tokens in _WARM_UP_TOKENS]
-        for width in self._info.lane_widths[1:]:
-            for batch in batches:
-                self.run(batch, width=width)
-        times_s = [self._time(batch) for batch in batches]
-        return _fit_cost([len(batch.token_ids) for batch in batches], times_s)
+        return warm_engine(self)
 
     def run(self, batch: Batch, *, width: int) -> Rows:
         """Compute rows in the form that `info` says. Raises `InferenceFailed` where ONNX Runtime raises."""
@@ -138,15 +130,6 @@ class OnnxEngine:
         """Close the sessions; calls that are running finish first."""
         self._calls.clear()
         self._prepared.close()
-
-    def _time(self, batch: Batch) -> float:
-        """Seconds of the fastest of a few narrow calls."""
-        times_s = []
-        for _ in range(_WARM_UP_ROUNDS):
-            start_s = time.perf_counter()
-            self.run(batch, width=self._info.lane_widths[0])
-            times_s.append(time.perf_counter() - start_s)
-        return min(times_s)
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
@@ -297,15 +280,3 @@ def _return_freed_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
         if trim is not None:
             trim(0)
-
-
-def _warm_up_batch(tokens: int, max_tokens: int) -> Batch:
-    """Texts of about `tokens` tokens altogether, each of id 0, which every vocabulary has."""
-    length = min(tokens, max_tokens, 64)
-    return Batch.of([TokenSequence.of([0] * length)] * max(1, tokens // length))
-
-
-def _fit_cost(tokens: list[int], times_s: list[float]) -> CostModel:
-    """The straight line through measured times, neither part of it negative."""
-    slope, intercept = np.polynomial.Polynomial.fit(tokens, times_s, 1).convert().coef[::-1]
-    return CostModel(fixed_s=max(float(intercept), 0.0), per_token_s=max(float(slope), 1e-9))

@@ -22,14 +22,14 @@ import numpy as np
 import openvino
 
 from vecmill.engines.base import Survey, choose_precision
-from vecmill.engines.calls import trim_outputs
+from vecmill.engines.calls import make_rows, trim_outputs
 from vecmill.engines.indices import Extent, index_batch
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model, processor_name
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import fingerprint_model
 from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, RowForm, Rows
+from vecmill.types import Batch, CostModel, EngineInfo, Rows
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -123,7 +123,7 @@ class OpenVinoEngine:
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
         trimmed = trim_outputs(outputs, batch, self._info.form)
-        return _rows(self._info.form, trimmed, batch, computed_tokens=extent.texts * extent.longest)
+        return make_rows(self._info.form, trimmed, batch, computed_tokens=extent.texts * extent.longest)
 
     def close(self) -> None:
         """Let go of the compiled models; calls that are running finish first."""
@@ -193,14 +193,3 @@ def _fill(description: "ModelDescription", folder: Path) -> None:
     from vecmill.graphs.layout import IndexedLayout
 
     write_graph(build_graph(description, IndexedLayout), folder / MODEL_FILE)
-
-
-def _rows(form: RowForm, outputs: list[Any], batch: Batch, *, computed_tokens: int) -> Rows:
-    match form:
-        case RowForm.TEXT:
-            return Rows.one_per_text(outputs[0], computed_tokens=computed_tokens)
-        case RowForm.TOKEN:
-            return Rows(outputs[0], batch.offsets, computed_tokens)
-        case RowForm.SPARSE:
-            values, columns, counts = outputs
-            return Rows(values, np.concatenate(([0], np.cumsum(counts))), computed_tokens, columns)

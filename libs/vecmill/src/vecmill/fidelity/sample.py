@@ -3,6 +3,7 @@
 import math
 import pydoc_data.topics
 import random
+from collections.abc import Callable
 
 SHORTEST_WORDS, LONGEST_WORDS = 3, 280
 
@@ -21,17 +22,34 @@ ODD_TEXTS = (
 
 def sample_texts(count: int, *, seed: int = 0) -> list[str]:
     """`count` different texts: some odd ones, and passages of 3 to 280 words, log-normal in length."""
-    words = [
+    passages = cut_passages(seed, max(0, count - len(ODD_TEXTS)), draw_length)
+    return [*ODD_TEXTS, *passages][:count]
+
+
+def draw_length(chance: random.Random) -> int:
+    """A number of words: most texts are short, some are long."""
+    drawn = round(chance.lognormvariate(math.log(40), 0.9))
+    return min(max(drawn, SHORTEST_WORDS), LONGEST_WORDS)
+
+
+def cut_passages(seed: int, count: int, draw_words: Callable[[random.Random], int]) -> list[str]:
+    """Passages that start anywhere in the prose, each different and of so many words as are drawn."""
+    words = prose_words()
+    chance = random.Random(seed)
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        length = draw_words(chance)
+        start = chance.randrange(len(words) - length)
+        texts[" ".join(words[start : start + length])] = None
+    return list(texts)
+
+
+def prose_words() -> list[str]:
+    """The words of the manual behind `help()`, some 35,000, in order; tables and code are left out."""
+    return [
         word
         for _, topic in sorted(pydoc_data.topics.topics.items())
         for paragraph in topic.split("\n\n")
         if not paragraph.startswith(" ") and "**" not in paragraph and "==" not in paragraph
         for word in paragraph.split()
     ]
-    chance = random.Random(seed)
-    texts = dict.fromkeys(ODD_TEXTS)
-    while len(texts) < count:
-        length = min(max(round(chance.lognormvariate(math.log(40), 0.9)), SHORTEST_WORDS), LONGEST_WORDS)
-        start = chance.randrange(len(words) - length)
-        texts[" ".join(words[start : start + length])] = None
-    return list(texts)[:count]

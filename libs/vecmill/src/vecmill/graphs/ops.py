@@ -43,6 +43,8 @@ class Ops:
             raise AttributeError(operator)
 
         def add(*inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+            while inputs and inputs[-1] is None:
+                inputs = inputs[:-1]  # what is left out at the end has no place; OpenVINO insists on it
             return self._tape.op(operator, inputs, attributes)
 
         return add

@@ -11,7 +11,14 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.reach import CAUSAL, EVERYWHERE, Reach
 from vecmill.models.rope import FULL, SLIDING, Rope
-from vecmill.models.settings import read_flag, read_size, refuse_unless
+from vecmill.models.settings import (
+    read_activation,
+    read_epsilon,
+    read_flag,
+    read_size,
+    read_token_id,
+    refuse_unless,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,33 @@ class DecoderConfig:
     def max_input_tokens(self) -> int:
         """What the model was made for."""
         return self.max_position_embeddings
+
+
+def read_sizes(
+    config: Mapping[str, Any],
+    *,
+    vocab_size: int,
+    intermediate_size: int,
+    num_key_value_heads: int,
+    max_position_embeddings: int,
+) -> dict[str, Any]:
+    """What Qwen2, Qwen3 and Mistral say in the same words, as arguments of `DecoderConfig`.
+
+    The keywords are the defaults of transformers where they differ.
+    """
+    heads = read_size(config, "num_attention_heads", 32)
+    return {
+        "vocab_size": read_size(config, "vocab_size", vocab_size),
+        "hidden_size": read_size(config, "hidden_size", 4096),
+        "intermediate_size": read_size(config, "intermediate_size", intermediate_size),
+        "num_attention_heads": heads,
+        "num_key_value_heads": read_key_value_heads(config, heads, num_key_value_heads),
+        "max_position_embeddings": read_size(config, "max_position_embeddings", max_position_embeddings),
+        "rms_norm_eps": read_epsilon(config, "rms_norm_eps", 1e-6),
+        "hidden_act": read_activation(config, "hidden_act", "silu"),
+        "tie_word_embeddings": read_flag(config, "tie_word_embeddings", default=False),
+        "pad_token_id": read_token_id(config, "pad_token_id", None),
+    }
 
 
 def read_key_value_heads(config: Mapping[str, Any], heads: int, default: int) -> int:

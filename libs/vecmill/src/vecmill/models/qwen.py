@@ -8,19 +8,12 @@ from vecmill.models.decoder import (
     DecoderConfig,
     lay_layers,
     read_head_dim,
-    read_key_value_heads,
     read_layer_types,
     read_reaches,
+    read_sizes,
 )
 from vecmill.models.rope import FULL, SLIDING, read_rope
-from vecmill.models.settings import (
-    head_size,
-    read_activation,
-    read_epsilon,
-    read_flag,
-    read_size,
-    read_token_id,
-)
+from vecmill.models.settings import head_size, read_flag, read_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +62,20 @@ class Qwen3Config(DecoderConfig):
 
 
 def _read_common(config: Mapping[str, Any]) -> dict[str, Any]:
-    heads = read_size(config, "num_attention_heads", 32)
+    sizes = read_sizes(
+        config,
+        vocab_size=151_936,
+        intermediate_size=22_016,
+        num_key_value_heads=32,
+        max_position_embeddings=32_768,
+    )
     count = read_size(config, "num_hidden_layers", 32)
     window = _read_window(config)
     first_sliding = count if window is None else _read_first_sliding(config)
     types = read_layer_types(config, [SLIDING if index >= first_sliding else FULL for index in range(count)])
-    positions = read_size(config, "max_position_embeddings", 32_768)
-    rope = read_rope(config, theta=10_000.0, positions=positions)
-    return {
-        "vocab_size": read_size(config, "vocab_size", 151_936),
-        "hidden_size": read_size(config, "hidden_size", 4096),
-        "intermediate_size": read_size(config, "intermediate_size", 22_016),
-        "num_attention_heads": heads,
-        "num_key_value_heads": read_key_value_heads(config, heads, 32),
-        "layers": lay_layers(types, read_reaches(config, window), {FULL: rope, SLIDING: rope}),
-        "max_position_embeddings": positions,
-        "rms_norm_eps": read_epsilon(config, "rms_norm_eps", 1e-6),
-        "hidden_act": read_activation(config, "hidden_act", "silu"),
-        "tie_word_embeddings": read_flag(config, "tie_word_embeddings", default=False),
-        "pad_token_id": read_token_id(config, "pad_token_id", None),
-    }
+    rope = read_rope(config, theta=10_000.0, positions=sizes["max_position_embeddings"])
+    layers = lay_layers(types, read_reaches(config, window), {FULL: rope, SLIDING: rope})
+    return {**sizes, "layers": layers}
 
 
 def _read_window(config: Mapping[str, Any]) -> int | None:

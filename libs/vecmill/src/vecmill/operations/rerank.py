@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -10,8 +11,8 @@ from vecmill.intake import Answer, Intake
 from vecmill.models import Task
 from vecmill.operations.multi_vector import Side, kept_rows, read_side
 from vecmill.operations.tasks import require_task
-from vecmill.rows import stack_rows
-from vecmill.scores import activate_logits, cosine_scores, max_similarity
+from vecmill.rows import sparse, stack_rows
+from vecmill.scores import activate_logits, cosine_scores, max_similarity, sparse_product
 from vecmill.types import FloatArray, RerankResult, TokenSequence
 
 _FIELD = "documents"
@@ -47,11 +48,10 @@ async def rerank(
 ) -> RerankResult:
     """A score for each document, with a prompt of `choose_prompt`. Raises as `Mill.submit` does."""
     description = intake.description
-    require_task(description, Task.RERANK, Task.EMBED, Task.MULTI_VECTOR, asked="rank documents")
+    require_task(description, *_READS, asked="rank documents")
     if not documents:
         raise InvalidRequest("`documents` is empty; give at least one.", field=_FIELD)
-    reads = {Task.RERANK: _read_pairs, Task.EMBED: _read_texts, Task.MULTI_VECTOR: _read_sides}
-    read = reads[description.task]
+    read = _READS[description.task]
     answer = await intake.run(
         lambda: read(intake, query, documents, prompt, truncate),
         # The query goes last, so that what errors call `documents[3]` is just that.
@@ -97,11 +97,24 @@ def _read_sides(
     ]
 
 
+_READS = MappingProxyType(
+    {
+        Task.RERANK: _read_pairs,
+        Task.EMBED: _read_texts,
+        Task.SPARSE: _read_texts,
+        Task.MULTI_VECTOR: _read_sides,
+    }
+)
+
+
 def _scores(intake: Intake, answer: Answer, raw_scores: bool) -> FloatArray:
     description = intake.description
     if description.task is Task.EMBED:
         rows = stack_rows(answer.rows)
         return cosine_scores(rows[-1], rows[:-1])
+    if description.task is Task.SPARSE:
+        *documents, query = map(sparse, answer.rows)
+        return np.array([sparse_product(query, document) for document in documents], np.float32)
     if description.task is Task.MULTI_VECTOR:
         return _similarities(intake, answer)
     assert description.head is not None

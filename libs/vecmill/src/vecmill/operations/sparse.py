@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from vecmill.intake import Intake
 from vecmill.models import Task
 from vecmill.operations.tasks import require_task
-from vecmill.types import SparseResult, SparseRow
+from vecmill.rows import sparse
+from vecmill.types import SparseResult
 
 
 async def embed_sparse(
@@ -26,5 +27,4 @@ async def embed_sparse(
         field=field,
         timeout_s=timeout_s,
     )
-    rows = tuple(row for row in answer.rows if isinstance(row, SparseRow))
-    return SparseResult(rows, answer.token_count, answer.timings)
+    return SparseResult(tuple(map(sparse, answer.rows)), answer.token_count, answer.timings)

@@ -12,7 +12,7 @@ _DOES: Mapping[Task, str] = MappingProxyType(
         Task.RERANK: "ranks documents",
         Task.CLASSIFY: "classifies texts",
         Task.CLASSIFY_TOKENS: "classifies tokens",
-        Task.SPARSE: "gives sparse embeddings",
+        Task.SPARSE: "gives sparse embeddings, and ranks documents by them",
         Task.MULTI_VECTOR: "gives an embedding for each token, and ranks documents by them",
     }
 )

@@ -4,15 +4,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from vecmill.models import Task
-from vecmill_server.bodies import read_body
 from vecmill_server.exchange import Exchange, send_json, timing_headers
-from vecmill_server.routes.work import (
-    LARGE_BODY_BYTES,
-    LARGE_ROWS,
-    requested_timeout_s,
-    run_off_loop,
-    unless_client_leaves,
-)
+from vecmill_server.routes.work import LARGE_ROWS, read_call, run_off_loop, unless_client_leaves
 from vecmill_server.service import Service
 from vecmill_server.wire import Envelope
 from vecmill_server.wire.classify import decode_classify, encode_classify
@@ -31,16 +24,14 @@ class Classify:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limits = service.body_limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, exchange = self._service, Exchange.of(scope)
-        timeout_s = requested_timeout_s(scope)
-        body = await read_body(scope["headers"], receive, self._limits)
-        call = await run_off_loop(len(body) > LARGE_BODY_BYTES, lambda: decode_classify(body))
+        asked = await read_call(service, scope, receive, decode_classify)
+        call = asked.call
         model = service.catalog.resolve(call.model, (Task.CLASSIFY, Task.RERANK))
         exchange.texts = len(call.inputs)
-        work = model.mill.classify(call.inputs, raw_scores=call.raw_scores, timeout_s=timeout_s)
+        work = model.mill.classify(call.inputs, raw_scores=call.raw_scores, timeout_s=asked.timeout_s)
         result = await unless_client_leaves(work, receive)
         exchange.tokens = result.token_count
         envelope = Envelope(exchange.request_id, model.name, int(service.wall_clock()))

@@ -12,16 +12,9 @@ from starlette.types import Receive, Scope, Send
 from vecmill.errors import NotReady
 from vecmill.models import Task
 from vecmill.tuning.figures import Accuracy
-from vecmill_server.bodies import read_body
 from vecmill_server.catalog import ServedModel
 from vecmill_server.exchange import Exchange, send_json, timing_headers
-from vecmill_server.routes.work import (
-    LARGE_BODY_BYTES,
-    LARGE_ROWS,
-    requested_timeout_s,
-    run_off_loop,
-    unless_client_leaves,
-)
+from vecmill_server.routes.work import LARGE_ROWS, read_call, run_off_loop, unless_client_leaves
 from vecmill_server.service import Service
 from vecmill_server.wire import Envelope, decode_embeddings, encode_embeddings, encode_json
 
@@ -32,7 +25,7 @@ CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
         Task.RERANK: ("rerank",),
         Task.CLASSIFY: ("classify",),
         Task.CLASSIFY_TOKENS: ("classify_tokens",),
-        Task.SPARSE: ("embed_sparse",),
+        Task.SPARSE: ("embed_sparse", "rerank"),
         Task.MULTI_VECTOR: ("embed_all", "rerank"),
     }
 )
@@ -56,18 +49,18 @@ class Embeddings:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limits = service.body_limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, exchange = self._service, Exchange.of(scope)
-        timeout_s = requested_timeout_s(scope)
-        body = await read_body(scope["headers"], receive, self._limits)
-        call = await run_off_loop(
-            len(body) > LARGE_BODY_BYTES, lambda: decode_embeddings(body, service.settings.token_ids)
+        asked = await read_call(
+            service, scope, receive, lambda body: decode_embeddings(body, service.settings.token_ids)
         )
+        call = asked.call
         model = service.catalog.resolve(call.model, (Task.EMBED,))
         exchange.texts = len(call.inputs)
-        result = await unless_client_leaves(model.mill.submit(call.request(timeout_s=timeout_s)), receive)
+        result = await unless_client_leaves(
+            model.mill.submit(call.request(timeout_s=asked.timeout_s)), receive
+        )
         exchange.tokens = result.token_count
         envelope = Envelope(exchange.request_id, model.name, int(service.wall_clock()))
         answer = await run_off_loop(

@@ -4,14 +4,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from vecmill.models import Task
-from vecmill_server.bodies import read_body
 from vecmill_server.exchange import Exchange, send_json, timing_headers
-from vecmill_server.routes.work import (
-    LARGE_BODY_BYTES,
-    requested_timeout_s,
-    run_off_loop,
-    unless_client_leaves,
-)
+from vecmill_server.routes.work import read_call, run_off_loop, unless_client_leaves
 from vecmill_server.service import Service
 from vecmill_server.wire import Envelope, decode_rerank, encode_rerank
 
@@ -28,15 +22,12 @@ class Rerank:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._limits = service.body_limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, exchange = self._service, Exchange.of(scope)
-        timeout_s = requested_timeout_s(scope)
-        body = await read_body(scope["headers"], receive, self._limits)
-        is_large = len(body) > LARGE_BODY_BYTES
-        call = await run_off_loop(is_large, lambda: decode_rerank(body))
-        model = service.catalog.resolve(call.model, (Task.RERANK, Task.MULTI_VECTOR, Task.EMBED))
+        asked = await read_call(service, scope, receive, decode_rerank)
+        call = asked.call
+        model = service.catalog.resolve(call.model, (Task.RERANK, Task.MULTI_VECTOR, Task.SPARSE, Task.EMBED))
         exchange.texts = 1 + len(call.documents)
         work = model.mill.rerank(
             call.query,
@@ -45,10 +36,10 @@ class Rerank:
             prompt_name=call.prompt_name,
             instruction=call.instruction,
             truncate=call.truncate,
-            timeout_s=timeout_s,
+            timeout_s=asked.timeout_s,
         )
         result = await unless_client_leaves(work, receive)
         exchange.tokens = result.token_count
         envelope = Envelope(exchange.request_id, model.name, int(service.wall_clock()))
-        answer = await run_off_loop(is_large, lambda: encode_rerank(result, call, envelope))
+        answer = await run_off_loop(asked.is_large, lambda: encode_rerank(result, call, envelope))
         await send_json(send, answer, timing_headers(result.timings))

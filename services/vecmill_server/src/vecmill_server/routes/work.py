@@ -2,18 +2,41 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from starlette.types import Receive, Scope
 
+from vecmill_server.bodies import read_body
 from vecmill_server.errors import ClientGone, MalformedRequest
 from vecmill_server.exchange import header
+from vecmill_server.service import Service
 
+Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 # Reading or writing more than this at once would keep the event loop from everybody else.
 LARGE_BODY_BYTES = 256 * 1024
 LARGE_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[Call]):
+    """A request that was read: its body, the deadline that it asks for, and whether it is long."""
+
+    call: Call
+    timeout_s: float | None
+    is_large: bool
+
+
+async def read_call(
+    service: Service, scope: Scope, receive: Receive, decode: Callable[[bytes], Call]
+) -> Asked[Call]:
+    """Read a request whose body `decode` makes sense of. Raises `MalformedRequest` and as `decode` does."""
+    timeout_s = requested_timeout_s(scope)
+    body = await read_body(scope["headers"], receive, service.body_limits)
+    is_large = len(body) > LARGE_BODY_BYTES
+    return Asked(await run_off_loop(is_large, lambda: decode(body)), timeout_s, is_large)
 
 
 async def run_off_loop(is_large: bool, function: Callable[[], Result]) -> Result:

@@ -30,6 +30,12 @@ def describe_sparse_model(
         )
     if settings.values.get("max_active_dims") is not None:
         raise UnsupportedModel(f"{settings.path}: max_active_dims is not supported.")
+    similarity = settings.values.get("similarity_fn_name")
+    if similarity not in (None, "dot"):
+        raise UnsupportedModel(
+            f"{settings.path}: similarity_fn_name {similarity!r} is not supported in a sparse model: "
+            "its rows are compared by dot product alone."
+        )
     folder = TransformerFolder.read(directory, modules[0].folder)
     if kinds[0] == "Transformer":
         folder.expect_task("fill-mask")
