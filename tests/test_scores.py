@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from vecmill.models.heads import Activation
-from vecmill.scores import activate_logits, cosine_scores, max_similarity
+from vecmill.models.heads import Activation, Similarity
+from vecmill.scores import activate_logits, cosine_scores, max_similarity, similarity_scores
 
 ROWS = np.random.default_rng(7).standard_normal((5, 8)).astype(np.float32)
 LOGITS = np.array([[0.0, 1.5, -2.0], [800.0, -800.0, 0.0]], np.float32)
@@ -26,6 +26,17 @@ def test_scores_are_cosines_whatever_the_lengths() -> None:
     assert scores == pytest.approx([1, -1, expected], abs=1e-6)
     assert scores.max() <= 1
     assert scores.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", Similarity)
+def test_similarities_are_those_of_the_reference(name: Similarity) -> None:
+    from sentence_transformers import SimilarityFunction
+
+    expected = SimilarityFunction.to_similarity_fn(name)(ROWS[:1], ROWS)[0].numpy()
+    scores = similarity_scores(ROWS[0], ROWS, name)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert scores.dtype == np.float32
+    assert scores.argmax() == 0 or name is Similarity.DOT
 
 
 def test_each_token_of_the_query_counts_with_its_best_match() -> None:

@@ -1,6 +1,7 @@
 """Texts become the model's tokens; limits and bad texts are told apart and named."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from support.texts import hard_texts, long_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
 from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.pairs import PairTokenizer
 from vecmill.tokens import Tokenizer
 
 MAX_TOKENS = 48
@@ -60,6 +62,22 @@ def test_the_end_is_kept_where_the_model_says_so(description: ModelDescription) 
     whole = Tokenizer.load(dataclasses.replace(description, max_tokens=1_000)).encode([text])[0].token_ids
     assert right.tolist() == [*whole[:47], whole[-1]]
     assert left.tolist() == [whole[0], *whole[-47:]]
+
+
+def test_a_text_without_tokens_is_refused_where_the_model_adds_none(tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model")
+    document = json.loads((directory / "tokenizer.json").read_text())
+    (directory / "tokenizer.json").write_text(json.dumps({**document, "post_processor": None}))
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    description = describe_model(locate_model(directory))
+    tokenizer = Tokenizer.load(description)
+    assert len(tokenizer.encode(["the"])[0]) == 1
+    with pytest.raises(InvalidRequest, match=r"input\[1\] has no tokens"):
+        tokenizer.encode(["the", " "])
+    with pytest.raises(InvalidRequest, match=r"input\[0\] has no tokens"):
+        tokenizer.encode_with_spans([""])
+    with pytest.raises(InvalidRequest, match=r"input\[1\] has no tokens"):
+        PairTokenizer(tokenizer, description).encode([("", "the"), ("", " ")])
 
 
 def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tokenizer: Tokenizer) -> None:
@@ -189,6 +207,7 @@ def test_threads_agree(tokenizer: Tokenizer) -> None:
 COUNT_THREADS = """
 import os, sys
 from vecmill.models import describe_model, locate_model
+from vecmill.pairs import PairTokenizer
 from vecmill.tokens import Tokenizer
 before = len(os.listdir("/proc/self/task"))
 tokenizer = Tokenizer.load(describe_model(locate_model(sys.argv[1])))

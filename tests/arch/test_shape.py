@@ -49,11 +49,15 @@ def undocumented(module: Module) -> Iterator[str]:
             yield f"{module.name}.{node.name} has no docstring"
 
 
+# These hand on whether the person trusts the model.
+ASKED_FOR_TRUST = ("vecmill.engines.torch.library", "vecmill.fidelity.oracles")
+
+
 def remote_code(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
-            trusting = not (isinstance(node.value, ast.Constant) and node.value.value is False)
-            if trusting:
+            is_asked = module.name in ASKED_FOR_TRUST and ast.unparse(node.value) == "description.runs_code"
+            if not is_asked and not (isinstance(node.value, ast.Constant) and node.value.value is False):
                 yield f"{module.name}:{node.value.lineno} may run code that came with a model"
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "torch.load"):
             yield f"{module.name}:{node.lineno} runs what it reads"

@@ -62,6 +62,7 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "mistral_biases": ("mistral", {"attention_bias": True}, "attention_bias"),
     "modernbert_pooling": ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling 'max'"),
     "modernbert_heads": ("modernbert", {"head_dim": 32}, "head_dim 32"),
+    "modernbert_windows": ("modernbert", {"local_attention": 128, "sliding_window": 8}, "sliding_window 8"),
     "nomic_biases": ("nomic_bert", {**NOMIC_PUBLISHED, "qkv_proj_bias": True}, "qkv_proj_bias"),
     "nomic_experts": ("nomic_bert", {**NOMIC_PUBLISHED, "num_experts": 8}, "num_experts 8"),
     "nomic_scaling": ("nomic_bert", {**NOMIC_PUBLISHED, "rotary_scaling_factor": 2}, "rotary_scaling_factor"),

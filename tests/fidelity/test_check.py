@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from support.texts import short_texts
 from support.tiny_models import save_tiny_bert
 from vecmill.cli import main
+from vecmill.config import MillConfig
 from vecmill.engines.fake import FakeEngine
 from vecmill.errors import UnsupportedModel
 from vecmill.fidelity import reference
@@ -54,7 +55,7 @@ def test_without_the_oracle_our_own_engine_is_the_reference(
 ) -> None:
     monkeypatch.setattr(reference, "find_spec", lambda name: None)
     directory = save_tiny_bert(tmp_path / "model")
-    report = compare_model(str(directory), count=30, cache_dir=tmp_path / "cache")
+    report = compare_model(str(directory), MillConfig(cache_dir=tmp_path / "cache"), count=30)
     assert report.reference.startswith("vecmill's own fp32 ONNX engine")
     assert isinstance(report.comparison, Comparison)
     assert report.comparison.largest_difference < 1e-5

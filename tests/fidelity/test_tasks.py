@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
 from support.texts import short_texts
 from vecmill.cli import main
+from vecmill.config import MillConfig
 from vecmill.fidelity import reference
 from vecmill.fidelity.command import compare_model
-from vecmill.plan import EnginePlan
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC"]
 EXPANSION = {"strategy": "fixed", "attend": False, "length": 16}
@@ -96,8 +96,8 @@ def test_without_the_library_our_own_engine_is_the_reference(
     monkeypatch.setattr(reference, "find_spec", lambda name: None)
 
     def compare(engine: str) -> Any:
-        plan, cache_dir = EnginePlan(engine), tmp_path / "cache"
-        return compare_model(str(tmp_path / "model"), task=task, plan=plan, texts=TEXTS, cache_dir=cache_dir)
+        config = MillConfig(engine=engine, cache_dir=tmp_path / "cache")
+        return compare_model(str(tmp_path / "model"), config, task=task, texts=TEXTS)
 
     assert compare("onnx").reference.startswith("vecmill's own fp32 ONNX engine")
     assert compare("onnx").is_within(1e-5)

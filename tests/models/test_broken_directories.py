@@ -83,7 +83,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "lost_part": (lose_a_part, "model-00001-of-00002.safetensors is missing"),
     "wrong_shapes": (edit("config.json", intermediate_size=48), "config.json asks for"),
     "wrong_width": (edit("config.json", hidden_size=64), "config.json"),
-    "unknown_architecture": (edit("config.json", model_type="perceiver"), "'perceiver' is not supported"),
+    "unknown_architecture": (
+        edit("config.json", model_type="brand_new"),
+        "cannot load model_type 'brand_new'",
+    ),
     "pickle_only": (pickle_only, "the weights are a pickle"),
     "no_tokenizer": (remove("tokenizer.json"), "has no tokenizer"),
     "half_a_tokenizer": (truncate("tokenizer.json", 0.5), "tokenizer.json is no tokenizer"),

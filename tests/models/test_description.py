@@ -143,8 +143,12 @@ TRANSFORMER = "sentence_bert_config.json"
 MESSAGE = {"method": "forward", "method_output_name": "last_hidden_state", "format": "flat"}
 
 UNSUPPORTED: dict[str, tuple[str, Edit, str]] = {
-    "family": ("config.json", put(model_type="gpt2"), "model_type 'gpt2' is not supported yet"),
-    "no_family": ("config.json", lambda config: {}, "model_type 'None' is not supported yet"),
+    "no_family": ("config.json", lambda config: {}, "there is no model_type"),
+    "no_width": (
+        "config.json",
+        lambda config: {"model_type": "own", "vocab_size": 9},
+        "'own' has no graph here, and none of hidden_size, d_model",
+    ),
     "activation": ("config.json", put(hidden_act="mish"), "hidden_act 'mish'"),
     "positions": ("config.json", put(position_embedding_type="relative_key"), "position_embedding_type"),
     "decoder": ("config.json", put(is_decoder=True), "is_decoder"),

@@ -182,6 +182,28 @@ def limit_in_arguments(directory: Path) -> None:
     edit(directory, "sentence_bert_config.json", tokenizer_args={"model_max_length": 17})
 
 
+def keep_ends(directory: Path) -> None:
+    truncation = {"direction": "Left", "max_length": 16, "strategy": "LongestFirst", "stride": 0}
+    edit(directory, "tokenizer.json", truncation=truncation)
+
+
+def keep_starts(directory: Path) -> None:
+    keep_ends(directory)
+    edit(directory, "tokenizer_config.json", truncation_side="right")
+
+
+def nothing_around_texts(directory: Path) -> None:
+    edit(directory, "tokenizer.json", post_processor=None)
+
+
+def types_that_are_not_given(directory: Path) -> None:
+    document = json.loads((directory / "tokenizer.json").read_text())
+    for piece in document["post_processor"]["single"]:
+        next(iter(piece.values()))["type_id"] = 1
+    edit(directory, "tokenizer.json", **document)
+    edit(directory, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+
+
 VARIANTS: dict[str, Change] = {
     **{
         f"{mode}_{include}": pooling(mode, include_prompt=include == "with_prompt")
@@ -228,6 +250,10 @@ VARIANTS: dict[str, Change] = {
     "older_settings_file": older_settings_file,
     "limit_in_arguments": limit_in_arguments,
     "truncation_side": tokenizer_config(truncation_side="left"),
+    "stored_truncation_side": keep_ends,
+    "stored_truncation_side_overruled": keep_starts,
+    "nothing_around_texts": nothing_around_texts,
+    "types_that_are_not_given": types_that_are_not_given,
 }
 
 

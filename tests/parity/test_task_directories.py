@@ -347,6 +347,26 @@ def test_multi_vector_models(tmp_path: Path, name: str) -> None:
     assert_same_multi_vectors(saved)
 
 
+def test_multi_vector_models_of_another_similarity_are_refused(tmp_path: Path) -> None:
+    saved = save_multi_vector(save_model(tmp_path / "model", "BertModel"), tmp_path / "saved")
+    edit(saved, "config_sentence_transformers.json", similarity_fn_name="meanmaxsim")
+    with pytest.raises(UnsupportedModel, match="similarity_fn_name 'meanmaxsim' is not supported"):
+        describe_model(locate_model(saved))
+
+
+@pytest.mark.parametrize("similarity", [None, "cosine", "dot", "euclidean", "manhattan"])
+def test_embedding_models_rank_by_the_similarity_that_they_name(
+    tmp_path: Path, similarity: str | None
+) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert(normalize=False))
+    edit(directory, "config_sentence_transformers.json", similarity_fn_name=similarity)
+    reference = load_reference(directory).float()
+    query, *documents = TEXTS[:8]
+    expected = reference.similarity(reference.encode([query]), reference.encode(documents))[0].numpy()
+    with open_mill(directory) as mill:
+        assert_close(mill.rerank(query, documents).scores, expected)
+
+
 PYLATE: dict[str, dict[str, Any]] = {
     "usual": {"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 24, "document_length": 40},
     "attended": {"query_length": 20, "attend_to_expansion_tokens": True},

@@ -12,8 +12,10 @@ import pytest
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from support.tokenizers_of_class import make_tokenizer
+from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.models.tokenizer import read_tokenizer
+from vecmill.operations.entities import Speller
 from vecmill.pairs import PairTokenizer
 from vecmill.tokens import Tokenizer
 
@@ -52,11 +54,19 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "more_special_tokens": ("bert", "BertTokenizer", {"extra_special_tokens": ["the", "and"]}),
 }
 
-# What an older release might have written into tokenizer.json.
-NORMALIZERS: dict[str, Any] = {
-    "as_saved": "as saved",
-    "none": None,
-    "another": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]},
+# What an older release, or a training run, might have written into tokenizer.json.
+FILES: dict[str, dict[str, Any]] = {
+    "as_saved": {},
+    "bare": {"normalizer": None, "post_processor": None, "decoder": None},
+    "another": {
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 1}}],
+            "pair": [{"Sequence": {"id": "B", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 1}}],
+            "special_tokens": {},
+        },
+    },
 }
 
 
@@ -77,10 +87,10 @@ def describe(base: ModelDescription, folder: Path, config: Mapping[str, Any]) ->
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("is_named", [True, False])
 def test_tokens_are_those_of_the_class(
-    base: ModelDescription, tmp_path: Path, name: str, normalizer: str, is_named: bool
+    base: ModelDescription, tmp_path: Path, name: str, file: str, is_named: bool
 ) -> None:
     family, class_name, settings = CASES[name]
     with warnings.catch_warnings():
@@ -95,14 +105,18 @@ def test_tokens_are_those_of_the_class(
         if not is_named:
             del written["tokenizer_class"]
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(written))
-        if normalizer != "as_saved":
-            document = json.loads((tmp_path / "tokenizer.json").read_text())
-            document["normalizer"] = NORMALIZERS[normalizer]
-            (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+        document = json.loads((tmp_path / "tokenizer.json").read_text())
+        if file == "another" and document["model"]["type"] == "WordPiece":
+            document["model"] |= {"max_input_chars_per_word": 5, "continuing_subword_prefix": "@@"}
+        (tmp_path / "tokenizer.json").write_text(json.dumps({**document, **FILES[file]}))
         reference = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     ours = read_tokenizer(describe(base, tmp_path, config))
+    speller = Speller(ours, None)
     for text in TEXTS:
-        assert ours.encode(text).ids == reference(text)["input_ids"], text
+        expected, found = reference(text, return_offsets_mapping=True), ours.encode(text)
+        assert found.ids == expected["input_ids"], text
+        assert found.offsets == [tuple(place) for place in expected["offset_mapping"]], text
+        assert speller.join(found.tokens) == reference.convert_tokens_to_string(found.tokens), text
     pair = reference(TEXTS[0], TEXTS[1])["input_ids"]
     assert ours.encode(TEXTS[0], TEXTS[1]).ids == pair
 
@@ -116,8 +130,6 @@ def test_tokens_are_those_of_the_class(
         ("bert", "BertTokenizerFast", None),
         ("bert", "PreTrainedTokenizerFast", None),
         ("bert", "NoSuchTokenizer", None),
-        ("roberta", None, None),
-        ("roberta", "RobertaTokenizer", None),
         ("roberta", "BertTokenizer", None),
         ("electra", None, None),
         ("electra", "ElectraTokenizerFast", None),
@@ -141,3 +153,40 @@ def test_token_types_of_pairs_are_those_of_transformers(
     changed = replace(description, config=config)
     (ours,) = PairTokenizer(Tokenizer.load(changed), changed).encode([("a", "a")])
     assert ours.token_type_ids.tolist() == (theirs or [0] * len(ours))
+
+
+@pytest.mark.parametrize("names", [None, ["input_ids", "token_type_ids", "attention_mask"]])
+def test_token_types_of_byte_pairs_are_zero(base: ModelDescription, names: Any, tmp_path: Path) -> None:
+    import transformers
+
+    make_tokenizer("RobertaTokenizer").save_pretrained(tmp_path)
+    config = {"model_type": "roberta"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings |= {} if names is None else {"model_input_names": names}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    description = describe(base, tmp_path, config)
+    (ours,) = PairTokenizer(Tokenizer.load(description), description).encode([("a", "a")])
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("a", "a")
+    assert ours.token_ids.tolist() == theirs["input_ids"]
+    assert ours.token_type_ids.tolist() == theirs.get("token_type_ids", [0] * 6)
+
+
+@pytest.mark.parametrize(("family", "named"), [("bert", "RobertaTokenizer"), ("roberta", None)])
+def test_a_vocabulary_of_another_kind_than_the_class_is_refused(
+    family: str, named: str | None, tmp_path: Path
+) -> None:
+    directory = save_tiny_bert(tmp_path / "model")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": named} if named else {}))
+    description = describe_model(locate_model(directory))
+    changed = replace(description, config={**description.config, "model_type": family})
+    with pytest.raises(UnsupportedModel, match=r"tokenizer\.json has a vocabulary of the kind WordPiece"):
+        read_tokenizer(changed)
+
+
+def test_a_vocabulary_without_the_tokens_around_texts_is_refused(tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model")
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "cls_token": "[START]"}))
+    with pytest.raises(CorruptModel, match=r"lacks \[START\], which BertTokenizer puts around texts"):
+        read_tokenizer(describe_model(locate_model(directory)))

@@ -44,7 +44,9 @@ def write_bodies(path: Path, texts: Sequence[str]) -> Path:
     return path
 
 
-def run_load(url: str, bodies: Path, *, connections: int, duration_s: int) -> LoadResult:
+def run_load(
+    url: str, bodies: Path, *, connections: int, duration_s: int, route: str = "/v1/embeddings"
+) -> LoadResult:
     """Closed loop: each connection sends its next request when its last one was answered.
 
     Raises `AssertionError` if any answer is not a 200.
@@ -52,7 +54,7 @@ def run_load(url: str, bodies: Path, *, connections: int, duration_s: int) -> Lo
     summary = bodies.with_suffix(".summary.json")
     command = [require_wrk(), "--threads", "1", "--connections", str(connections), "--timeout", "60s"]
     command += ["--duration", f"{duration_s}s", "--script", str(SCRIPT)]
-    command += [f"{url}/v1/embeddings", "--", str(bodies)]
+    command += [f"{url}{route}", "--", str(bodies)]
     environment = {**os.environ, "WRK_SUMMARY": str(summary)}
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True, timeout=duration_s + 120)
     told = json.loads(summary.read_text("utf-8"))

@@ -20,6 +20,7 @@ import onnxruntime
 from vecmill.config import BatchConfig
 from vecmill.cores import available_cores
 from vecmill.engines.onnx import OnnxEngine
+from vecmill.errors import SetupError
 from vecmill.models import describe_model, locate_model
 from vecmill.plan import EnginePlan
 from vecmill.tokens import Tokenizer
@@ -187,33 +188,49 @@ def load_paced_calls(cache_dir: Path) -> PacedCalls:
 @contextmanager
 def rig_process(load: Callable[[Path], Rig], cache_dir: Path) -> Iterator[Callable[[Sequence[str]], float]]:
     """Load a rig in a process of its own; give the function that measures with it."""
+    with remote_process(load, cache_dir) as ask:
+        yield lambda texts: float(ask("measure", list(texts)))
+
+
+@contextmanager
+def remote_process(load: Callable[..., object], *arguments: object) -> Iterator[Callable[..., Any]]:
+    """Load something in a process of its own; give the function that calls its methods by name.
+
+    Raises `SetupError` with the reason if that is what loading raised.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve_rig, args=(load, cache_dir, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(load, arguments, theirs), daemon=True)
     process.start()
-    theirs.close()  # else a rig that dies would leave us waiting for ever
-    ours.recv()
+    theirs.close()  # else one that dies would leave us waiting for ever
 
-    def measure(texts: Sequence[str]) -> float:
-        ours.send(list(texts))
-        return float(ours.recv())
+    def ask(method: str, *details: object) -> Any:
+        ours.send((method, details))
+        return ours.recv()
 
     try:
-        yield measure
+        refusal = ours.recv()
+        if refusal is not None:
+            raise SetupError(refusal)
+        yield ask
     finally:
         ours.close()
         process.join(timeout=30)
 
 
-def _serve_rig(load: Callable[[Path], Rig], cache_dir: Path, pipe: "Connection[Any, Any]") -> None:
-    rig = load(cache_dir)
-    pipe.send("ready")
+def _serve(load: Callable[..., object], arguments: Sequence[object], pipe: "Connection[Any, Any]") -> None:
+    try:
+        loaded = load(*arguments)
+    except SetupError as error:
+        pipe.send(error.message)
+        return
+    pipe.send(None)
     while True:
         try:
-            texts = pipe.recv()
+            method, details = pipe.recv()
         except EOFError:
             return
-        pipe.send(rig.measure(texts))
+        pipe.send(getattr(loaded, method)(*details))
 
 
 def shuffled(texts: Sequence[str], seed: int) -> list[str]:

@@ -70,7 +70,9 @@ class TinyFamily:
         return replace(self, weights_file=path)
 
 
-def save_tiny_family(folder: Path, class_name: str, *, seed: int = 0, **settings: Any) -> TinyFamily:
+def save_tiny_family(
+    folder: Path, class_name: str, *, seed: int = 0, jitter: float = JITTER, **settings: Any
+) -> TinyFamily:
     """A model of transformers' class `class_name` with `settings` in its config, saved into `folder`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
@@ -86,7 +88,7 @@ def save_tiny_family(folder: Path, class_name: str, *, seed: int = 0, **settings
         with torch.no_grad():
             for name, parameter in reference.named_parameters():
                 around = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
-                parameter.copy_(around + JITTER * torch.randn_like(parameter))
+                parameter.copy_(around + jitter * torch.randn_like(parameter))
         transformers.logging.disable_progress_bar()
         reference.save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text("utf-8"))

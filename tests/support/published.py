@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from support.families import save_tiny_family
+from support.families import JITTER, save_tiny_family
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
 from vecmill.fidelity.sample import prose_words
@@ -79,11 +79,12 @@ def dense(folder: str, inputs: int, outputs: int, *, bias: bool, activation: str
 NORMALIZE: Module = ("Normalize", "2_Normalize", {})
 
 
-def save_published(folder: Path, model: Published, *, seed: int = 0) -> Path:
+def save_published(folder: Path, model: Published, *, seed: int = 0, jitter: float = JITTER) -> Path:
     """Write all but the publisher's own spelling of config.json, which `respell` adds."""
     vocabulary = _save_tokenizer(folder, model)
     sizes = {"vocab_size": vocabulary, **SIZES, **model.settings}
-    save_tiny_family(folder, model.class_name, seed=seed, **{k: v for k, v in sizes.items() if v is not None})
+    written = {name: value for name, value in sizes.items() if value is not None}
+    save_tiny_family(folder, model.class_name, seed=seed, jitter=jitter, **written)
     edit_json(folder / "tokenizer_config.json", **model.tokenizer_config)
     if model.sentence is not None:
         edit_json(folder / "sentence_bert_config.json", **model.sentence)

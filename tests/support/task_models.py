@@ -77,8 +77,11 @@ def save_splade(folder: Path, masked: Path, **pooling: Any) -> Any:
     return oracle
 
 
-def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None) -> Any:
-    """A multi-vector model over `encoder` that expands queries as `expansion` says; returns it."""
+def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None, *, width: int = 32) -> Any:
+    """A multi-vector model over `encoder`, whose rows have `width`; returns it.
+
+    It expands queries as `expansion` says.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
@@ -91,7 +94,7 @@ def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None) 
             str(encoder), max_seq_length=LONGEST, query_expansion=expansion, document_length=24
         )
         dense = Dense(
-            32,
+            width,
             16,
             bias=False,
             activation_function=torch.nn.Identity(),

@@ -37,6 +37,18 @@ def test_lanes_share_the_cores_in_every_even_way(cores: int, widths: set[tuple[i
     assert {plan.lane_widths for plan in space.variants[space.kinds[0]]} == widths
 
 
+def test_no_call_is_wider_than_this_machine_is_good_for() -> None:
+    space = list_candidates(CPU_ONLY, cores=64, widest=16)
+    plans = space.variants[space.kinds[0]]
+    assert {plan.lane_widths for plan in plans} == {(1, 16), (16,), (2,), (4,), (8,)}
+
+
+def test_what_has_to_be_made_first_is_tried_last() -> None:
+    made = [plan.precision in (Precision.INT8, Precision.INT8_FAST) for plan in space_of().kinds]
+    assert made == sorted(made)
+    assert any(made)
+
+
 def test_only_engines_that_round_have_roundings_to_try() -> None:
     space = space_of()
     multiples = {

@@ -126,6 +126,13 @@ def test_on_a_noisy_machine_the_safe_plan_stays() -> None:
     assert choice.noise == pytest.approx(0.25)
 
 
+def test_a_plan_that_beats_the_noise_in_every_pass_is_chosen_even_there() -> None:
+    noisy = Speed(125.0, 0.008)
+    clear, unclear = {BF16: (180.0, 6.0)}, {BF16: (124.0, 8.1)}
+    assert choose(ledger_of({BF16: 0.9999}, clear, clear, clear, after=noisy), Demand()).plan == BF16
+    assert choose(ledger_of({BF16: 0.9999}, clear, clear, unclear, after=noisy), Demand()).is_too_noisy
+
+
 @pytest.mark.parametrize("factor", [1.25, 0.8])
 def test_noise_is_the_same_up_and_down(factor: float) -> None:
     ledger = ledger_of({BF16: 0.9999}, {BF16: (180, 6)}, after=Speed(100 * factor, 0.010 / factor))

@@ -143,6 +143,31 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(model: Path, tmp_path:
     assert locate_model(tmp_path / "out").name == "tiny-bert"
 
 
+def test_stopped_while_it_writes_it_goes_on_with_all_that_was_measured(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    order = Order(
+        str(model),
+        tmp_path / "out",
+        texts=TEXTS,
+        engines=["onnx"],
+        time_limit_s=LIMIT_S,
+        cache_dir=tmp_path / "cache",
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "_prepare", stop)
+        with pytest.raises(Interrupted):
+            optimize_model(order)
+    assert not (tmp_path / "out/vecmill.json").exists()
+    steps: list[str] = []
+    optimize_model(order, steps.append)
+    assert any(step.startswith("going on with an earlier run") for step in steps)
+    assert (tmp_path / "out/vecmill.json").exists()
+
+
 def test_the_command_says_how_to_go_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise Interrupted

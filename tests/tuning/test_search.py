@@ -11,7 +11,7 @@ from vecmill.errors import SetupError
 from vecmill.plan import Precision
 from vecmill.tuning.choice import Demand, Objective, choose, measure_noise
 from vecmill.tuning.figures import Ledger, kind_of
-from vecmill.tuning.search import FINAL_PASSES, Search
+from vecmill.tuning.search import FINAL_PASSES, NO_TIME, Search
 
 SPACE = space_of()
 LIMIT_S = 300.0
@@ -42,6 +42,17 @@ def test_it_ends_in_time_however_short_that_is() -> None:
         search(machine, limit_s=limit_s)
         # The first group of engines has to be loaded in any case.
         assert machine.seconds <= max(limit_s, 60.0)
+
+
+def test_engines_that_load_slowly_do_not_use_up_more_than_the_time() -> None:
+    machine = InventedMachine(SPACE, 0, load_s=25.0)
+    ledger = search(machine)
+    # A load that has begun goes on; the bench is what bounds a single one.
+    assert machine.seconds <= LIMIT_S + 2 * machine.load_s
+    untried = [plan for plan, why in ledger.failures.items() if why == NO_TIME]
+    assert untried
+    assert {*ledger.admissions, *untried} == set(SPACE.kinds)
+    assert choose(ledger, Demand()).plan not in untried
 
 
 def test_what_remains_at_the_end_was_measured_often() -> None:
@@ -77,6 +88,9 @@ def test_where_the_default_engine_fails_another_fp32_one_is_the_safe_plan() -> N
     machine._safe = SPACE.safe_kinds[1]
     ledger = search(machine)
     assert ledger.safe == SPACE.safe_kinds[1]
+    # It is named, and not loaded a second time.
+    assert ledger.failures[SPACE.safe_kinds[0]] == "no graph"
+    assert machine.admitted.count(SPACE.safe_kinds[0]) == 1
     assert ledger.safe.precision is Precision.FP32
 
 

@@ -79,6 +79,14 @@ def test_a_plan_that_does_not_load_fails_alone(subject: Subject, tmp_path: Path)
     assert len(done.speeds) == 1
 
 
+def test_near_the_end_nobody_is_waited_for_long(subject: Subject, tmp_path: Path) -> None:
+    times = iter((0.0, 0.0, 80.0, 95.0, 300.0))
+    with WorkerBench(subject, tmp_path, limit_s=100.0, clock=lambda: next(times)) as bench:
+        assert bench._patience_s(30.0) == 100.0  # without the safe plan there is no result
+        bench._safe = SAFE
+        assert [bench._patience_s(30.0) for _ in range(4)] == [30.0, 20.0, 10.0, 10.0]
+
+
 def test_no_more_processes_live_than_there_is_room_for(subject: Subject, tmp_path: Path) -> None:
     plans = [replace(PLANTED, lane_widths=(width,)) for width in (1, 2)]
     with WorkerBench(subject, tmp_path, limit_s=60.0) as bench:

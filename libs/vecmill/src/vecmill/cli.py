@@ -13,11 +13,19 @@ from typing import Any, TextIO
 import click
 
 from vecmill.errors import SetupError
+from vecmill.plan import Precision
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 
 # Commands that we know of but do not bring, and the distribution that does.
 _ELSEWHERE = {"serve": "vecmill-server"}
+
+_TRUST = click.option(
+    "--trust-remote-code",
+    "trusts_code",
+    is_flag=True,
+    help="Run the code that comes with MODEL. Read it first.",
+)
 
 
 class SetupFailure(click.ClickException):
@@ -104,14 +112,15 @@ def main() -> None:
 
 @main.command()
 @click.argument("model", required=False)
-def describe(model: str | None) -> None:
+@_TRUST
+def describe(model: str | None, trusts_code: bool) -> None:
     """Print what the directory of MODEL says, without reading its weights.
 
     MODEL is a sentence-transformers directory; without it, the embedded all-MiniLM-L6-v2.
     """
     from vecmill.models import describe_model, locate_model
 
-    said = describe_model(locate_model(model))
+    said = describe_model(locate_model(model, trusts_code=trusts_code))
     lines = {
         "name": said.name,
         "directory": said.directory,
@@ -131,7 +140,11 @@ def describe(model: str | None) -> None:
 @main.command()
 @click.argument("model", required=False)
 @click.option("--task", help="What MODEL is for, where its directory says something else.")
-@click.option("--engine", default="onnx", show_default=True, help="The engine to check.")
+@click.option("--engine", help="The engine to check; the one that would serve MODEL if not given.")
+@click.option(
+    "--precision", type=click.Choice([*Precision]), help="What the engine multiplies; fp32 if not given."
+)
+@_TRUST
 @click.option("--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line.")
 @click.option("--count", default=300, show_default=True, help="How many texts to make where you give none.")
 @click.option(
@@ -141,25 +154,29 @@ def describe(model: str | None) -> None:
     show_envvar=True,
     help="Where prepared models are kept.",
 )
-def check(
-    model: str | None,
-    task: str | None,
-    engine: str,
-    file: TextIO | None,
-    count: int,
-    cache_dir: Path | None,
-) -> None:
+def check(model: str | None, file: TextIO | None, **options: Any) -> None:
     """Compare MODEL's rows, scores or labels with their reference.
 
     The reference is sentence-transformers or transformers where it is installed, else our own fp32 engine.
     Exits with 1 if a number is off by more than 1e-4; where numbers are larger than 1, of the largest.
     """
+    from vecmill.config import MillConfig
     from vecmill.fidelity.command import compare_model
-    from vecmill.plan import EnginePlan
 
     texts = [line.rstrip("\n") for line in file] if file is not None else None
+    precision = options["precision"]
+    config = MillConfig(
+        engine=options["engine"],
+        precision=None if precision is None else Precision(precision),
+        cache_dir=options["cache_dir"],
+    )
     report = compare_model(
-        model, task=task, plan=EnginePlan(engine), texts=texts, count=count, cache_dir=cache_dir
+        model,
+        config,
+        task=options["task"],
+        trusts_code=options["trusts_code"],
+        texts=texts,
+        count=options["count"],
     )
     for line in report.lines():
         click.echo(line)

@@ -93,7 +93,8 @@ class MillConfig:
 
     engine: str | None = setting(
         None,
-        f"The engine that computes the rows; {DEFAULT_ENGINE}, unless the model was optimised for another.",
+        f"The engine that computes the rows; {DEFAULT_ENGINE}, unless the model was optimised for another or "
+        "only torch can run it.",
     )
     precision: Precision | None = setting(
         None, "What the engine multiplies; fp32, unless the model was optimised for less."
@@ -113,10 +114,10 @@ class MillConfig:
     queue: QueueConfig = field(default_factory=QueueConfig)
     inputs: InputConfig = field(default_factory=InputConfig)
 
-    def plan(self) -> EnginePlan:
+    def plan(self, default_engine: str = DEFAULT_ENGINE) -> EnginePlan:
         """What these settings say about the engine."""
         return EnginePlan(
-            engine=self.engine or DEFAULT_ENGINE,
+            engine=self.engine or default_engine,
             precision=self.precision,
             device=self.device,
             max_batch_tokens=self.batch.max_batch_tokens,

@@ -16,6 +16,7 @@
     │   └── LaneLost            a worker died or hangs
     ├── EngineError             the engine's fault
     │   ├── InferenceFailed     the engine raised for this text
+    │   ├── DeviceLost          what the engine computes on is gone for good
     │   └── NonFiniteOutput     the engine computed NaN or infinity for this text
     └── SetupError              whoever starts the process can fix it
         ├── InvalidConfig       an option is wrong
@@ -112,6 +113,10 @@ class EngineError(VecmillError):
 
 class InferenceFailed(EngineError):
     """The engine raised for this text, alone in its batch."""
+
+
+class DeviceLost(EngineError):
+    """What the engine computes on is gone for this process: trying again is no use."""
 
 
 class NonFiniteOutput(EngineError):

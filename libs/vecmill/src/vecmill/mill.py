@@ -18,9 +18,10 @@ from vecmill.batching.dispatcher import Backlog, Dispatcher
 from vecmill.clock import Clock, monotonic
 from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
-from vecmill.engines import load_engine
+from vecmill.engines import default_engine, load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
+from vecmill.fidelity.proof import load_proven_engine
 from vecmill.fidelity.selfcheck import check_engine
 from vecmill.intake import Intake
 from vecmill.models import ModelDescription, Task, describe_model, locate_model
@@ -324,10 +325,16 @@ class Mill:
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
         engine = self._given_engine
         if engine is None:
-            served = plan_serving(description.directory, self.config)
+            served = plan_serving(
+                description.directory,
+                self.config,
+                default_engine=self.config.engine or default_engine(description),
+            )
             self._accuracy = served.accuracy
             cores = self._budget.total
-            engine = load_engine(description, served.plan, cores=cores, cache_dir=served.cache_dir)
+            # What was measured when it was optimised was asked for then.
+            load = load_proven_engine if served.accuracy is None else load_engine
+            engine = load(description, served.plan, cores=cores, cache_dir=served.cache_dir)
         return engine, engine.warm_up()
 
     def _accepting(self) -> Intake:

@@ -14,7 +14,7 @@ from vecmill.chat import Render, compile_chat
 from vecmill.errors import UnsupportedModel
 from vecmill.models.heads import PairTemplate
 from vecmill.models.tokenizer_classes import gives_token_types
-from vecmill.tokens import Tokenizer, check_length
+from vecmill.tokens import Tokenizer, check_length, refuse_empty
 from vecmill.types import TokenSequence
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class PairTokenizer:
         """Raises `UnsupportedModel` if pairs are put together in an order of their own, or cannot fit."""
         self._tokenizer = tokenizer
         self._max_tokens = description.max_tokens
-        self._truncate_left = description.truncate_left
         self._render = _choose_render(description)
         self._frame = _Frame.of(tokenizer, description) if self._render is None else None
         frame_tokens = self._frame.tokens if self._frame is not None else len(self._ids({}, self._fill("")))
@@ -67,7 +66,7 @@ class PairTokenizer:
 
         `prompt` goes before the first text, or is the template's instruction. Where a pair is longer
         than the model reads, its longer text is cut first, or with `truncate=False` `InputTooLong` is
-        raised. Raises `InvalidRequest` for what is no Unicode text.
+        raised. Raises `InvalidRequest` for what is no Unicode text, and for a pair without any tokens.
         """
         if self._frame is None:
             return self._encode_prose(pairs, prompt, truncate, field)
@@ -78,6 +77,7 @@ class PairTokenizer:
                 self._ids(ids_of, second, f"{field}[{index}]", field),
                 self._frame,
                 truncate,
+                f"{field}[{index}]",
                 field,
             )
             for index, (first, second) in enumerate(pairs)
@@ -92,10 +92,12 @@ class PairTokenizer:
         return known[text]
 
     def _join(
-        self, first: list[int], second: list[int], frame: "_Frame", truncate: bool, field: str
+        self, first: list[int], second: list[int], frame: "_Frame", truncate: bool, where: str, field: str
     ) -> TokenSequence:
         limit = self._max_tokens
         count = len(first) + len(second) + frame.tokens
+        if not count:
+            refuse_empty(where, field)
         if count > limit:
             check_length(count, limit, truncate, field)
             kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
@@ -103,7 +105,7 @@ class PairTokenizer:
         return frame.fill(first, second, count)
 
     def _keep(self, ids: list[int], count: int) -> list[int]:
-        return ids[len(ids) - count :] if self._truncate_left else ids[:count]
+        return ids[len(ids) - count :] if self._tokenizer.truncates_left else ids[:count]
 
     def _encode_prose(
         self, pairs: Sequence[Pair], prompt: str, truncate: bool, field: str

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vecmill.models.heads import Activation
+from vecmill.models.heads import Activation, Similarity
 from vecmill.rows import normalize_rows
 from vecmill.types import FloatArray, SparseRow
 
@@ -31,6 +31,23 @@ def softmax(logits: FloatArray) -> FloatArray:
     return shares
 
 
+def similarity_scores(query: FloatArray, documents: FloatArray, similarity: Similarity) -> FloatArray:
+    """How alike one (dim,) row is to each of (n, dim) rows: (n,), float32; more is better.
+
+    Equal rows get equal scores. Distances are negated, as sentence-transformers does (`util/similarity.py`).
+    """
+    if similarity is Similarity.COSINE:
+        return cosine_scores(query, documents)
+    if similarity is Similarity.DOT:
+        scores: FloatArray = (documents * query[None]).sum(axis=1)
+        return scores
+    distances = np.abs(documents - query[None])
+    if similarity is Similarity.EUCLIDEAN:
+        distances = np.square(distances)
+    total: FloatArray = distances.sum(axis=1)
+    return -np.sqrt(total) if similarity is Similarity.EUCLIDEAN else -total
+
+
 def cosine_scores(query: FloatArray, documents: FloatArray) -> FloatArray:
     """Cosines of one (dim,) row and (n, dim) rows: (n,), float32. Equal rows get equal scores."""
     # Not `@`: BLAS adds up in an order that depends on where a row stands, and ties would not tie.
@@ -53,3 +70,12 @@ def max_similarity(query: FloatArray, document: FloatArray) -> np.float32:
     if not len(document):
         return np.float32(0)
     return np.float32((query @ document.T).max(axis=1).sum())
+
+
+def cosine_at(difference: float, scale: float) -> float:
+    """What a difference of scores means as a cosine, so that both can be held to one bound.
+
+    A row of length 1 that is off by d has the cosine 1 - d^2 / 2. Scores beyond 1 are measured by their
+    `scale`, the largest there is.
+    """
+    return 1 - (difference / max(1.0, scale)) ** 2 / 2

@@ -21,6 +21,7 @@ from vecmill.operations.multi_vector import Side
 from vecmill.types import (
     ClassifyResult,
     ClassifyTokensResult,
+    EngineInfo,
     FloatArray,
     MultiVectorResult,
     RerankResult,
@@ -47,6 +48,11 @@ class SyncMill:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine says of itself."""
+        return self._mill.info
 
     def embed(
         self,

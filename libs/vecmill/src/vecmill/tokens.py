@@ -8,12 +8,13 @@ library's calls only those let go of the interpreter lock, and one text at a tim
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from vecmill.errors import InputTooLong, InvalidRequest
 from vecmill.models.tokenizer import read_tokenizer
+from vecmill.models.tokenizer_classes import gives_token_types
 from vecmill.types import TokenSequence
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ class Tokenizer:
     """The tokenizer of one model. Safe for any number of threads."""
 
     def __init__(self, tokenizer: Any, description: "ModelDescription") -> None:
+        self.truncates_left = _truncates_left(tokenizer, description)
+        tokenizer.no_truncation()
         self._tokenizer = tokenizer
         self._max_tokens = description.max_tokens
         self._vocab_size = description.vocab_size
-        self._truncate_left = description.truncate_left
         self._adds_special = description.special_tokens
+        self._gives_types = gives_token_types(description.tokenizer_config, description.config)
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         # A text becomes `leading` special tokens, its own, and `trailing` special tokens.
@@ -74,19 +77,22 @@ class Tokenizer:
 
         A text longer than the model reads (or `max_tokens`, where that is less) is cut to the longest
         input, or with `truncate=False` raises `InputTooLong`. Raises `InvalidRequest` for what is no Unicode
-        text. `field` is the name under which errors speak of the texts.
+        text, and for one without tokens where the model adds none of its own. `field` is the name under which
+        errors speak of the texts.
         """
         limit = self._max_tokens if max_tokens is None else min(max_tokens, self._max_tokens)
         prompt_length = self._prompt_length(prompt, field) if prompt else 0
         sequences = []
         for index, text in enumerate(texts):
             encoding = self.encode_one(prompt + text if prompt else text, f"{field}[{index}]", field)
-            ids, types, count = encoding.ids, encoding.type_ids, len(encoding)
+            ids, types, count = encoding.ids, self._types(encoding), len(encoding)
             if count > limit:
                 check_length(count, limit, truncate, field)
                 ids, types = self._cut(ids, limit), self._cut(types, limit)
-            if not ids:  # only where there are no special tokens
-                ids, types = [self._vocab_size], [0]
+            if not ids:
+                if self._adds_special:
+                    refuse_empty(f"{field}[{index}]", field)
+                ids, types = [self._vocab_size], [0]  # tables have a row for this
             sequences.append(
                 TokenSequence.of(
                     ids,
@@ -105,13 +111,15 @@ class Tokenizer:
         for index, text in enumerate(texts):
             encoding = self.encode_one(text, f"{field}[{index}]", field, fast=False)
             count, limit = len(encoding), self._max_tokens
+            if not count:
+                refuse_empty(f"{field}[{index}]", field)
             if count > limit:
                 check_length(count, limit, truncate, field)
             ids, types, offsets, special = (
                 self._cut(values, limit)
                 for values in (
                     encoding.ids,
-                    encoding.type_ids,
+                    self._types(encoding),
                     encoding.offsets,
                     encoding.special_tokens_mask,
                 )
@@ -195,15 +203,34 @@ class Tokenizer:
         ids = self._cut(self.encode_one(prompt, "the prompt", field).ids, self._max_tokens)
         return len(ids) - 1 if ids[-1:] and ids[-1] in self._special_ids else len(ids)
 
+    def _types(self, encoding: Any) -> list[int]:
+        types: list[int] = encoding.type_ids if self._gives_types else [0] * len(encoding)
+        return types
+
     def _cut(self, values: list[Any], limit: int) -> list[Any]:
         """Keep the special tokens and as much of the text between them as fits."""
         excess = len(values) - limit
         if excess <= 0:
             return values
         end = len(values) - self._trailing
-        if self._truncate_left:
+        if self.truncates_left:
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
+
+
+def _truncates_left(tokenizer: Any, description: "ModelDescription") -> bool:
+    """Whether the ends of texts are kept: as the settings say, or of a training run's truncation its side."""
+    if description.truncate_left or "truncation_side" in description.tokenizer_config:
+        return description.truncate_left
+    return str((tokenizer.truncation or {}).get("direction")).lower() == "left"
+
+
+def refuse_empty(where: str, field: str) -> NoReturn:
+    """Raise `InvalidRequest` for a text or a pair without tokens, of which an encoder computes nothing."""
+    raise InvalidRequest(
+        f"{where} has no tokens, and this model adds none of its own. Send a text with some content.",
+        field=field,
+    )
 
 
 def check_length(count: int, max_tokens: int, truncate: bool, field: str) -> None:

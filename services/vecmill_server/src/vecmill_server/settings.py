@@ -62,6 +62,11 @@ class ServerSettings:
         "What a model is for, where its directory does not say so: embed, rerank, classify, classify_tokens, "
         "sparse or multi_vector, or MODEL=TASK for one of several; may be repeated.",
     )
+    trust_remote_code: tuple[str, ...] = setting(
+        (),
+        "A model that may run the code that comes with it, once you have read it: its name as it is "
+        "served or given; may be repeated.",
+    )
     token_ids: TokenIds = setting(
         TokenIds.REFUSE, "Inputs that are token ids: refuse them, or take them as the model's own (native)."
     )

@@ -1,6 +1,7 @@
 """Puts a service together from settings and the names of models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
@@ -20,10 +21,11 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
     Without any, the embedded model. Raises `SetupError`.
     """
     tasks = _read_tasks(settings.task)
-    descriptions = [_describe(model, tasks) for model in models or (None,)]
-    unused = tasks.keys() - {None, *models, *(found.name for found in descriptions)}
-    if unused:
-        raise InvalidConfig(f"--task names {min(map(str, unused))!r}, a model that is not served.")
+    trusted = frozenset(settings.trust_remote_code)
+    descriptions = [_describe(model, tasks, trusted) for model in models or (None,)]
+    served_names = {None, *models, *(found.name for found in descriptions)}
+    _refuse_unserved("--task", tasks.keys() - served_names)
+    _refuse_unserved("--trust-remote-code", trusted - served_names)
     metrics = ServerMetrics()
     budget = CoreBudget(config.cores or available_cores())
     served = [
@@ -43,8 +45,14 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
     return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s))
 
 
-def _describe(model: str | None, tasks: Mapping[str | None, Task]) -> ModelDescription:
+def _refuse_unserved(option: str, names: Set[str | None]) -> None:
+    if names:
+        raise InvalidConfig(f"{option} names {min(map(str, names))!r}, a model that is not served.")
+
+
+def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
     location = locate_model(model)
+    location = replace(location, trusts_code=bool({model, location.name} & trusted))
     return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
 
 

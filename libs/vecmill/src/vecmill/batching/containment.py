@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecmill.errors import InferenceFailed, NonFiniteOutput, VecmillError
+from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput, VecmillError
 from vecmill.types import Batch, Row, Rows, TokenSequence
 
 Outcome = Row | VecmillError
@@ -31,12 +31,15 @@ class Outcomes:
 def run_contained(run: Run, sequences: Sequence[TokenSequence]) -> Outcomes:
     """Run `sequences` as one batch; on failure, find the guilty ones.
 
-    Never raises an `Exception`; what is none (`SystemExit`, say) passes through and ends the lane.
+    Raises no other `Exception` than `DeviceLost`, which ends the lane, as what is none (`SystemExit`, say)
+    does.
     """
     try:
         rows = run(Batch.of(sequences))
         if len(rows) != len(sequences):
             raise InferenceFailed(f"The engine returned {len(rows)} rows for {len(sequences)} texts.")
+    except DeviceLost:
+        raise
     except Exception as error:
         return _split(run, sequences, error)
     return Outcomes(_check_rows(rows), rows.computed_tokens)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, cast
 from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
-from vecmill.plan import EnginePlan
+from vecmill.models.encoder import ENCODERS
+from vecmill.models.library import LibraryConfig
+from vecmill.plan import DEFAULT_ENGINE, EnginePlan
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
 class EngineEntry:
     """Where an engine is, the modules that it needs, and the extra of this distribution that brings them.
 
-    `runs_exported` is whether it runs graphs that were exported elsewhere.
+    `runs_exported` is whether it runs graphs that were exported elsewhere, `runs_library` whether it runs
+    architectures that only transformers knows.
     """
 
     target: str
     needs: tuple[str, ...] = ()
     extra: str | None = None
     runs_exported: bool = False
+    runs_library: bool = False
 
     @property
     def is_installed(self) -> bool:
@@ -43,6 +47,12 @@ ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
         ),
         "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
         "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
+        "torch": EngineEntry(
+            "vecmill.engines.torch.engine:TorchEngine", ("torch", "transformers"), "torch", runs_library=True
+        ),
+        "torch-compile": EngineEntry(
+            "vecmill.engines.torch.compiled:CompiledTorchEngine", ("torch",), "torch"
+        ),
     }
 )
 
@@ -76,13 +86,35 @@ def find_engine(name: str) -> EngineClass:
     return cast(EngineClass, getattr(module, class_name))
 
 
+def default_engine(description: "ModelDescription") -> str:
+    """The engine for a model where nobody chooses one.
+
+    Raises `UnsupportedModel` for an architecture that only transformers knows if nothing here can run it.
+    """
+    if not isinstance(description.encoder, LibraryConfig):
+        return DEFAULT_ENGINE
+    name = next(name for name, entry in ENGINES.items() if entry.runs_library)
+    if not ENGINES[name].is_installed:
+        raise UnsupportedModel(
+            f"{description.directory}: model_type {description.architecture!r} has no graph here; these "
+            f"have: {', '.join(sorted(ENCODERS))}. Others run on the {name} engine, by transformers: "
+            f"pip install 'vecmill[{ENGINES[name].extra}]'."
+        )
+    return name
+
+
 def load_engine(description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Engine:
     """Import the planned engine and load the model into it.
 
-    Raises as `find_engine` does, `UnsupportedModel` for an exported graph that the engine does not run, and
+    Raises as `find_engine` does, `UnsupportedModel` for what the engine does not run, and
     whatever `SetupError` the engine raises.
     """
     engine = find_engine(plan.engine)
+    if isinstance(description.encoder, LibraryConfig) and not ENGINES[plan.engine].runs_library:
+        raise UnsupportedModel(
+            f"{description.directory}: model_type {description.architecture!r} has no graph here, which the "
+            f"{plan.engine} engine needs. Use the {default_engine(description)} engine."
+        )
     if description.exported_graph is not None and not ENGINES[plan.engine].runs_exported:
         raise UnsupportedModel(
             f"{description.exported_graph} is an exported graph, which the {plan.engine} engine does not "

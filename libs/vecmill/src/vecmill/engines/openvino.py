@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _CPU = "CPU"
 _LENGTH_MULTIPLES = (8, 16, 1)
-_SHAPES_KEPT = 1000  # of each kind of kernel in each stream
+_SHAPES_KEPT = 200  # of each kind of kernel in each stream
 _TYPE_NAMES: Mapping[Precision, str] = {Precision.FP32: "f32", Precision.BF16: "bf16"}
 
 
@@ -49,13 +49,13 @@ class OpenVinoEngine:
         prepared: PreparedModel,
         models: Mapping[int, "CompiledWidth"],
         *,
-        vocab_size: int,
+        token_count: int,
         length_multiple: int,
     ) -> None:
         self._info = info
         self._prepared = prepared
         self._models = dict(models)
-        self._vocab_size = vocab_size
+        self._token_count = token_count
         self._multiple = length_multiple
 
     @classmethod
@@ -90,7 +90,8 @@ class OpenVinoEngine:
             info,
             prepared,
             models,
-            vocab_size=description.vocab_size,
+            # A model without special tokens has one more, for texts of none.
+            token_count=description.vocab_size + (not description.special_tokens),
             length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
         )
 
@@ -115,7 +116,7 @@ class OpenVinoEngine:
             raise InferenceFailed(f"The engine has no compiled model for {width} cores.")
         described = f"{len(batch)} texts of {len(batch.token_ids)} tokens"
         # OpenVINO takes a row of zeros for a token that the model does not know.
-        if batch.token_ids.max() >= self._vocab_size or batch.token_ids.min() < 0:
+        if batch.token_ids.max() >= self._token_count or batch.token_ids.min() < 0:
             raise InferenceFailed(f"The model does not know every token of {described}.")
         extent = Extent.of(batch).rounded(positions=self._multiple, longest=self._multiple)
         try:

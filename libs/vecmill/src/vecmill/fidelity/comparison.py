@@ -15,7 +15,7 @@ from vecmill.fidelity.questions import Questions
 from vecmill.models import Task
 from vecmill.operations.multi_vector import Side
 from vecmill.rows import dense, normalize_rows
-from vecmill.scores import max_similarity
+from vecmill.scores import cosine_at, max_similarity
 from vecmill.types import FloatArray, IntArray, SparseRow
 
 NEIGHBOURS = 10
@@ -38,6 +38,16 @@ class Comparison:
     cosine_mean: float
     worst_text: int
     neighbours_kept: float | None
+
+    @property
+    def count(self) -> int:
+        """How many texts were compared."""
+        return self.texts
+
+    @property
+    def worst_cosine(self) -> float:
+        """The cosine of the worst text."""
+        return self.cosine_min
 
     def lines(self) -> list[str]:
         """The figures for a terminal."""
@@ -65,6 +75,16 @@ class ScoreComparison:
     scale: float
     worst_input: int
     decisions_kept: float | None
+
+    @property
+    def count(self) -> int:
+        """How many inputs were compared."""
+        return self.inputs
+
+    @property
+    def worst_cosine(self) -> float:
+        """The cosine of rows that are as far off as the worst score, as `cosine_at` says."""
+        return cosine_at(self.largest_difference, self.scale)
 
     def lines(self) -> list[str]:
         """The figures for a terminal."""

@@ -63,7 +63,11 @@ def _load_library(class_name: str, description: ModelDescription) -> Any:
     import sentence_transformers
 
     model_class = getattr(sentence_transformers, class_name)
-    return model_class(str(description.directory), device="cpu").float().eval()
+    return (
+        model_class(str(description.directory), device="cpu", trust_remote_code=description.runs_code)
+        .float()
+        .eval()
+    )
 
 
 def _load_embedder(description: ModelDescription) -> Answer:
@@ -94,7 +98,9 @@ def _load_judge(description: ModelDescription) -> Answer:
     folder, template = str(description.directory), description.pair_template
     assert template is not None
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=description.runs_code
+    ).eval()
     before, after = (
         tokenizer.encode(text, add_special_tokens=False) for text in (template.start, template.end)
     )
@@ -121,7 +127,12 @@ def _load_classifier(description: ModelDescription) -> Answer:
     assert description.head is not None
     labels = description.head.labels
     pipeline = transformers.pipeline(
-        "text-classification", str(_folder(description)), device="cpu", dtype=torch.float32, top_k=None
+        "text-classification",
+        str(_folder(description)),
+        device="cpu",
+        dtype=torch.float32,
+        top_k=None,
+        trust_remote_code=description.runs_code,
     )
 
     def score(question: Question) -> FloatArray:
@@ -158,7 +169,9 @@ def _load_token_classifier(description: ModelDescription) -> Answer:
 
     folder = str(_folder(description))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    model = transformers.AutoModelForTokenClassification.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=description.runs_code
+    ).eval()
 
     def score(question: Question) -> FloatArray:
         tokens = tokenizer(

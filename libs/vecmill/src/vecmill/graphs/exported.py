@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.graphs.build import finish_graph
-from vecmill.graphs.layout import RaggedLayout
+from vecmill.graphs.layout import RaggedLayout, TokenLayout
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import ModelDescription, Task
 from vecmill.models.directory import find_file
@@ -82,14 +82,16 @@ def read_exported(description: ModelDescription) -> ExportedGraph:
     )
 
 
-def build_stages(description: ModelDescription, width: int) -> ir.Model:
+def build_stages(
+    description: ModelDescription, width: int, layout_class: type[TokenLayout] = RaggedLayout
+) -> ir.Model:
     """The graph from what another gives for padded texts to finished rows.
 
-    Inputs: those of `RaggedLayout`, and `hidden` (texts, longest, width), float32, where what is beyond the
+    Inputs: those of the layout, and `hidden` (texts, longest, width), float32, where what is beyond the
     end of a text counts for nothing. Outputs as `build_graph` says.
     """
     op = Ops()
-    layout = RaggedLayout(op)
+    layout = layout_class(op)
     padded = op.input("hidden", ["texts", "longest", width], ir.DataType.FLOAT)
     x = layout.merge_heads(op.Unsqueeze(padded, op.constant([1])), width=width)
     return finish_graph(op, layout, description, x)

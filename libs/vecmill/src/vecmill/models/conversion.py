@@ -5,9 +5,8 @@
     sentencepiece.bpe.model and the like      pieces with scores: XLM-RoBERTa's, CamemBERT's, ALBERT's,
                                               DeBERTa's, T5's
 
-Each class has its own special tokens, some of which tokenizer_config.json and special_tokens_map.json may
-rename, its own way to lay the pieces out, and its own tokens around texts. What a class decides about letters
-and words is in `tokenizer_classes`.
+Each class has its own way to lay the pieces out. Its special tokens, and what goes around texts, are in
+`frames`; what it decides about letters and words is in `tokenizer_classes`.
 
 Source of the rules: transformers 5.23, `tokenization_*.py` of each model, `convert_slow_tokenizer.py` and
 `tokenization_utils_base.py`.
@@ -21,24 +20,27 @@ from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.directory import MAX_TOKENIZER_BYTES, find_file, read_object
+from vecmill.models.frames import (
+    ROLES,
+    SPECIAL_TOKENS,
+    Special,
+    find_special_tokens,
+    frame_texts,
+    read_written,
+    token_content,
+)
 from vecmill.models.sentencepiece import read_sentencepieces
 from vecmill.models.tokenizer_classes import BERT_CLASSES, apply_class
 
-# Role -> token, in the order in which transformers adds them.
-Special = Mapping[str, str]
-
-_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _EXTRA_IDS = 100  # of T5, where the settings do not say
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A class: the files that it is made from, its special tokens, its pieces, and what goes around texts."""
+    """A class: the files that it is made from, and its pieces."""
 
     files: tuple[str, ...]
-    special: Special
     make: Callable[[Path, Special, Mapping[str, Any]], Any]
-    frame: Callable[[Any, Special, Mapping[str, Any]], Any]
     mask_takes_space: bool = False  # the one before it, where the settings do not say
 
 
@@ -55,32 +57,16 @@ def convert_vocabulary(path: Path, name: str, config: Mapping[str, Any]) -> Any:
             f"{name or 'that the model has'!r} can be made here. Write one with "
             "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
         )
-    written = _read_written(path.parent, config)
-    special = {
-        role: content
-        for role in _ROLES
-        if (content := _content(written.get(f"{role}_token", kind.special.get(role)))) is not None
-    }
-    missing_roles = sorted(set(kind.special) - set(special))
+    written = read_written(path.parent, config)
+    special = find_special_tokens(name, written)
+    missing_roles = sorted(set(SPECIAL_TOKENS[name]) - set(special))
     if missing_roles:
         raise CorruptModel(f"{path.parent}: the {', '.join(missing_roles)} token must be a text.")
     tokenizer = kind.make(path, special, config)
-    apply_class(tokenizer, name, config)
+    apply_class(tokenizer, name, config, path)
     _add_tokens(tokenizer, path.parent, written, special, kind)
-    tokenizer.post_processor = kind.frame(tokenizer, special, config)
+    frame_texts(tokenizer, name, config, path)
     return tokenizer
-
-
-def _read_written(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """tokenizer_config.json, and where that lists no added tokens what special_tokens_map.json overrules."""
-    if "added_tokens_decoder" in config:
-        return config
-    return {**config, **(read_object(folder, "special_tokens_map.json") or {})}
-
-
-def _content(written: Any) -> str | None:
-    content = written.get("content") if isinstance(written, Mapping) else written
-    return content if isinstance(content, str) else None
 
 
 def _add_tokens(
@@ -89,7 +75,7 @@ def _add_tokens(
     """Added tokens in the order of their numbers, then the special ones."""
     numbered = written.get("added_tokens_decoder")
     if numbered is None:
-        named = {_content(written.get(f"{role}_token")) for role in _ROLES}  # defaults do not count
+        named = {token_content(written.get(f"{role}_token")) for role in ROLES}  # defaults do not count
         numbered = {
             number: {"content": token, "special": token in named, "normalized": token not in named}
             for token, number in (read_object(folder, "added_tokens.json") or {}).items()
@@ -135,9 +121,7 @@ def _make_word_pieces(path: Path, special: Special, config: Mapping[str, Any]) -
     missing = sorted(set(special.values()) - set(vocabulary))
     if missing:
         raise CorruptModel(f"{path} lacks {', '.join(missing)}. Download the model again.")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
-    tokenizer.decoder = tokenizers.decoders.WordPiece()
-    return tokenizer
+    return tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
 
 
 def _make_byte_pairs(path: Path, special: Special, config: Mapping[str, Any]) -> Any:
@@ -161,9 +145,7 @@ def _make_byte_pairs(path: Path, special: Special, config: Mapping[str, Any]) ->
         raise CorruptModel(
             f"{merges_file} does not fit {path.name}: {error}. Download the model again."
         ) from error
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    return tokenizer
+    return tokenizers.Tokenizer(model)
 
 
 def _read_numbers(path: Path) -> dict[str, int]:
@@ -194,7 +176,6 @@ def _make_pieces(lay: Callable[[Pieces, Special, Mapping[str, Any]], tuple[Piece
         )
         if found.charsmap is not None:
             tokenizer.normalizer = tokenizers.normalizers.Precompiled(found.charsmap)
-        tokenizer.decoder = tokenizers.decoders.Metaspace()
         added = [*found.added, *(piece for piece, _ in pieces if piece.startswith("<extra_id_"))]
         tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False) for token in added])
         return tokenizer
@@ -231,87 +212,18 @@ def _lay_t5(pieces: Pieces, special: Special, config: Mapping[str, Any]) -> tupl
     return [*pieces, *((f"<extra_id_{number}>", 0.0) for number in reversed(range(count)))], 2
 
 
-# What goes around texts
-
-
-def _frame(single: str, pair: str) -> Callable[[Any, Special, Mapping[str, Any]], Any]:
-    def frame(tokenizer: Any, special: Special, config: Mapping[str, Any]) -> Any:
-        import tokenizers
-
-        used = [special[role] for role in _ROLES if f"{{{role}}}" in single + pair]
-        return tokenizers.processors.TemplateProcessing(
-            single=single.format(**special),
-            pair=pair.format(**special),
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in used],
-        )
-
-    return frame
-
-
-def _frame_bytes(tokenizer: Any, special: Special, config: Mapping[str, Any]) -> Any:
-    import tokenizers
-
-    separator, start = ((special[role], tokenizer.token_to_id(special[role])) for role in ("sep", "cls"))
-    return tokenizers.processors.RobertaProcessing(
-        separator,
-        start,
-        bool(config.get("trim_offsets", True)),
-        bool(config.get("add_prefix_space", False)),
-    )
-
-
-_BERT_SPECIAL = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA_SPECIAL = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
-_ENDED = {"bos": "[CLS]", "eos": "[SEP]"}
-_frame_bert = _frame("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
-_frame_roberta = _frame("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}")
 _PIECES_FILES = ("sentencepiece.bpe.model",)
 
 _KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
-        **dict.fromkeys(
-            sorted(BERT_CLASSES), _Kind(("vocab.txt",), _BERT_SPECIAL, _make_word_pieces, _frame_bert)
-        ),
-        "RobertaTokenizer": _Kind(("vocab.json",), _ROBERTA_SPECIAL, _make_byte_pairs, _frame_bytes),
-        "Qwen2Tokenizer": _Kind(
-            ("vocab.json",),
-            dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
-            _make_byte_pairs,
-            _frame("$A:0", "$A:0 $B:1"),
-        ),
-        "XLMRobertaTokenizer": _Kind(
-            _PIECES_FILES, _ROBERTA_SPECIAL, _make_pieces(_lay_roberta), _frame_roberta
-        ),
-        "CamembertTokenizer": _Kind(
-            _PIECES_FILES,
-            _ROBERTA_SPECIAL,
-            _make_pieces(_lay_camembert),
-            _frame_roberta,
-            mask_takes_space=True,
-        ),
-        "AlbertTokenizer": _Kind(
-            ("spiece.model",),
-            {**_BERT_SPECIAL, **_ENDED, "unk": "<unk>", "pad": "<pad>"},
-            _make_pieces(_lay_albert),
-            _frame_bert,
-        ),
-        "DebertaV2Tokenizer": _Kind(
-            ("spm.model",), {**_BERT_SPECIAL, **_ENDED}, _make_pieces(_lay_deberta), _frame_bert
-        ),
-        "T5Tokenizer": _Kind(
-            ("spiece.model",),
-            {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-            _make_pieces(_lay_t5),
-            _frame("$A {eos}", "$A {eos} $B {eos}"),
-        ),
+        **dict.fromkeys(sorted(BERT_CLASSES), _Kind(("vocab.txt",), _make_word_pieces)),
+        "RobertaTokenizer": _Kind(("vocab.json",), _make_byte_pairs),
+        "Qwen2Tokenizer": _Kind(("vocab.json",), _make_byte_pairs),
+        "XLMRobertaTokenizer": _Kind(_PIECES_FILES, _make_pieces(_lay_roberta)),
+        "CamembertTokenizer": _Kind(_PIECES_FILES, _make_pieces(_lay_camembert), mask_takes_space=True),
+        "AlbertTokenizer": _Kind(("spiece.model",), _make_pieces(_lay_albert)),
+        "DebertaV2Tokenizer": _Kind(("spm.model",), _make_pieces(_lay_deberta)),
+        "T5Tokenizer": _Kind(("spiece.model",), _make_pieces(_lay_t5)),
     }
 )
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from vecmill.models.encoder import EncoderConfig
-from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate
+from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity
+from vecmill.models.library import LibraryConfig
 from vecmill.models.stages import Normalize, Stage
 from vecmill.types import RowForm
 
@@ -35,7 +36,8 @@ class ModelDescription:
     encoder and the head, or the first of them is an exported graph that computes both; `weights_sha256` is
     what their only file must hash to, if promised.
     `tokenizer_config` is the whole `tokenizer_config.json`. `pair_template` or `chat_template` is set for
-    models that read pairs as prose, `multi_vector` for multi-vector models. Without `special_tokens` a text
+    models that read pairs as prose, `multi_vector` for multi-vector models; `similarity` is how an embedding
+    model's rows are compared. Without `special_tokens` a text
     becomes its own tokens alone, and an empty one the token `vocab_size`, whose row is zeros.
     """
 
@@ -62,6 +64,7 @@ class ModelDescription:
     pair_template: PairTemplate | None = None
     chat_template: ChatTemplate | None = None
     multi_vector: MultiVector | None = None
+    similarity: Similarity = Similarity.COSINE
 
     @property
     def default_prompt(self) -> str:
@@ -73,6 +76,11 @@ class ModelDescription:
     def normalize(self) -> bool:
         """Whether rows have unit length."""
         return Normalize() in self.stages[-1:]
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether its class comes with it, and whoever serves it said that it may run."""
+        return isinstance(self.encoder, LibraryConfig) and self.encoder.runs_code
 
     @property
     def exported_graph(self) -> Path | None:

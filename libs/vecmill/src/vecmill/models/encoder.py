@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from vecmill.errors import UnsupportedModel
+from vecmill.models.library import LibraryConfig
 
 # transformers' `model_type` -> the class that reads its `config.json`.
 ENCODERS: Mapping[str, str] = MappingProxyType(
@@ -62,17 +63,17 @@ class EncoderConfigClass(Protocol):
         ...
 
 
-def read_encoder(config: Mapping[str, Any], where: str) -> EncoderConfig:
-    """The settings of the encoder in `config`. Raises `UnsupportedModel` for an unknown family.
+def read_encoder(config: Mapping[str, Any], where: str, *, runs_code: bool = False) -> EncoderConfig:
+    """The settings of the encoder in `config`: of a family that has a graph, else those for transformers.
 
-    `where` names the file in errors.
+    `where` names the file in errors; with `runs_code` the class comes with the model. Raises `CorruptModel`
+    or `UnsupportedModel`.
     """
-    architecture = str(config.get("model_type"))
-    if architecture not in ENCODERS:
-        raise UnsupportedModel(
-            f"{where}: model_type {architecture!r} is not supported yet; "
-            f"supported: {', '.join(sorted(ENCODERS))}."
-        )
+    architecture = config.get("model_type")
+    if not isinstance(architecture, str):
+        raise UnsupportedModel(f"{where}: there is no model_type. Get the model again.")
+    if runs_code or architecture not in ENCODERS:
+        return LibraryConfig.read(config, where, runs_code=runs_code)
     module_name, _, class_name = ENCODERS[architecture].partition(":")
     reader = cast(EncoderConfigClass, getattr(importlib.import_module(module_name), class_name))
     return reader.read(config)

@@ -23,6 +23,15 @@ class Activation(StrEnum):
     SOFTMAX = "softmax"
 
 
+class Similarity(StrEnum):
+    """How rows of texts are compared. The values are those of sentence-transformers."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+    EUCLIDEAN = "euclidean"  # the distance, negated
+    MANHATTAN = "manhattan"  # the distance, negated
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """A head and how its logits are read.

@@ -1,7 +1,7 @@
 """Where a model is: the embedded one, installed as a package, a directory, or a hub."""
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vecmill.errors import ModelNotFound
@@ -22,16 +22,25 @@ class ModelLocation:
     """A model directory under the name it is served by.
 
     `weights_sha256` is what the weights must hash to, in lower-case hex; `None` where nobody promised it.
-    `graph` is the exported graph to run, relative to the directory, where one was named.
+    `graph` is the exported graph to run, relative to the directory, where one was named. With `trusts_code`,
+    code that comes with the model may be run.
     """
 
     name: str
     directory: Path
     weights_sha256: str | None = None
     graph: str | None = None
+    trusts_code: bool = False
 
 
-def locate_model(model: str | Path | None = None, *, exported: bool = False) -> ModelLocation:
+def locate_model(
+    model: str | Path | None = None, *, exported: bool = False, trusts_code: bool = False
+) -> ModelLocation:
+    """Find the directory of `model`, whose own code may be run with `trusts_code`. Raises as `_find` does."""
+    return replace(_find(model, exported=exported), trusts_code=trusts_code)
+
+
+def _find(model: str | Path | None, *, exported: bool) -> ModelLocation:
     """Find the directory of `model`: the embedded model if `None` or its name, a path, or a name on a hub.
 
     A path may be that of an exported ONNX graph in a model's directory, which is run then, whatever else is

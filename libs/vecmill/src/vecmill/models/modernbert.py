@@ -85,6 +85,7 @@ def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLaye
     types = read_layer_types(config, [SLIDING if index % period else FULL for index in range(count)])
     # The written window is the whole of it: half to each side, the token itself not counted.
     half = read_size(config, "local_attention", 128) // 2
+    refuse_unless(config, {"sliding_window": (half,)})  # transformers would let it overrule the other
     ropes = read_layered_rope(config, thetas=_THETAS, scaled=(FULL, SLIDING), positions=positions)
     return lay_layers(types, {FULL: EVERYWHERE, SLIDING: Reach(half, half)}, ropes)
 

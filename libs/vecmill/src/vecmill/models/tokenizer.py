@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vecmill.errors import CorruptModel
 from vecmill.models.conversion import convert_vocabulary
+from vecmill.models.frames import frame_texts
 from vecmill.models.tokenizer_classes import apply_class, find_class
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def read_tokenizer(description: "ModelDescription") -> Any:
-    """The `tokenizers.Tokenizer` of a model, which neither cuts nor pads.
+    """The `tokenizers.Tokenizer` of a model, which does not pad, and cuts texts as its file says.
 
-    Raises `CorruptModel` if its file is none, `UnsupportedModel` if none can be made of what there is.
+    Raises `CorruptModel` if its file is none or lacks tokens, `UnsupportedModel` if none can be made of what
+    there is.
     """
     import tokenizers
 
@@ -30,12 +32,11 @@ def read_tokenizer(description: "ModelDescription") -> Any:
     else:
         tokenizer = _read(path)
         if description.special_tokens:  # static models read tokenizer.json without any class
-            apply_class(tokenizer, name, config)
+            apply_class(tokenizer, name, config, path)
             _mark_special(tokenizer, config)
+            frame_texts(tokenizer, name, config, path)
     tokenizer.encode_special_tokens = description.special_tokens and bool(config.get("split_special_tokens"))
-    # Some files carry the truncation and padding of a training run.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer.no_padding()  # that of a training run
     if description.lowercase and not _lowercases(tokenizer.normalizer):
         stages = [tokenizers.normalizers.Lowercase()]
         stages += [tokenizer.normalizer] if tokenizer.normalizer is not None else []

@@ -1,8 +1,9 @@
 """What transformers' tokenizer classes decide themselves, whatever tokenizer.json says of it.
 
-Most classes take from tokenizer.json only the vocabulary, the added tokens and what goes around a text. How
-letters are normalised and texts are cut into words is written in the class, and tokenizer_config.json sets
-its options. Where a directory names no class, or one that is not here, tokenizer.json counts.
+Most classes take from tokenizer.json only the vocabulary and the added tokens. How letters are normalised,
+texts are cut into words, and tokens are put together again is written in the class, and tokenizer_config.json
+sets its options; what goes around a text is in `frames`. Where a directory names no class, or one that is not
+here, tokenizer.json counts.
 
 Source of the rules: transformers 5.23, `tokenization_*.py` of each model and
 `models/auto/tokenization_auto.py`.
@@ -10,8 +11,12 @@ Source of the rules: transformers 5.23, `tokenization_*.py` of each model and
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from vecmill.errors import UnsupportedModel
+from vecmill.models.frames import token_content
 
 _SPACE = "\u2581"  # how sentencepiece writes one
 
@@ -76,20 +81,34 @@ def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, 
     return "token_type_ids" in names
 
 
-def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any]) -> None:
+def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
     """Let the class called `name` decide about letters and words, with its options from `config`.
 
-    Changes `tokenizer`, unless its vocabulary is of another kind than the class's.
+    Changes `tokenizer`, which was read from `path`. Raises `UnsupportedModel` if its vocabulary is of another
+    kind than the class's: transformers would read it as what it is not.
     """
     kind, change = _CLASSES.get(name, ("", None))
-    if change is not None and type(tokenizer.model).__name__ == kind:
-        change(tokenizer, config)
+    if change is None:
+        return
+    found = type(tokenizer.model).__name__
+    if found != kind:
+        raise UnsupportedModel(
+            f"{path} has a vocabulary of the kind {found}, but the model's tokenizer class is {name}, which "
+            f"reads {kind}. If texts are to be read as that file says, set tokenizer_class in "
+            "tokenizer_config.json to 'PreTrainedTokenizerFast'."
+        )
+    change(tokenizer, config)
 
 
 def _set_bert_letters(tokenizer: Any, config: Mapping[str, Any]) -> None:
     """As BERT's classes: cleaned, lower-cased unless told otherwise, Chinese characters apart."""
-    from tokenizers import normalizers, pre_tokenizers
+    from tokenizers import decoders, normalizers, pre_tokenizers
 
+    model = tokenizer.model
+    model.unk_token = token_content(config.get("unk_token")) or "[UNK]"
+    model.continuing_subword_prefix, model.max_input_chars_per_word = "##", 100
+    tokenizer.model = model
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
@@ -100,16 +119,18 @@ def _set_bert_letters(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
 
 def _set_byte_level(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import pre_tokenizers
+    from tokenizers import decoders, pre_tokenizers
 
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.normalizer = None
     spaced = bool(config.get("add_prefix_space", False))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
 
 
 def _set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import Regex, normalizers, pre_tokenizers
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.normalizer = normalizers.NFC()
     spaced = bool(config.get("add_prefix_space") or False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -121,8 +142,10 @@ def _set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
 
 def _set_gemma(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import normalizers, pre_tokenizers
+    from tokenizers import decoders, normalizers, pre_tokenizers
 
+    parts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence(parts)
     tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
 
@@ -155,7 +178,7 @@ def _set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
 
 def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import Regex, normalizers, pre_tokenizers
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
     stages: list[Any] = [normalizers.Lowercase()] if config.get("do_lower_case", False) else []
     stages += [
@@ -165,15 +188,17 @@ def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
     ]
     tokenizer.normalizer = normalizers.Sequence(stages)
     scheme = "always" if config.get("add_prefix_space", True) else "first"
+    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
     cuts: list[Any] = [pre_tokenizers.Punctuation("isolated")] if config.get("split_by_punct", False) else []
     cuts.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
 
 
 def _set_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
-    from tokenizers import pre_tokenizers
+    from tokenizers import decoders, pre_tokenizers
 
     scheme = "always" if config.get("add_prefix_space", True) else "never"
+    tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme)]
     )

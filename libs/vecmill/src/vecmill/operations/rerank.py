@@ -12,7 +12,7 @@ from vecmill.models import Task
 from vecmill.operations.multi_vector import Side, kept_rows, read_side
 from vecmill.operations.tasks import require_task
 from vecmill.rows import sparse, stack_rows
-from vecmill.scores import activate_logits, cosine_scores, max_similarity, sparse_product
+from vecmill.scores import activate_logits, max_similarity, similarity_scores, sparse_product
 from vecmill.types import FloatArray, RerankResult, TokenSequence
 
 _FIELD = "documents"
@@ -111,7 +111,7 @@ def _scores(intake: Intake, answer: Answer, raw_scores: bool) -> FloatArray:
     description = intake.description
     if description.task is Task.EMBED:
         rows = stack_rows(answer.rows)
-        return cosine_scores(rows[-1], rows[:-1])
+        return similarity_scores(rows[-1], rows[:-1], description.similarity)
     if description.task is Task.SPARSE:
         *documents, query = map(sparse, answer.rows)
         return np.array([sparse_product(query, document) for document in documents], np.float32)

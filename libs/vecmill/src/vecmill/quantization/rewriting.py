@@ -11,6 +11,8 @@ A row that comes out of an activation with a known lower bound wastes nothing on
 zero is then near the lower end of the 256 values.
 """
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,9 @@ from vecmill.types import FloatArray, TokenSequence
 _RUNTIME_DOMAIN = "com.microsoft"
 _MIDDLE = 128
 _SMALLEST_STEP = 1e-9
+_PROGRESS_S = 10.0
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def quantize_graph(
     """Give `model` int8 products in place. `plain` is the same graph, written; `sequences` calibrate.
 
     `int8-fast` quantises every linear layer, `int8` all but those that make queries, keys and values.
-    Raises `UnsupportedModel` for a graph without linear layers.
+    Raises `UnsupportedModel` for a graph without linear layers, or with inputs of them that are not finite.
     """
     matrices = find_matrices(model.graph)
     if precision is Precision.INT8:
@@ -59,8 +64,17 @@ def quantize_graph(
     if not matrices:
         raise UnsupportedModel(f"This model has no linear layers that {precision} could make smaller.")
     model.graph.opset_imports[_RUNTIME_DOMAIN] = 1
-    for matrix, statistics in observe_inputs(plain, matrices, sequences):
+    told_s = time.monotonic()
+    for number, (matrix, statistics) in enumerate(observe_inputs(plain, matrices, sequences), start=1):
+        if not np.isfinite(statistics.largest).all():
+            raise UnsupportedModel(
+                f"{matrix.name} cannot become {precision}: in fp32 it is multiplied with numbers that are "
+                "not finite. Check the model's weights, or use fp32."
+            )
         _replace(model.graph, matrix, statistics)
+        if time.monotonic() - told_s > _PROGRESS_S:
+            told_s = time.monotonic()
+            logger.info("%s: %d of %d matrices are made.", precision, number, len(matrices))
 
 
 def _feeds_attention(matrix: Matrix) -> bool:

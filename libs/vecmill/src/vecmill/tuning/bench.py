@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from vecmill.clock import Clock, monotonic
 from vecmill.errors import SetupError
 from vecmill.plan import EnginePlan
 from vecmill.tuning.calls import Worker
@@ -27,16 +28,23 @@ MEMORY_SHARE = 0.6
 THROUGHPUT_S, LATENCY_S = 1.0, 0.3
 # The parts of the whole time that loading one engine, or computing the reference, may take.
 LOAD_SHARE, REFERENCE_SHARE = 0.25, 0.04
+# What a request gets however little time there is, and what a load gets if there is so much.
+LEAST_PATIENCE_S, LEAST_LOAD_S = 10.0, 30.0
 SLOWEST = 20  # a plan may be so many times slower than the safe one before it is given up
 
 
 class WorkerBench:
-    """A `search.Bench` of worker processes. `scratch` holds what they share."""
+    """A `search.Bench` of worker processes. `scratch` holds what they share.
 
-    def __init__(self, subject: Subject, scratch: Path, *, limit_s: float) -> None:
+    `limit_s` from now on, no plan but the safe one is waited for any more.
+    """
+
+    def __init__(self, subject: Subject, scratch: Path, *, limit_s: float, clock: Clock = monotonic) -> None:
         self._subject = subject
         self._reference_file = str(scratch / "reference.npz")
         self._limit_s = limit_s
+        self._clock = clock
+        self._ends = clock() + limit_s
         self._alive: dict[EnginePlan, Worker] = {}
         self._loadings: dict[EnginePlan, Document] = {}
         self._safe: EnginePlan | None = None
@@ -55,7 +63,7 @@ class WorkerBench:
         if self._safe is None:
             self._prepare(plan, worker)
         accuracy = worker.ask(
-            "check", timeout_s=self._limit_s, file=self._reference_file, texts=self._checked_texts
+            "check", timeout_s=self._patience_s(), file=self._reference_file, texts=self._checked_texts
         )
         return read_admission({**self._loadings[same_loading(plan)], "accuracy": accuracy})
 
@@ -114,7 +122,7 @@ class WorkerBench:
             try:
                 self._loadings[loading] = worker.ask(
                     "load",
-                    timeout_s=max(30.0, LOAD_SHARE * self._limit_s),
+                    timeout_s=self._patience_s(max(LEAST_LOAD_S, LOAD_SHARE * self._limit_s)),
                     subject=asdict(self._subject),
                     plan=write_plan(plan),
                 )
@@ -123,6 +131,15 @@ class WorkerBench:
                 raise
         self._alive[loading] = worker  # the last is the one that was needed last
         return worker
+
+    def _patience_s(self, most_s: float = math.inf) -> float:
+        """How long to wait for an answer: `most_s`, but not beyond the end.
+
+        Without the safe plan there is no result at all, so it is given the whole time.
+        """
+        if self._safe is None:
+            return max(LEAST_LOAD_S, self._limit_s)
+        return max(LEAST_PATIENCE_S, min(most_s, self._ends - self._clock()))
 
     def _make_room(self) -> None:
         kept = None if self._safe is None else same_loading(self._safe)

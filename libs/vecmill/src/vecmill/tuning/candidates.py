@@ -14,6 +14,9 @@ from vecmill.plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Preci
 
 CPU = "cpu"
 
+# Their weights may take so long to make that nothing else would be tried if they came first.
+MADE_AT_FIRST_START = frozenset({Precision.INT8, Precision.INT8_FAST})
+
 # Tokens of one engine call: what fits a core's cache, and half and twice as much. Accelerators want more.
 CPU_BUDGETS = (DEFAULT_BATCH_TOKENS, DEFAULT_BATCH_TOKENS // 2, DEFAULT_BATCH_TOKENS * 2)
 ACCELERATOR_BUDGETS = (4096, 1024, 16384)
@@ -39,18 +42,26 @@ class Space:
 
 
 def list_candidates(
-    surveys: Mapping[str, Survey], *, cores: int, left_out: Mapping[str, str] | None = None
+    surveys: Mapping[str, Survey],
+    *,
+    cores: int,
+    widest: int | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Space:
-    """The candidates of the engines that were surveyed. Raises `InvalidConfig` if none computes in fp32."""
+    """The candidates of the engines that were surveyed, for calls on up to `widest` of the cores.
+
+    Raises `InvalidConfig` if none computes in fp32.
+    """
     kinds: list[EnginePlan] = []
     variants: dict[EnginePlan, tuple[EnginePlan, ...]] = {}
     for engine, survey in surveys.items():
         for device, precisions in survey.devices.items():
             for precision in precisions:
                 bare = EnginePlan(engine, precision, device)
-                first, *others = _vary(bare, survey.length_multiples, cores)
+                first, *others = _vary(bare, survey.length_multiples, cores, widest or cores)
                 kinds.append(first)
                 variants[first] = (first, *others)
+    kinds.sort(key=lambda plan: plan.precision in MADE_AT_FIRST_START)
     space = Space(tuple(kinds), variants, dict(left_out or {}))
     if not space.safe_kinds:
         raise InvalidConfig(
@@ -111,23 +122,23 @@ def by_loading(plans: Iterable[EnginePlan]) -> list[list[EnginePlan]]:
     return list(groups.values())
 
 
-def _vary(bare: EnginePlan, multiples: Sequence[int], cores: int) -> list[EnginePlan]:
+def _vary(bare: EnginePlan, multiples: Sequence[int], cores: int, widest: int) -> list[EnginePlan]:
     """All plans of a kind, the likeliest first."""
     on_cpu = bare.device == CPU
     return [
         replace(bare, lane_widths=widths, length_multiple=multiple, max_batch_tokens=budget)
         for multiple in multiples or (None,)
-        for widths in (_lane_widths(cores) if on_cpu else ((),))
+        for widths in (_lane_widths(cores, widest) if on_cpu else ((),))
         for budget in (CPU_BUDGETS if on_cpu else ACCELERATOR_BUDGETS)
     ]
 
 
-def _lane_widths(cores: int) -> tuple[tuple[int, ...], ...]:
+def _lane_widths(cores: int, widest: int) -> tuple[tuple[int, ...], ...]:
     """Narrow lanes with a wide one; one wide lane; between them, lanes of some cores.
 
     Narrow lanes alone are never better than with a wide one beside them: the narrow calls are the same.
     """
     if cores == 1:
         return ((1,),)
-    between = [width for width in (2, 4, 8, 16, 32) if width < cores and cores % width == 0]
-    return ((1, cores), (cores,), *((width,) for width in between))
+    between = [width for width in (2, 4, 8, 16, 32) if width < widest and cores % width == 0]
+    return ((1, widest), (widest,), *((width,) for width in between))

@@ -1,7 +1,8 @@
 """Which plan it is to be: from what was measured to a verdict. Pure.
 
 The fastest of the plans that are accurate enough; of plans as good as equally fast, the most accurate. Where
-the machine was so noisy that its figures mean little, the safe plan.
+the machine was so noisy that its figures mean little, only plans that beat the safe one by more than the
+noise each time; without any, the safe plan.
 """
 
 import math
@@ -16,6 +17,8 @@ from vecmill.tuning.figures import Accuracy, Ledger, Ratio
 TIE = 0.01
 # The safe plan's two figures of a pass are typically further apart than this on a machine that is too noisy.
 NOISE_BOUND = 0.10
+# On such a machine a plan that is better by far is still chosen, if it was so in at least this many passes.
+FEWEST_PASSES = 3
 # Cosines are told apart up to this many digits; beyond, it is rounding.
 COSINE_DIGITS = 5
 
@@ -77,13 +80,16 @@ class Choice:
 def choose(ledger: Ledger, demand: Demand) -> Choice:
     """The best of what `ledger` knows. The safe plan must be among those that may be chosen."""
     noise = measure_noise(ledger, demand)
+    candidates = contenders(ledger, demand)
     if noise > NOISE_BOUND:
+        candidates = [plan for plan in candidates if _beats_noise(ledger, demand, plan, noise)]
+    if not candidates:
         reason = (
             f"this machine was too noisy to choose: the same engine's speed changed by {noise:.0%} within "
             f"moments, at most {NOISE_BOUND:.0%} is useful. It is the safe plan"
         )
         return Choice(ledger.safe, reason, noise, is_too_noisy=True)
-    scores = {plan: median_score(ledger, demand, plan) for plan in contenders(ledger, demand)}
+    scores = {plan: median_score(ledger, demand, plan) for plan in candidates}
     best = max(scores.values())
     tied = [plan for plan, score in scores.items() if score >= best + math.log(1 - TIE)]
     chosen = max(tied, key=lambda plan: (_digits(ledger, plan), scores[plan]))
@@ -121,6 +127,12 @@ def measure_noise(ledger: Ledger, demand: Demand) -> float:
     """The median of how much the safe plan's speed changed within a pass, as a share; 0 without passes."""
     changes = [abs(math.expm1(abs(demand.score(one.drift)))) for one in ledger.passes]
     return statistics.median(changes) if changes else 0.0
+
+
+def _beats_noise(ledger: Ledger, demand: Demand, plan: EnginePlan, noise: float) -> bool:
+    """Whether a plan was better than the safe one, by more than the noise, in each of several passes."""
+    scores = [] if plan == ledger.safe else [demand.score(ratio) for ratio in ledger.ratios(plan)]
+    return len(scores) >= FEWEST_PASSES and min(scores) > math.log1p(noise)
 
 
 def _digits(ledger: Ledger, plan: EnginePlan) -> float:

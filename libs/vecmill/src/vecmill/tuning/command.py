@@ -9,12 +9,13 @@ from pathlib import Path
 
 from vecmill.clock import monotonic
 from vecmill.config import default_cache_dir
-from vecmill.engines import find_engine
+from vecmill.engines import default_engine, find_engine
 from vecmill.engines.base import Survey
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.fidelity.sample import sample_texts
 from vecmill.models import ModelDescription, describe_model, fingerprint_model, locate_model
-from vecmill.plan import EnginePlan
+from vecmill.plan import DEFAULT_ENGINE, EnginePlan
+from vecmill.topology import Topology
 from vecmill.tuning.artefact import (
     JOURNAL_FILE,
     REPORT_FILE,
@@ -114,12 +115,18 @@ def optimize_model(order: Order, on_step: Step = lambda _: None) -> Findings:
         ledger = _search(found, order, journal, subject, on_step)
         findings = found.findings(order.demand, ledger)
         on_step("writing the directory")
-        copy_model(found.description, order.directory)
-        _prepare(findings.choice.plan, subject, order.directory)
-    _write_pages(findings, order.directory)
-    write_manifest(findings, order.directory)
+        try:
+            _write_directory(findings, found.description, subject, order.directory)
+        except KeyboardInterrupt:
+            raise Interrupted from None
     journal.write({"done": True})
     return findings
+
+
+def _only_engine(description: ModelDescription) -> Sequence[str]:
+    """The one engine that runs the model, if there is no more than one."""
+    name = default_engine(description)
+    return () if name == DEFAULT_ENGINE else (name,)
 
 
 def look_around(order: Order, on_step: Step = lambda _: None) -> Circumstances:
@@ -129,7 +136,7 @@ def look_around(order: Order, on_step: Step = lambda _: None) -> Circumstances:
     description = describe_model(locate_model(order.model))
     machine = Machine.here()
     on_step("looking for engines")
-    space = find_space(order.engines, machine.cores)
+    space = find_space(order.engines or _only_engine(description), machine.cores)
     versions = runtime_versions({plan.engine for plan in space.kinds})
     return Circumstances(description, fingerprint_model(description), machine, versions, space, texts)
 
@@ -169,7 +176,8 @@ def find_space(engines: Sequence[str], cores: int) -> Space:
     if not engines:
         surveys, dropped = leave_torch_out(surveys)
         left_out |= dropped
-    return list_candidates(surveys, cores=cores, left_out=left_out)
+    widest = Topology.read().widest_call(cores)
+    return list_candidates(surveys, cores=cores, widest=widest, left_out=left_out)
 
 
 def _choose_texts(own: Sequence[str]) -> list[str]:
@@ -198,6 +206,16 @@ def _write_subject(found: Circumstances, order: Order, scratch: Path) -> Subject
         cores=found.machine.cores,
         cache_dir=str(order.cache_dir or default_cache_dir()),
     )
+
+
+def _write_directory(
+    findings: Findings, description: ModelDescription, subject: Subject, directory: Path
+) -> None:
+    """The model, what the engine prepares of it, the report, and last the manifest. Raises `SetupError`."""
+    copy_model(description, directory)
+    _prepare(findings.choice.plan, subject, directory)
+    _write_pages(findings, directory)
+    write_manifest(findings, directory)
 
 
 def _write_pages(findings: Findings, directory: Path, *, is_interrupted: bool = False) -> None:

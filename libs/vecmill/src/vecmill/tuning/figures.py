@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vecmill.plan import EnginePlan
+from vecmill.scores import cosine_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,10 @@ class Accuracy:
 
     @property
     def worst(self) -> float:
-        """The cosine of the worst text; for scores, that of rows that were as far off.
-
-        A row of length 1 that is off by d has the cosine 1 - d^2 / 2.
-        """
+        """The cosine of the worst text; for scores, that of rows that were as far off."""
         if self.cosine_min is not None:
             return self.cosine_min
-        return 1 - (self.largest_difference / max(1.0, self.scale)) ** 2 / 2
+        return cosine_at(self.largest_difference, self.scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ SEMIFINALISTS, FINALISTS = 8, 4
 FINAL_PASSES = 7
 # The shares of the time by which the stages end; the rest is for writing the result down.
 KINDS_END, VARIANTS_END, FINALS_END = 0.5, 0.7, 0.9
+NO_TIME = "there was no time left to try it"
 
 
 class CandidateFailed(Exception):
@@ -94,32 +95,38 @@ class Search:
         return ledger
 
     def _open(self) -> Ledger:
-        reasons = []
+        failures: dict[EnginePlan, str] = {}
         for plan in self._space.safe_kinds:
             self._on_step(f"{describe_plan(plan)}: loading, and computing what to compare with")
             try:
                 admission = self._bench.admit(plan)
             except CandidateFailed as failure:
-                reasons.append(f"{plan.engine}: {failure}")
+                failures[plan] = str(failure)
                 continue
             refusal = self._demand.refusal(admission.accuracy)
             if refusal is not None:
                 raise SetupError(f"Not even {describe_plan(plan)} is as accurate as asked: {refusal}.")
-            return Ledger(plan, {plan: admission})
-        raise SetupError(f"No engine here computes this model in fp32. {' '.join(reasons)}")
+            return Ledger(plan, {plan: admission}, failures=failures)
+        reasons = "; ".join(f"{plan.engine}: {why}" for plan, why in failures.items())
+        raise SetupError(f"No engine here computes this model in fp32. {reasons}.")
 
     def _try_kinds(self, ledger: Ledger) -> None:
-        others = [plan for plan in self._space.kinds if plan != ledger.safe]
+        others = [plan for plan in self._space.kinds if plan not in ledger.plans]
         for number, group in enumerate(_in_groups(others, self._bench.room)):
-            if number and not self._has_time(KINDS_END):
-                return
-            for plan in group:
-                self._admit(ledger, plan)
+            self._admit_group(ledger, group, KINDS_END if number else FINALS_END)
             # Once even those that may not be chosen: what accuracy costs belongs in the report.
             self._run_pass(ledger, [plan for plan in group if plan not in ledger.failures])
             allowed = [plan for plan in group if may_be_chosen(ledger, self._demand, plan)]
             for _ in range(KIND_PASSES - 1):
                 self._run_pass(ledger, allowed)
+
+    def _admit_group(self, ledger: Ledger, group: Sequence[EnginePlan], share: float) -> None:
+        """Load and check each of `group` before that share of the time is used up; the very first anyway."""
+        for plan in group:
+            if self._has_time(share) or len(ledger.plans) == 1:
+                self._admit(ledger, plan)
+            else:
+                ledger.failures[plan] = NO_TIME
 
     def _try_variants(self, ledger: Ledger) -> None:
         known = set(ledger.plans)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vecmill.config import MillConfig, default_cache_dir
-from vecmill.plan import EnginePlan
+from vecmill.plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.tuning.figures import Accuracy
 from vecmill.tuning.machine import Machine, runtime_versions
 from vecmill.tuning.manifest import PREPARED_FOLDER, Manifest
@@ -23,15 +23,16 @@ class ServedPlan:
     accuracy: Accuracy | None = None
 
 
-def plan_serving(directory: Path, config: MillConfig) -> ServedPlan:
-    """How to load the model in `directory`. Warns where it was optimised on another machine.
+def plan_serving(directory: Path, config: MillConfig, *, default_engine: str = DEFAULT_ENGINE) -> ServedPlan:
+    """How to load the model in `directory`, on `default_engine` if nobody chose another.
 
-    Raises `CorruptModel` or `UnsupportedModel` for a manifest that cannot be read.
+    Warns where it was optimised on another machine. Raises `CorruptModel` or `UnsupportedModel` for a
+    manifest that cannot be read.
     """
     cache_dir = config.cache_dir or default_cache_dir()
     manifest = Manifest.read(directory)
     if manifest is None:
-        return ServedPlan(config.plan(), cache_dir)
+        return ServedPlan(config.plan(default_engine), cache_dir)
     plan = follow(manifest.plan, config)
     is_same_machine = manifest.machine_fingerprint == Machine.here().fingerprint
     if not is_same_machine:

@@ -36,7 +36,7 @@ def describe_cross_encoder(
             f"{location.directory / MODULES_FILE} lists {name_kinds(modules)}; supported in a cross-encoder "
             "are Transformer alone, or followed by LogitScore, or by Pooling and a Dense at the end."
         )
-    folder = TransformerFolder.read(location.directory, modules[0].folder, reads_chats=True)
+    folder = TransformerFolder.read(location, modules[0].folder, reads_chats=True)
     if not rest:
         folder.expect_task("sequence-classification")
         description = describe_pair_classifier(location, folder, settings.values)

@@ -29,7 +29,7 @@ def describe_embedding_model(
             "Pooling, in "
             "that order, and Dense, LayerNorm and Normalize after them."
         )
-    folder = TransformerFolder.read(directory, modules[0].folder)
+    folder = TransformerFolder.read(location, modules[0].folder)
     folder.expect_task("feature-extraction")
     for key in _FOREIGN_SETTINGS:
         if folder.settings.get(key):
@@ -41,7 +41,7 @@ def describe_embedding_model(
     if location.name in _WITHOUT_PROMPT:
         stages = tuple(map(_leave_out_prompt, stages))
     description = replace(folder.describe(location), stages=stages, dim=reader.width)
-    return settings.truncate(settings.add_prompts(description))
+    return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
 
 
 def _leave_out_prompt(stage: Stage) -> Stage:

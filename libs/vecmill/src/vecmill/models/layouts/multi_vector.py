@@ -32,7 +32,12 @@ def describe_multi_vector_model(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported in a multi-vector model are "
             "Transformer, and Dense, LayerNorm, Normalize and MultiVectorMask after it."
         )
-    folder = TransformerFolder.read(directory, modules[0].folder)
+    if settings.values.get("similarity_fn_name") == "meanmaxsim":
+        raise UnsupportedModel(
+            f"{settings.path}: similarity_fn_name 'meanmaxsim' is not supported: rows of tokens are compared "
+            "by MaxSim alone."
+        )
+    folder = TransformerFolder.read(location, modules[0].folder)
     folder.expect_task("feature-extraction")
     pylate = PyLateSettings.read(settings)
     reader = StageReader(directory, folder.encoder.hidden_size, dense_reads="token_embeddings")

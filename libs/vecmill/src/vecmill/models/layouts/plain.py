@@ -41,7 +41,7 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
             f"{location.directory / MODULES_FILE} is missing, but {lost[0].parent.name} is there. "
             "Download the model again."
         )
-    folder = TransformerFolder.read(location.directory, is_module=False)
+    folder = TransformerFolder.read(location, is_module=False)
     possible = _possible_tasks(folder)
     chosen = next(iter(possible)) if task is None else task
     if chosen not in possible:

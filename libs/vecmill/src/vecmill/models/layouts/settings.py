@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from vecmill.errors import CorruptModel
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_object
+from vecmill.models.heads import Similarity
 from vecmill.models.stages import Truncate
 
 
@@ -42,6 +43,13 @@ class ModelSettings:
     def add_prompts(self, description: ModelDescription) -> ModelDescription:
         """`description` with the prompts."""
         return replace(description, prompts=self.prompts, default_prompt_name=self.default_prompt_name)
+
+    def add_similarity(self, description: ModelDescription) -> ModelDescription:
+        """`description` with the comparison that its rows are for: the cosine, unless another is named."""
+        written = self.values.get("similarity_fn_name")
+        # Names that are none of these belong to other kinds of models; the reference passes over them too.
+        known = Similarity(written) if written in tuple(Similarity) else Similarity.COSINE
+        return replace(description, similarity=known)
 
     def truncate(self, description: ModelDescription) -> ModelDescription:
         """`description` with a last stage that cuts rows, where one is asked for. Raises `CorruptModel`."""

@@ -36,7 +36,7 @@ def describe_sparse_model(
             f"{settings.path}: similarity_fn_name {similarity!r} is not supported in a sparse model: "
             "its rows are compared by dot product alone."
         )
-    folder = TransformerFolder.read(directory, modules[0].folder)
+    folder = TransformerFolder.read(location, modules[0].folder)
     if kinds[0] == "Transformer":
         folder.expect_task("fill-mask")
     splade = _read_splade(location, modules[1])

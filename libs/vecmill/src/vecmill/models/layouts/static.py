@@ -65,7 +65,7 @@ def describe_static_model(
         weights_sha256=location.weights_sha256,
         special_tokens=False,
     )
-    return settings.truncate(settings.add_prompts(description))
+    return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
 
 
 def _check_tokens(path: Path, tokenizer: Mapping[str, Any], rows: int) -> None:

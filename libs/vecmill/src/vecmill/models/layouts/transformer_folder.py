@@ -80,23 +80,31 @@ class TransformerFolder:
 
     @classmethod
     def read(
-        cls, directory: Path, folder: str = "", *, is_module: bool = True, reads_chats: bool = False
+        cls, location: ModelLocation, folder: str = "", *, is_module: bool = True, reads_chats: bool = False
     ) -> Self:
         """Read the settings. Those of sentence-transformers count only for one of its modules.
 
         With `reads_chats` the caller heeds a chat template, and what it is told. Raises `CorruptModel` or
         `UnsupportedModel`, and names the file.
         """
+        directory = location.directory
         config = require_object(directory, join(folder, "config.json"))
-        refuse_foreign_code(directory / folder / "config.json", config)
+        has_code = has_foreign_code(config)
+        if has_code and not location.trusts_code:
+            raise _no_code(directory / folder / "config.json", config)
         _refuse_changed_weights(directory, folder, config)
         tokenizer_config = read_object(directory, join(folder, "tokenizer_config.json")) or {}
-        refuse_foreign_code(directory / folder / "tokenizer_config.json", tokenizer_config)
+        if has_foreign_code(tokenizer_config):
+            raise UnsupportedModel(
+                f"{directory / folder / 'tokenizer_config.json'}: auto_map names "
+                f"{json.dumps(tokenizer_config['auto_map'])}: a tokenizer that is code is never run. Write a "
+                "tokenizer.json, if the model has a tokenizer that can."
+            )
         read = cls(
             directory,
             folder,
             MappingProxyType(config),
-            read_encoder(config, str(directory / folder / "config.json")),
+            read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
             _read_settings(directory, folder) if is_module else MappingProxyType({}),
             MappingProxyType(tokenizer_config),
         )
@@ -229,13 +237,17 @@ def join(folder: str, name: str) -> str:
     return str(PurePosixPath(folder, name))
 
 
-def refuse_foreign_code(path: Path, config: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedModel` if `config`, from file `path`, names code that comes with the model."""
-    if config.get("auto_map") and str(config.get("model_type")) not in _REBUILT_FAMILIES:
-        names = json.dumps(config["auto_map"])
-        raise UnsupportedModel(
-            f"{path}: auto_map names {names}: the model needs code that comes with it, which is never run."
-        )
+def has_foreign_code(config: Mapping[str, Any]) -> bool:
+    """Whether `config` names code that comes with the model, and that no graph here rebuilds."""
+    return bool(config.get("auto_map")) and str(config.get("model_type")) not in _REBUILT_FAMILIES
+
+
+def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{path}: auto_map names {json.dumps(config['auto_map'])}: the model needs code that comes with it, "
+        "which is never run unasked. If you have read that code and trust it, say so with "
+        "--trust-remote-code; the torch engine runs it then."
+    )
 
 
 def _refuse_changed_weights(directory: Path, folder: str, config: Mapping[str, Any]) -> None:

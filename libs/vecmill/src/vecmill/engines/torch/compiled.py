@@ -1,0 +1,210 @@
+"""torch through its compiler: one program for all shapes, compiled ahead of the first request.
+
+AOTInductor, the compiler of `torch.compile` without its tracing at run time, writes the program as a package
+(`program.pt2`): machine code, and the weights laid out as its kernels read them. The prepared folder
+(`engines.prepared`) keeps it, so only a model's first start compiles, for half a minute or more, and later
+ones need no compiler. A call runs outside of Python altogether, in as many threads at once as there are
+cores, over one copy of the weights.
+
+All sizes of the inputs are free in the program but for 0 and 1, which torch would compile apart: every size
+is at least 2 (`Rounding.least`).
+"""
+
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from vecmill.engines.base import Survey
+from vecmill.engines.prepared import PreparedModel, prepare_model, processor_name
+from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
+from vecmill.engines.torch.engine import TorchEngine, choose_rounding, count_tokens, describe_engine
+from vecmill.engines.torch.replica import IndexedProgram, Replica, probe_device
+from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
+from vecmill.models import fingerprint_model
+from vecmill.plan import EnginePlan, Precision
+from vecmill.types import EngineInfo
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
+
+logger = logging.getLogger(__name__)
+
+PROGRAM_FILE = "program.pt2"
+INPUTS_FILE = "inputs.json"
+
+_LEAST = 2
+_LARGEST = 2**24
+
+# The axes of each input of `graphs.layout.IndexedLayout`.
+_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "token_ids": ("positions",),
+        "token_type_ids": ("positions",),
+        "token_positions": ("positions",),
+        "slot_of_token": ("positions",),
+        "starts": ("texts",),
+        "lengths": ("texts",),
+        "prompt_lengths": ("texts",),
+        "seen_lengths": ("texts",),
+        "slots": ("longest",),
+        "token_of_slot": ("texts", "longest"),
+    }
+)
+# Sizes that differ from each other and from all that a model has, so that none is taken for another.
+_EXAMPLE_SIZES = MappingProxyType({"positions": 47, "texts": 11, "longest": 13})
+
+_OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        # Weights become constants, laid out as kernels read them.
+        "freezing": True,
+        # As many threads as the caller has (`threads`), not as many as whoever compiled.
+        "cpp.dynamic_threads": True,
+        # No worker processes that outlive the compilation.
+        "compile_threads": 1,
+    }
+)
+
+
+class CompiledTorchEngine(TorchEngine):
+    """A model in compiled torch, on processors and NVIDIA's or AMD's accelerators."""
+
+    name = "torch-compile"
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        replicas: list[Replica],
+        *,
+        shared: bool,
+        prepared: PreparedModel | None = None,
+    ) -> None:
+        super().__init__(info, replicas, shared=shared)
+        self._prepared = prepared
+
+    @classmethod
+    def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
+        """Compile the model if this machine has not yet, and open it. Blocks; the first start for long.
+
+        Raises as `TorchEngine.load` does, and `MissingExtra` if there is no compiler for C++.
+        """
+        devices = choose_devices(plan.device)
+        if devices[0].type == "mps":
+            raise InvalidConfig(
+                "The torch-compile engine does not compute on mps. Use the torch engine there."
+            )
+        info = describe_engine(cls.name, description, plan, devices, cores=cores)
+        precision = Precision(info.precision)
+        prepared = prepare_model(
+            cache_dir,
+            _name(description, precision, devices[0]),
+            lambda folder: _fill(description, precision, devices[0], folder),
+        )
+        replicas = [
+            Replica(
+                name_devices((device,)),
+                _open(prepared.folder, description, plan, device, runners=cores),
+                lambda device=device: probe_device(device),  # type: ignore[misc]
+            )
+            for device in devices
+        ]
+        return cls(info, replicas, shared=devices[0].type == "cpu", prepared=prepared)
+
+    @classmethod
+    def survey(cls) -> Survey:
+        """The devices that torch finds and compiles for, and what they multiply."""
+        return Survey({device: precisions_of(device) for device in find_devices() if device != "mps"})
+
+    def close(self) -> None:
+        """As `TorchEngine.close`."""
+        super().close()
+        if self._prepared is not None:
+            self._prepared.close()
+
+
+def _name(description: "ModelDescription", precision: Precision, device: torch.device) -> str:
+    machine = (
+        processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device).replace(" ", "-")
+    )
+    return f"{fingerprint_model(description)}-torch-{torch.__version__}-{precision}-{machine}"
+
+
+def _fill(description: "ModelDescription", precision: Precision, device: torch.device, folder: Path) -> None:
+    """Compile the program of a model into `folder`."""
+    from vecmill.engines.torch.program import make_program
+    from vecmill.graphs.build import build_graph
+    from vecmill.graphs.layout import IndexedLayout
+    from vecmill.graphs.steps import list_steps
+
+    _require_compiler()
+    logger.info("Compiling %s in %s; this happens once.", description.name, precision)
+    steps = list_steps(build_graph(description, IndexedLayout))
+    program = make_program(steps, dtype=DTYPES[precision], device=device)
+    compile_program(program, steps.inputs, device, folder / PROGRAM_FILE)
+    (folder / INPUTS_FILE).write_text(json.dumps(steps.inputs), encoding="utf-8")
+
+
+def compile_program(
+    program: torch.nn.Module, inputs: tuple[str, ...], device: torch.device, path: Path
+) -> None:
+    """Compile `program` for all sizes of its `inputs` (`engines.indices`) into the package `path`."""
+    sizes = {axis: torch.export.Dim(axis, min=_LEAST, max=_LARGEST) for axis in _EXAMPLE_SIZES}
+    example = tuple(
+        torch.ones([_EXAMPLE_SIZES[axis] for axis in _AXES[name]], dtype=torch.int64, device=device)
+        for name in inputs
+    )
+    shapes = tuple({place: sizes[axis] for place, axis in enumerate(_AXES[name])} for name in inputs)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # theirs to heed
+        try:
+            exported = torch.export.export(program, example, dynamic_shapes=shapes)
+            torch._inductor.aoti_compile_and_package(
+                exported, package_path=str(path), inductor_configs=dict(_OPTIONS)
+            )
+        except Exception as error:
+            raise UnsupportedModel(
+                f"torch {torch.__version__} cannot compile this model ({type(error).__name__}: "
+                f"{str(error).splitlines()[0] if str(error) else ''}). Use the torch engine."
+            ) from error
+
+
+def _require_compiler() -> None:
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        compiler = cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        compiler = None
+    if compiler is None or shutil.which(compiler) is None:
+        raise MissingExtra(
+            "The torch-compile engine needs a compiler for C++, such as g++, and finds none: install one, "
+            "name it in the environment variable CXX, or use the torch engine, which needs none."
+        )
+
+
+def _open(
+    folder: Path, description: "ModelDescription", plan: EnginePlan, device: torch.device, *, runners: int
+) -> IndexedProgram:
+    from torch._inductor.package import load_package
+
+    path = str(folder / PROGRAM_FILE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        if device.type == "cpu":
+            program = load_package(path, num_runners=runners)
+        else:
+            program = load_package(path, device_index=device.index)
+    return IndexedProgram(
+        lambda tensors: program(*tensors),
+        json.loads((folder / INPUTS_FILE).read_text(encoding="utf-8")),
+        device,
+        form=description.row_form,
+        token_count=count_tokens(description),
+        rounding=choose_rounding(plan, device, least=_LEAST),
+    )

@@ -1,0 +1,85 @@
+"""A finished graph as plain values, for an engine that runs the operators itself.
+
+Such an engine needs to know nothing of how graphs are put together or written down.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from vecmill.types import FloatArray
+
+# What begins the way from rows to rows without zeros (`heads.drop_zeros`), on which shapes depend on data.
+_DROPS_ZEROS = "GatherND"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator of ONNX: its name, the values that it reads (`None` is left out), and its one result."""
+
+    operator: str
+    inputs: tuple[str | None, ...]
+    output: str
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A graph in the order in which it is computed; `output` are its rows.
+
+    `constants` are arrays that the graph brings along, `weights` those of the model, read by calling.
+    """
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    output: str
+    constants: Mapping[str, Any]
+    weights: Mapping[str, Callable[[], FloatArray]]
+
+
+def list_steps(model: ir.Model) -> Steps:
+    """The steps to the rows of `model` and no others; sparse rows still have their zeros."""
+    names = _name_values(model)
+    steps = [_read_step(node, names) for node in model.graph]
+    dropped = next((step for step in steps if step.operator == _DROPS_ZEROS), None)
+    output = names[model.graph.outputs[0]] if dropped is None else str(dropped.inputs[0])
+    needed = _keep_needed(steps, output)
+    read = {name for step in needed for name in step.inputs if name is not None}
+    stored = {names[value]: value.const_value for value in model.graph.initializers.values()}
+    lazy = {name: tensor for name, tensor in stored.items() if isinstance(tensor, ir.LazyTensor)}
+    return Steps(
+        inputs=tuple(names[value] for value in model.graph.inputs if names[value] in read),
+        steps=needed,
+        output=output,
+        constants={
+            name: tensor.numpy()
+            for name, tensor in stored.items()
+            if name in read and name not in lazy and tensor is not None
+        },
+        weights={name: tensor.numpy for name, tensor in lazy.items() if name in read},
+    )
+
+
+def _name_values(model: ir.Model) -> dict[ir.Value, str]:
+    """A name for each value; those that have none yet get one that nothing else has."""
+    names = {value: str(value.name) for value in model.graph.initializers.values()}
+    names |= {value: str(value.name) for value in model.graph.inputs}
+    results = [value for node in model.graph for value in node.outputs]
+    return names | {value: f"value_{number}" for number, value in enumerate(results)}
+
+
+def _read_step(node: ir.Node, names: Mapping[ir.Value, str]) -> Step:
+    inputs = tuple(None if value is None else names[value] for value in node.inputs)
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    return Step(node.op_type, inputs, names[node.outputs[0]], attributes)
+
+
+def _keep_needed(steps: list[Step], output: str) -> tuple[Step, ...]:
+    needed, kept = {output}, []
+    for step in reversed(steps):
+        if step.output in needed:
+            needed |= {name for name in step.inputs if name is not None}
+            kept.append(step)
+    return tuple(reversed(kept))

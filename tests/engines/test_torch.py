@@ -1,0 +1,352 @@
+"""The torch engines: architectures that only transformers knows, devices, and what a failure means."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from support.library_models import SMALL, save_library_model, save_model_with_code
+from support.texts import mixed_texts
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill import MillConfig, SyncMill
+from vecmill.engines import ENGINES, load_engine
+from vecmill.engines.torch import compiled, devices
+from vecmill.engines.torch.engine import TorchEngine
+from vecmill.engines.torch.replica import Outputs, Replica, probe_device
+from vecmill.errors import CorruptModel, DeviceLost, InferenceFailed, InvalidConfig, UnsupportedModel
+from vecmill.models import Task, describe_model, locate_model
+from vecmill.plan import EnginePlan, Precision
+from vecmill.types import Batch, EngineInfo, TokenSequence
+
+TOLERANCE = 1e-4
+TEXTS = ["x", "", "in the [SEP] end", *mixed_texts(5, 12), "the one " * 60]
+
+Open = Callable[[Path], SyncMill]
+
+
+@pytest.fixture
+def open_mill(tmp_path: Path) -> Iterator[Open]:
+    mills: list[SyncMill] = []
+
+    def enter(directory: Path) -> SyncMill:
+        mills.append(SyncMill(directory, MillConfig(cache_dir=tmp_path / "cache")))
+        return mills[-1]
+
+    yield enter
+    for mill in mills:
+        mill.close()
+
+
+# ------------------------------------------------------------------ architectures without a graph
+
+
+@pytest.mark.parametrize("model_type", SMALL)
+def test_other_architectures_give_their_references_rows(
+    model_type: str, tmp_path: Path, open_mill: Open
+) -> None:
+    import sentence_transformers
+
+    directory = save_library_model(tmp_path / "model", model_type)
+    oracle = sentence_transformers.SentenceTransformer(str(directory), device="cpu").float()
+    # Each alone: what some of these classes make of padding is not what they make of the text.
+    expected = np.concatenate([oracle.encode([text]) for text in TEXTS])
+    mill = open_mill(directory)
+    assert mill.info.name == "torch"
+    np.testing.assert_allclose(mill.embed(TEXTS), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(mill.embed(TEXTS[3]), expected[3:4], atol=TOLERANCE)
+    assert np.ptp(expected, axis=0).min() > 10 * TOLERANCE
+
+
+def test_classifiers_of_other_architectures(tmp_path: Path, open_mill: Open) -> None:
+    import transformers
+
+    directory = save_library_model(
+        tmp_path / "model", "roformer", "AutoModelForSequenceClassification", num_labels=3
+    )
+    pipeline = transformers.pipeline("text-classification", str(directory), device="cpu", top_k=None)
+    found = open_mill(directory).classify(TEXTS[3:8]).scores
+    for row, text in zip(found, TEXTS[3:8], strict=True):
+        (answer,) = pipeline([text], truncation=True)
+        scores = {entry["label"]: entry["score"] for entry in answer}
+        np.testing.assert_allclose(row, [scores[f"LABEL_{n}"] for n in range(3)], atol=TOLERANCE)
+
+
+def test_labels_of_tokens_of_other_architectures(tmp_path: Path, open_mill: Open) -> None:
+    import transformers
+
+    directory = save_library_model(
+        tmp_path / "model", "roformer", "AutoModelForTokenClassification", num_labels=7
+    )
+    pipeline = transformers.pipeline(
+        "token-classification", str(directory), device="cpu", aggregation_strategy="simple"
+    )
+    text = mixed_texts(8, 1)[0]
+    expected = [(entry["start"], entry["end"], entry["entity_group"]) for entry in pipeline(text)]
+    found = open_mill(directory).classify_tokens([text])
+    assert [(entity.start, entity.end, entity.label) for entity in found.entities[0]] == expected
+
+
+def test_another_engine_refuses_them_by_name(tmp_path: Path) -> None:
+    directory = save_library_model(tmp_path / "model", "roformer")
+    description = describe_model(locate_model(directory))
+    for name in ("onnx", "torch-compile"):
+        with pytest.raises(UnsupportedModel, match=f"'roformer' has no graph here, which the {name} engine"):
+            load_engine(description, EnginePlan(name), cores=1, cache_dir=tmp_path)
+
+
+def test_without_torch_the_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = save_library_model(tmp_path / "model", "roformer")
+    monkeypatch.setattr(type(ENGINES["torch"]), "is_installed", False)
+    with pytest.raises(
+        UnsupportedModel, match=r"'roformer' has no graph here.*pip install 'vecmill\[torch\]'"
+    ):
+        SyncMill(directory)
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
+    import safetensors.numpy
+
+    directory = save_library_model(tmp_path / "model", "roformer")
+    tensors = safetensors.numpy.load_file(directory / "model.safetensors")
+    del tensors["encoder.layer.1.output.dense.weight"]
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CorruptModel, match=r"weights lack .* encoder.layer.1.output.dense.weight"):
+        SyncMill(directory)
+
+
+def test_a_model_type_that_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
+    directory = save_library_model(tmp_path / "model", "roformer")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "model_type": "brand_new"}))
+    with pytest.raises(UnsupportedModel, match="cannot load model_type 'brand_new'"):
+        SyncMill(directory)
+
+
+# ------------------------------------------------------------------ code that comes with a model
+
+
+def test_code_of_a_model_is_run_only_when_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sentence_transformers
+
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    directory = save_model_with_code(tmp_path / "model")
+    with pytest.raises(UnsupportedModel, match=r"needs code that comes with it.*--trust-remote-code"):
+        describe_model(locate_model(directory))
+    assert not (directory / "was_run").exists()
+
+    description = describe_model(locate_model(directory, trusts_code=True))
+    with SyncMill(description, MillConfig(cache_dir=tmp_path / "cache")) as mill:
+        found = mill.embed(TEXTS)
+    assert (directory / "was_run").exists()
+    oracle = sentence_transformers.SentenceTransformer(
+        str(directory), device="cpu", trust_remote_code=True
+    ).float()
+    expected = np.concatenate([oracle.encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+# ------------------------------------------------------------------ devices
+
+
+class FakeCuda:
+    """As much of `torch.cuda` as devices are chosen by."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def is_available(self) -> bool:
+        return self._count > 0
+
+    def device_count(self) -> int:
+        return self._count
+
+    def is_bf16_supported(self, *, including_emulation: bool) -> bool:
+        return not including_emulation
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "cuda", FakeCuda(2))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_an_accelerator_goes_before_the_processor() -> None:
+    assert devices.find_devices() == ("cuda", "cpu")
+    assert [device.index for device in devices.choose_devices(None)] == [0, 1]
+    assert devices.name_devices(devices.choose_devices("cuda:1")) == "cuda:1"
+    assert devices.precisions_of("cuda") == (Precision.FP32, Precision.BF16, Precision.FP16)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_wheels_for_amd_are_found_by_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert devices.find_devices() == ("rocm", "cpu")
+    assert devices.name_devices(devices.choose_devices("rocm:0")) == "rocm:0"
+    assert devices.name_devices(devices.choose_devices("cuda")) == "rocm"
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("asked", ["cuda:2", "cuda:x", "mps", "cpu:1", "tpu"])
+def test_devices_that_are_not_there_are_refused(asked: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"device {asked} is not to be had"):
+        devices.choose_devices(asked)
+
+
+# ------------------------------------------------------------------ failures of a device
+
+
+def batch_of(*lengths: int) -> Batch:
+    return Batch.of([TokenSequence.of([number + 1] * length) for number, length in enumerate(lengths)])
+
+
+class SmallMemory:
+    """A device that holds `tokens` tokens, and remembers the sizes that it was asked for."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+        self.asked: list[int] = []
+
+    def __call__(self, batch: Batch) -> Outputs:
+        self.asked.append(len(batch.token_ids))
+        if len(batch.token_ids) > self._tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [batch.token_ids[batch.offsets[:-1]][:, None].astype(np.float32)]
+
+
+def alive() -> None:
+    """A device that answers."""
+
+
+def lost() -> None:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+def test_what_does_not_fit_into_memory_is_halved_and_remembered() -> None:
+    memory = SmallMemory(20)
+    replica = Replica("cuda:0", memory, alive)
+    expected = np.arange(1, 9, dtype=np.float32)[:, None]
+    np.testing.assert_array_equal(replica.run(batch_of(*[5] * 8))[0], expected)
+    assert memory.asked == [40, 20, 20]
+    np.testing.assert_array_equal(replica.run(batch_of(*[5] * 8))[0], expected)
+    assert memory.asked[3:] == [20, 20]
+
+
+def test_a_text_that_does_not_fit_alone_fails_and_takes_no_other_with_it() -> None:
+    replica = Replica("cuda:0", SmallMemory(20), alive)
+    with pytest.raises(InferenceFailed, match="not memory enough for a text of 21 tokens"):
+        replica.run(batch_of(21))
+    assert len(replica.run(batch_of(5, 5))[0]) == 2
+
+
+def broken(_batch: Batch) -> Outputs:
+    raise RuntimeError("device-side assert triggered")
+
+
+def test_an_error_on_a_device_that_answers_is_about_the_batch() -> None:
+    with pytest.raises(InferenceFailed, match="failed on 2 texts of 10 tokens"):
+        Replica("cuda:0", broken, alive).run(batch_of(5, 5))
+
+
+def test_a_lost_device_does_not_come_back() -> None:
+    good = Replica("cuda:1", SmallMemory(100), alive)
+    bad = Replica("cuda:0", broken, lost)
+    info = EngineInfo(
+        "torch", Precision.FP32, "cuda", dim=1, max_tokens=100, lane_widths=(1,), parallel_calls=2
+    )
+    engine = TorchEngine(info, [bad, good], shared=False)
+    with pytest.raises(DeviceLost, match="cuda:0 is lost to this process, which has to be restarted"):
+        engine.run(batch_of(3), width=1)
+    for _ in range(3):
+        assert engine.run(batch_of(3), width=1).values.shape == (1, 1)
+
+
+def test_when_every_device_is_lost_nobody_waits_for_one() -> None:
+    info = EngineInfo(
+        "torch", Precision.FP32, "cuda", dim=1, max_tokens=100, lane_widths=(1,), parallel_calls=1
+    )
+    engine = TorchEngine(info, [Replica("cuda:0", broken, lost)], shared=False)
+    for message in ("cuda:0 is lost", "Every device of this process is lost"):
+        with pytest.raises(DeviceLost, match=message):
+            engine.run(batch_of(3), width=1)
+
+
+def test_the_processor_is_never_lost() -> None:
+    probe_device(torch.device("cpu"))
+
+
+# ------------------------------------------------------------------ on the processor
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return describe_model(locate_model(save_tiny_bert(tmp_path_factory.mktemp("models") / "m", TinyBert())))
+
+
+def test_calls_of_different_widths_go_on_side_by_side(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call computes on as many threads as it is wide, whatever others do at that moment."""
+    engine = load_engine(tiny, EnginePlan("torch"), cores=2, cache_dir=tmp_path)
+    assert isinstance(engine, TorchEngine)
+    both = threading.Barrier(2)
+    seen: dict[int, int] = {}
+
+    def observe(width: int) -> None:
+        def run(batch: Batch) -> Outputs:
+            both.wait(10)
+            seen[threading.get_ident()] = torch.get_num_threads()
+            both.wait(10)
+            return [np.zeros((len(batch), engine.info.dim), np.float32)]
+
+        shared = TorchEngine(engine.info, [Replica("cpu", run, alive)], shared=True)
+        shared.run(batch_of(3), width=width)
+        seen[width] = seen.pop(threading.get_ident())
+
+    threads = [threading.Thread(target=observe, args=(width,)) for width in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {1: 1, 2: 2}
+
+
+def test_rows_that_no_token_has_are_not_read(tiny: Any, tmp_path: Path) -> None:
+    engine = load_engine(tiny, EnginePlan("torch"), cores=1, cache_dir=tmp_path)
+    with pytest.raises(InferenceFailed, match="torch failed on 1 texts of 1 tokens: ValueError"):
+        engine.run(Batch.of([TokenSequence.of([tiny.vocab_size])]), width=1)
+
+
+def test_without_a_compiler_the_sentence_says_so(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(Exception, match=r"needs a compiler for C\+\+, such as g\+\+, and finds none"):
+        load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
+
+
+def test_what_was_compiled_needs_no_compiler_the_next_time(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
+    expected = first.run(batch_of(3, 9), width=1).values
+    first.close()
+    monkeypatch.setattr(compiled, "compile_program", None)
+    second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
+    np.testing.assert_array_equal(second.run(batch_of(3, 9), width=1).values, expected)
+    second.close()
+
+
+def test_the_task_is_read_for_other_architectures_too(tmp_path: Path) -> None:
+    directory = save_library_model(
+        tmp_path / "model", "roformer", "AutoModelForSequenceClassification", num_labels=1
+    )
+    assert describe_model(locate_model(directory)).task is Task.RERANK

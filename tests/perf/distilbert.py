@@ -1,0 +1,227 @@
+"""DistilBERT for one client, text by text: the server over HTTP against transformers' pipeline in process.
+
+make bench-distilbert
+
+Hugging Face measured this in January 2022 ("Case Study: Millisecond Latency using Hugging Face Infinity and
+modern CPUs", figure 3): a DistilBERT that classifies, batches of one, two cores. `PUBLISHED` is how much
+faster than the pipeline their server was.
+
+The pipeline and one server for each precision are processes of their own. They take turns: while one is
+measured the others sleep, and the report says whether they did. wrk is the client, on one connection.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from perf.distilbert_inputs import Answer, Inputs, PipelineCalls, make_inputs, make_texts, save_classifier
+from perf.generator import require_wrk, run_load
+from perf.report import Figure, save_report, warn_if_busy
+from perf.rigs import rig_process
+from perf.start import processor_s
+from support.plain_http import post
+from support.server import LiveServer, live_server
+from support.source_tree import ROOT
+from vecmill.engines.processor import multiplies_bytes
+from vecmill.plan import Precision
+
+SEED = 20_260_105
+PUBLISHED = {8: 5.06, 16: 4.24, 32: 3.75, 64: 3.46, 128: 3.05, 256: 3.00, 384: 3.40, 512: 3.00}
+TEXTS = 16
+TOLERANCE = 1e-4
+START_TIMEOUT_S = 900.0  # int8 weights are made at the first start
+SETTLE_S = 0.3  # for the request that wrk leaves unfinished
+SERVE = Path(".venv/serve/bin/vecmill")
+PIPELINE = "pipeline"
+
+Rates = dict[int, dict[str, list[float]]]
+"""Texts per second: by length, by contestant, for each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Whoever is measured: `measure` gives texts per second for texts of a length."""
+
+    name: str
+    pid: int
+    measure: Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """`rates`, and the largest share of a core that the contestants who had to sleep used together."""
+
+    rates: Rates
+    idle_share: float
+
+
+def best_answer(answer: Sequence[Mapping[str, object]]) -> Answer:
+    """The first label of what `/predict` gave."""
+    return Answer(str(answer[0]["label"]), float(str(answer[0]["score"])))
+
+
+def check_answers(found: Mapping[str, Answer], expected: Mapping[str, Answer]) -> float:
+    """The largest difference of a score. Raises `AssertionError` for another label, or above `TOLERANCE`."""
+    largest = 0.0
+    for text, wanted in expected.items():
+        got = found[text]
+        difference = abs(got.score - wanted.score)
+        assert got.label == wanted.label, f"{got} where the pipeline says {wanted}: {text[:60]}"
+        assert difference <= TOLERANCE, f"{got} where the pipeline says {wanted}: {text[:60]}"
+        largest = max(largest, difference)
+    return largest
+
+
+def measure_in_turn(contestants: Sequence[Contestant], lengths: Sequence[int], rounds: int) -> Findings:
+    """Each contestant after the other, `rounds` times for each length."""
+    rates: Rates = {length: {one.name: [] for one in contestants} for length in lengths}
+    idle_share = 0.0
+    for length in lengths:
+        for _ in range(rounds):
+            for one in contestants:
+                idle = [other.pid for other in contestants if other is not one]
+                before, began = sum(map(processor_s, idle)), time.perf_counter()
+                rates[length][one.name].append(one.measure(length))
+                used_s = sum(map(processor_s, idle)) - before
+                idle_share = max(idle_share, used_s / (time.perf_counter() - began))
+                time.sleep(SETTLE_S)
+        print(
+            f"{length} tokens: " + ", ".join(f"{name} {median(v):.1f}" for name, v in rates[length].items())
+        )
+    return Findings(rates, idle_share)
+
+
+def served(server: LiveServer, name: str, bodies: Mapping[int, Path], seconds: int) -> Contestant:
+    """A server that answers `/predict`, asked by one client."""
+
+    def measure(length: int) -> float:
+        found = run_load(server.url, bodies[length], connections=1, duration_s=seconds, route="/predict")
+        return found.rate
+
+    return Contestant(name, server.process.pid, measure)
+
+
+def start_server(
+    stack: ExitStack, folder: Path, inputs: Inputs, precision: Precision, command: Sequence[str]
+) -> LiveServer:
+    """A server that has answered each of the texts once. At fp32 it agrees with the pipeline."""
+    place = folder / str(precision)
+    place.mkdir()
+    print(f"starting {precision}{'' if precision is Precision.FP32 else ', whose weights take minutes'} ...")
+    arguments = [str(inputs.model), "--engine", "onnx", "--precision", str(precision)]
+    server = stack.enter_context(
+        live_server(place, arguments=arguments, command=command, timeout_s=START_TIMEOUT_S)
+    )
+    print(f"{precision} is ready after {server.ready_after_s:.1f} s")
+    found = {text: best_answer(post(f"{server.url}/predict", {"inputs": text})) for text in inputs.answers}
+    if precision is Precision.FP32:
+        print(f"scores differ from the pipeline's by at most {check_answers(found, inputs.answers):.1e}")
+    return server
+
+
+def compare(
+    folder: Path,
+    inputs: Inputs,
+    *,
+    precisions: Sequence[Precision],
+    command: Sequence[str],
+    rounds: int,
+    seconds: int,
+) -> Findings:
+    """Measure the server at each of `precisions`, and the pipeline. `folder` takes caches and bodies."""
+    bodies = {length: folder / f"bodies-{length}" for length in inputs.texts}
+    for length, path in bodies.items():
+        lines = [json.dumps({"inputs": text}) + "\n" for text in inputs.texts[length]]
+        path.write_text("".join(lines), encoding="utf-8")
+    with ExitStack() as stack:
+        contestants = [
+            served(start_server(stack, folder, inputs, precision, command), str(precision), bodies, seconds)
+            for precision in precisions
+        ]
+        others = set(multiprocessing.active_children())
+        calls = stack.enter_context(rig_process(partial(PipelineCalls, seconds=seconds), inputs.model))
+        [child] = set(multiprocessing.active_children()) - others
+        assert child.pid is not None
+        pipeline = Contestant(PIPELINE, child.pid, lambda length: calls(inputs.texts[length]))
+        return measure_in_turn([*contestants, pipeline], list(inputs.texts), rounds)
+
+
+def ratios(rates: Mapping[str, Sequence[float]], name: str) -> list[float]:
+    """How much faster than the pipeline `name` was, round by round."""
+    return [ours / theirs for ours, theirs in zip(rates[name], rates[PIPELINE], strict=True)]
+
+
+def write_table(rates: Rates, chosen: str) -> str:
+    """Texts per second in Markdown, the ratio of `chosen` beside the published one. Medians, with spreads."""
+    names = [name for name in next(iter(rates.values())) if name != PIPELINE]
+    heads = ["tokens", "pipeline, texts/s", *(f"{name}, texts/s" for name in names)]
+    heads += [f"{chosen} / pipeline", "published", "beaten"]
+    lines = [heads, ["---:"] * len(heads)]
+    for length, found in rates.items():
+        ratio, aim = ratios(found, chosen), PUBLISHED.get(length)
+        ours = [f"{_spread(found[name])}, {median(ratios(found, name)):.2f}x" for name in names]
+        verdict = ["-", "-"] if aim is None else [f"{aim:.2f}", "yes" if median(ratio) > aim else "no"]
+        spread = f"{median(ratio):.2f} ({min(ratio):.2f}-{max(ratio):.2f})"
+        lines.append([str(length), _spread(found[PIPELINE]), *ours, spread, *verdict])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+
+def rate_figures(rates: Rates) -> list[Figure]:
+    """`rates` for the report in JSON."""
+    return [
+        Figure(f"{name}, {length} tokens", "texts/s", tuple(values))
+        for length, found in rates.items()
+        for name, values in found.items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=3, help="How long each is measured in a round.")
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(PUBLISHED), help="Tokens of a text.")
+    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
+    options = parser.parse_args(arguments)
+    require_wrk()
+    warn_if_busy()
+    precisions = [Precision.FP32]
+    if multiplies_bytes():
+        precisions += [Precision.INT8, Precision.INT8_FAST]
+    with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
+        folder = Path(name)
+        model = save_classifier(folder / "model", seed=SEED)
+        inputs = make_inputs(model, {length: make_texts(SEED, length, TEXTS) for length in options.lengths})
+        findings = compare(
+            folder,
+            inputs,
+            precisions=precisions,
+            command=[str(options.serve)],
+            rounds=options.rounds,
+            seconds=options.seconds,
+        )
+    settings = {"rounds": options.rounds, "seconds": options.seconds, "seed": SEED}
+    settings |= {package: version(package) for package in ("torch", "transformers")}
+    path = save_report("distilbert", rate_figures(findings.rates), settings)
+    print(f"\nmedians of {options.rounds} rounds of {options.seconds} s; those who waited used at most")
+    print(f"{findings.idle_share:.1%} of a core; what int8 loses: docs/decisions/0009-int8.md\n")
+    print(write_table(findings.rates, str(precisions[-1])))
+    print(f"\nwritten to {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

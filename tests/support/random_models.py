@@ -1,0 +1,400 @@
+"""Models that nobody has published: a family, with sizes, settings, stages and a head drawn by a seed.
+
+Seeds that follow each other go through all families. The first round of them embeds, is wide enough for int8
+to find matrices that are worth it, and has weights half as large for their width as the models of `families`.
+Whatever follows may do anything that its family can, and may have weights so large that it is chaotic: what
+16 or 8 bits round off is then all that is left.
+"""
+
+import math
+import random
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.families import JITTER
+from support.published import (
+    IDENTITY,
+    TANH,
+    Module,
+    Published,
+    dense,
+    pooling,
+    respell,
+    save_published,
+)
+from support.task_models import save_colbert
+from support.tokenizers_of_class import make_tokenizer
+from vecmill.fidelity.reference import KeptReference, keep_answers, load_reference
+from vecmill.graphs.build import FAMILIES
+from vecmill.models import ModelDescription, Task, describe_model, locate_model
+
+HEADS = {
+    Task.RERANK: "ForSequenceClassification",
+    Task.CLASSIFY: "ForSequenceClassification",
+    Task.CLASSIFY_TOKENS: "ForTokenClassification",
+    Task.SPARSE: "ForMaskedLM",
+}
+# As `pooling_mode_...` calls them.
+POOLINGS = (
+    "cls_token",
+    "mean_tokens",
+    "max_tokens",
+    "mean_sqrt_len_tokens",
+    "weightedmean_tokens",
+    "lasttoken",
+)
+LAST_TOKEN = ("lasttoken",)
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu")
+SEPARATORS: dict[str, Any] = dict.fromkeys(
+    ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0
+)
+JITTER_WIDTH = 32  # of the models of `families`
+NEW_THETA = 160_000.0
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What every family has, under whatever names. `longest` are tokens of a text."""
+
+    width: int
+    heads: int
+    layers: int
+    inner: int
+    vocabulary: int
+    longest: int
+
+    @classmethod
+    def draw(cls, chance: random.Random, *, least_width: int) -> "Sizes":
+        heads = chance.choice((2, 4, 8))
+        head_width = chance.choice([one for one in (8, 16, 32) if least_width <= heads * one <= 128])
+        width = heads * head_width
+        return cls(
+            width=width,
+            heads=heads,
+            layers=chance.randint(1, 4),
+            inner=8 * round(width * chance.uniform(1.5, 4) / 8),
+            vocabulary=chance.randint(800, 1500),
+            longest=chance.randint(24, 90),
+        )
+
+
+Choose = Callable[[random.Random, Sizes], Settings]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How models of a family are drawn. `stem` begins the names of its classes in transformers.
+
+    `settings` are its own words for the sizes, and what else it has to choose. `tasks` are what it can do
+    besides embedding; `poolings` are those that fit it.
+    """
+
+    stem: str
+    tokenizer: str
+    settings: Choose
+    encoder: str = "Model"
+    tasks: tuple[Task, ...] = ()
+    poolings: tuple[str, ...] = POOLINGS
+    frame: str | None = None
+    instead: tuple[str, ...] = ()
+    spelling: Settings = field(default_factory=dict)
+
+
+def _name_sizes(chance: random.Random, sizes: Sizes) -> Settings:
+    """What most families say in the same words."""
+    return {
+        "hidden_size": sizes.width,
+        "intermediate_size": sizes.inner,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "max_position_embeddings": sizes.longest + chance.randint(0, 9),
+        "vocab_size": sizes.vocabulary,
+    }
+
+
+def _draw_bert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_name_sizes(chance, sizes), "hidden_act": chance.choice(ACTIVATIONS)}
+
+
+def _draw_roberta(chance: random.Random, sizes: Sizes) -> Settings:
+    """Positions begin after the padding's id."""
+    return {
+        **_draw_bert(chance, sizes),
+        "max_position_embeddings": sizes.longest + 2,
+        "type_vocab_size": 1,
+        "pad_token_id": 1,
+    }
+
+
+def _draw_albert(chance: random.Random, sizes: Sizes) -> Settings:
+    groups = chance.randint(1, sizes.layers)
+    return {
+        **_draw_bert(chance, sizes),
+        "embedding_size": chance.choice((16, sizes.width)),
+        "num_hidden_groups": groups,
+        "inner_group_num": chance.randint(1, 2),
+    }
+
+
+def _draw_electra(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_bert(chance, sizes), "embedding_size": chance.choice((16, sizes.width))}
+
+
+def _draw_distilbert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_unnamed(),
+        "max_position_embeddings": sizes.longest + chance.randint(0, 9),
+        "vocab_size": sizes.vocabulary,
+        "dim": sizes.width,
+        "hidden_dim": sizes.inner,
+        "n_layers": sizes.layers,
+        "n_heads": sizes.heads,
+        "activation": chance.choice(ACTIVATIONS),
+    }
+
+
+def _draw_deberta(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_bert(chance, sizes),
+        "relative_attention": True,
+        "position_buckets": chance.choice((-1, 4, 8)),
+        "max_relative_positions": chance.choice((12, 40)),
+        "norm_rel_ebd": chance.choice(("none", "layer_norm")),
+        "share_att_key": chance.random() < 0.5,
+        "pos_att_type": chance.choice((["p2c"], ["c2p"], ["p2c", "c2p"])),
+        "position_biased_input": chance.random() < 0.5,
+        "type_vocab_size": chance.choice((0, 2)),
+        "conv_kernel_size": chance.choice((0, 0, 3)),
+    }
+
+
+def _draw_modernbert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_name_sizes(chance, sizes),
+        **SEPARATORS,
+        "num_hidden_layers": sizes.layers + 1,
+        "local_attention": chance.randint(4, 12),
+        "global_attn_every_n_layers": chance.randint(1, 3),
+        "hidden_activation": chance.choice(ACTIVATIONS),
+        "mlp_bias": chance.random() < 0.5,
+        "classifier_pooling": chance.choice(("cls", "mean")),
+    }
+
+
+def _draw_rotary_bert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_bert(chance, sizes), "rope_parameters": {"rope_theta": chance.choice((1e3, 1e4, 1.6e5))}}
+
+
+def _draw_new(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_bert(chance, sizes), "rope_parameters": {"rope_theta": NEW_THETA}}
+
+
+def _draw_decoder(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_bert(chance, sizes),
+        "num_key_value_heads": chance.choice((1, 2, sizes.heads)),
+        "pad_token_id": 0,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def _draw_qwen2(chance: random.Random, sizes: Sizes) -> Settings:
+    window = {"use_sliding_window": True, "sliding_window": chance.randint(4, 30), "max_window_layers": 1}
+    return {**_draw_decoder(chance, sizes), **chance.choice(({}, window))}
+
+
+def _draw_qwen3(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_qwen2(chance, sizes),
+        "head_dim": chance.choice((8, 16)),
+        "attention_bias": chance.random() < 0.5,
+    }
+
+
+def _draw_mistral(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_decoder(chance, sizes), "sliding_window": chance.choice((None, chance.randint(4, 30)))}
+
+
+def _draw_gemma(chance: random.Random, sizes: Sizes) -> Settings:
+    kinds = ("sliding_attention", "full_attention")
+    return {
+        **_draw_decoder(chance, sizes),
+        "head_dim": 16,
+        "query_pre_attn_scalar": chance.choice((16, 64)),
+        "sliding_window": chance.randint(4, 30),
+        "layer_types": [chance.choice(kinds) for _ in range(sizes.layers)],
+        "use_bidirectional_attention": chance.random() < 0.7,
+        "hidden_activation": chance.choice(ACTIVATIONS),
+    }
+
+
+def _draw_t5(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_unnamed(),
+        "vocab_size": sizes.vocabulary,
+        "d_model": sizes.width,
+        "d_kv": sizes.width // sizes.heads,
+        "d_ff": sizes.inner,
+        "num_layers": sizes.layers,
+        "num_heads": sizes.heads,
+        "relative_attention_num_buckets": chance.choice((8, 32)),
+        "relative_attention_max_distance": chance.choice((20, 128)),
+        "feed_forward_proj": chance.choice(("relu", "gelu", "gated-gelu", "gated-silu")),
+    }
+
+
+def _draw_table(chance: random.Random, sizes: Sizes) -> Settings:
+    raise AssertionError("a table of rows has no config.json")
+
+
+def _unnamed() -> Settings:
+    """`Published` says these unless they are taken back."""
+    return dict.fromkeys(
+        (
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "max_position_embeddings",
+        )
+    )
+
+
+_ALL = tuple(HEADS)
+_MULTI = (*HEADS, Task.MULTI_VECTOR)
+_NEW: Settings = {
+    "model_type": "new",
+    "layer_norm_type": "layer_norm",
+    "logn_attention_scale": False,
+    "pack_qkv": True,
+    "position_embedding_type": "rope",
+    "rope_theta": NEW_THETA,
+    "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
+}
+DRAWS: Mapping[str, Draw] = {
+    "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
+    "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
+    "camembert": Draw("Camembert", "CamembertTokenizer", _draw_roberta, tasks=_ALL),
+    "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
+    "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
+    "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
+    "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
+    "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
+    "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
+    "new": Draw("Gte", "BertTokenizer", _draw_new, instead=("rope_parameters",), spelling=_NEW),
+    "nomic_bert": Draw("NomicBert", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
+    "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
+    "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "static": Draw("", "BertTokenizer", _draw_table),
+    "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
+    "xlm-roberta": Draw("XLMRoberta", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RandomModel:
+    """What a seed draws."""
+
+    seed: int
+    family: str
+    task: Task
+    sizes: Sizes
+    jitter: float
+    settings: Settings
+    modules: tuple[Module, ...]
+
+    @classmethod
+    def draw(cls, seed: int) -> "RandomModel":
+        chance = random.Random(seed)
+        families = sorted(FAMILIES)
+        family = families[seed % len(families)]
+        draw = DRAWS[family]
+        is_first = seed < len(families)
+        sizes = Sizes.draw(chance, least_width=64 if is_first else 16)
+        task = Task.EMBED if is_first else chance.choice((Task.EMBED, Task.EMBED, *draw.tasks))
+        even = JITTER * math.sqrt(JITTER_WIDTH / sizes.width)
+        jitter = even / 2 if is_first else chance.choice((even / 2, even, JITTER))
+        settings = {} if family == "static" else draw.settings(chance, sizes)
+        modules = _draw_modules(chance, sizes.width, draw.poolings)
+        return cls(seed, family, task, sizes, jitter, settings, modules)
+
+    def __str__(self) -> str:
+        sizes = self.sizes
+        return (
+            f"seed {self.seed}: {self.family}, {self.task}, {sizes.layers} layers of {sizes.width} "
+            f"({sizes.heads} heads, {sizes.inner} inside, jitter {self.jitter:.2f}), "
+            f"up to {sizes.longest} tokens, "
+            f"{', '.join(kind for kind, _, _ in self.modules)}, {self.settings}"
+        )
+
+    def save(self, folder: Path, texts: Sequence[str]) -> tuple[ModelDescription, KeptReference]:
+        """Write the model into `folder`; what its own library answers where it is checked with `texts`."""
+        if self.family == "static":
+            self._save_table(folder)
+        elif self.task is Task.MULTI_VECTOR:
+            encoder = folder.with_name("encoder")
+            save_published(encoder, self._publish(None), seed=self.seed, jitter=self.jitter)
+            save_colbert(folder, encoder, None, width=self.sizes.width)
+        else:
+            modules = self.modules if self.task is Task.EMBED else None
+            save_published(folder, self._publish(modules), seed=self.seed, jitter=self.jitter)
+        asked = self.task if self.task is Task.SPARSE else None  # as a masked language model it embeds
+        description = describe_model(locate_model(folder), asked)
+        assert description.task is self.task
+        reference = keep_answers(load_reference(description, folder.with_name("cache")), description, texts)
+        if DRAWS[self.family].spelling:  # which the reference cannot read
+            respell(folder, self._publish(None))
+            description = describe_model(locate_model(folder), asked)
+        assert description.architecture == self.family
+        return description, reference
+
+    def _publish(self, modules: tuple[Module, ...] | None) -> Published:
+        draw = DRAWS[self.family]
+        labels = {Task.RERANK: {"num_labels": 1}, Task.CLASSIFY: {"num_labels": 3}}
+        return Published(
+            draw.stem + HEADS.get(self.task, draw.encoder),
+            draw.tokenizer,
+            modules,
+            {**self.settings, **labels.get(self.task, {})},
+            tokenizer_config={"model_max_length": self.sizes.longest},
+            sentence=None if modules is None else {"max_seq_length": self.sizes.longest},
+            spelling=draw.spelling,
+            instead=draw.instead,
+            frame=draw.frame,
+        )
+
+    def _save_table(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # theirs to heed
+            import torch
+            from sentence_transformers import SentenceTransformer
+            from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+            torch.manual_seed(self.seed)
+            tokenizer = make_tokenizer(DRAWS[self.family].tokenizer)
+            table = StaticEmbedding(tokenizer._tokenizer, embedding_dim=self.sizes.width)
+            SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(folder))
+
+
+def _draw_modules(chance: random.Random, width: int, poolings: tuple[str, ...]) -> tuple[Module, ...]:
+    """Pooling in one way or two, perhaps a product, perhaps unit length."""
+    ways = chance.sample(poolings, k=min(len(poolings), chance.choice((1, 1, 1, 2))))
+    flags = {f"pooling_mode_{way}": True for way in ways}
+    modules = [pooling("", word_embedding_dimension=width, **flags)]
+    if chance.random() < 0.4:
+        bias, activation = chance.random() < 0.5, chance.choice((IDENTITY, TANH))
+        modules.append(
+            dense("2_Dense", width * len(ways), chance.choice((32, 80)), bias=bias, activation=activation)
+        )
+    if chance.random() < 0.6:
+        modules.append(("Normalize", f"{len(modules) + 1}_Normalize", {}))
+    return tuple(modules)
