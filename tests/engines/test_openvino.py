@@ -18,7 +18,7 @@ from support.texts import mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
-from vecmill.errors import InferenceFailed, InvalidConfig
+from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra
 from vecmill.fidelity.comparison import compare_rows
 from vecmill.models import ModelDescription, Task, describe_model, locate_model
 from vecmill.plan import EnginePlan, Precision
@@ -168,6 +168,46 @@ def test_bf16_rows_do_not_depend_on_company_or_width(embedded: ModelDescription,
             assert compare_rows(found, alone).cosine_min > 0.9999
 
 
+@pytest.fixture(scope="module")
+def in_int8(embedded: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    if Precision.INT8 not in OpenVinoEngine.survey().devices["cpu"]:
+        pytest.skip("this processor does not multiply bytes")
+    engine = load(embedded, tmp_path_factory.mktemp("cache"), precision=Precision.INT8)
+    yield engine
+    engine.close()
+
+
+def test_int8_rows_lose_next_to_nothing(embedded: ModelDescription, in_int8: Engine, tmp_path: Path) -> None:
+    sequences = Tokenizer.load(embedded).encode(mixed_texts(SEED, 120))
+    plan = batch_plans([len(one) for one in sequences], SEED)["sorted"]
+    oracle = load(embedded, tmp_path, "onnx")
+    expected = compute(oracle, sequences, plan, width=1)
+    oracle.close()
+    comparison = compare_rows(compute(in_int8, sequences, plan, width=1), expected)
+    assert in_int8.info.precision == "int8"
+    assert comparison.cosine_mean > 0.999
+    assert comparison.cosine_min > 0.997
+    assert comparison.largest_difference > 1e-3, "int8 was asked for, something finer computed"
+
+
+def test_int8_rows_do_not_depend_on_company_or_width(embedded: ModelDescription, in_int8: Engine) -> None:
+    sequences = Tokenizer.load(embedded).encode(mixed_texts(SEED, 24))
+    plans = batch_plans([len(one) for one in sequences], SEED)
+    alone = compute(in_int8, sequences, plans["alone"], width=1)
+    for plan in plans.values():
+        for width in in_int8.info.lane_widths:
+            assert compare_rows(compute(in_int8, sequences, plan, width), alone).cosine_min > 0.9995
+
+
+def test_making_int8_weights_needs_onnx_runtime_and_says_so(
+    tiny: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vecmill.quantization", None)
+    monkeypatch.setattr("vecmill.engines.openvino.multiplies_bytes", lambda: True)
+    with pytest.raises(MissingExtra, match=r"needs onnxruntime: pip install 'vecmill\[cpu\]'"):
+        load(tiny, tmp_path, precision=Precision.INT8)
+
+
 def test_what_the_processor_does_not_multiply_is_refused(
     tiny: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +215,9 @@ def test_what_the_processor_does_not_multiply_is_refused(
     with pytest.raises(InvalidConfig, match="openvino engine computes in fp32 here, not in bf16"):
         load(tiny, tmp_path, precision=Precision.BF16)
     assert OpenVinoEngine.survey().devices == {"cpu": (Precision.FP32,)}
+    monkeypatch.undo()
+    monkeypatch.setattr("vecmill.engines.openvino.multiplies_bytes", lambda: False)
+    assert Precision.INT8 not in OpenVinoEngine.survey().devices["cpu"]
 
 
 def test_another_device_is_refused(tiny: ModelDescription, tmp_path: Path) -> None:

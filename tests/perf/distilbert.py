@@ -6,8 +6,8 @@ Hugging Face measured this in January 2022 ("Case Study: Millisecond Latency usi
 modern CPUs", figure 3): a DistilBERT that classifies, batches of one, two cores. `PUBLISHED` is how much
 faster than the pipeline their server was.
 
-The pipeline and one server for each precision are processes of their own. They take turns: while one is
-measured the others sleep, and the report says whether they did. wrk is the client, on one connection.
+The pipeline and one server for each engine and precision are processes of their own. They take turns: while
+one is measured the others sleep, and the report says whether they did. wrk is the client, on one connection.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from perf.start import processor_s
 from support.plain_http import post
 from support.server import LiveServer, live_server
 from support.source_tree import ROOT
-from vecmill.engines.processor import multiplies_bytes
-from vecmill.plan import Precision
+from vecmill.engines import ENGINES, find_engine
+from vecmill.plan import EnginePlan, Precision
 
 SEED = 20_260_105
 PUBLISHED = {8: 5.06, 16: 4.24, 32: 3.75, 64: 3.46, 128: 3.05, 256: 3.00, 384: 3.40, 512: 3.00}
@@ -41,7 +41,14 @@ TEXTS = 16
 TOLERANCE = 1e-4
 START_TIMEOUT_S = 900.0  # int8 weights are made at the first start
 SETTLE_S = 0.3  # for the request that wrk leaves unfinished
-SERVE = Path(".venv/serve/bin/vecmill")
+SERVE = Path(sys.executable).with_name("vecmill")  # an environment with every engine; none of them is torch
+EXACT = EnginePlan("onnx", Precision.FP32)
+REDUCED = (
+    EnginePlan("onnx", Precision.INT8),
+    EnginePlan("onnx", Precision.INT8_FAST),
+    EnginePlan("openvino", Precision.BF16),
+    EnginePlan("openvino", Precision.INT8),
+)
 PIPELINE = "pipeline"
 
 Rates = dict[int, dict[str, list[float]]]
@@ -111,20 +118,35 @@ def served(server: LiveServer, name: str, bodies: Mapping[int, Path], seconds: i
     return Contestant(name, server.process.pid, measure)
 
 
+def name_plan(plan: EnginePlan) -> str:
+    """What a column is called."""
+    return f"{plan.engine} {plan.precision}"
+
+
+def plans_here() -> list[EnginePlan]:
+    """fp32, and what else the engines that are installed offer on this processor."""
+    offered = {
+        name: find_engine(name).survey().devices.get("cpu", ())
+        for name in {plan.engine for plan in REDUCED}
+        if ENGINES[name].is_installed
+    }
+    return [EXACT, *(plan for plan in REDUCED if plan.precision in offered.get(plan.engine, ()))]
+
+
 def start_server(
-    stack: ExitStack, folder: Path, inputs: Inputs, precision: Precision, command: Sequence[str]
+    stack: ExitStack, folder: Path, inputs: Inputs, plan: EnginePlan, command: Sequence[str]
 ) -> LiveServer:
     """A server that has answered each of the texts once. At fp32 it agrees with the pipeline."""
-    place = folder / str(precision)
+    place = folder / name_plan(plan).replace(" ", "-")
     place.mkdir()
-    print(f"starting {precision}{'' if precision is Precision.FP32 else ', whose weights take minutes'} ...")
-    arguments = [str(inputs.model), "--engine", "onnx", "--precision", str(precision)]
+    print(f"starting {name_plan(plan)} ...")
+    arguments = [str(inputs.model), "--engine", plan.engine, "--precision", str(plan.precision)]
     server = stack.enter_context(
         live_server(place, arguments=arguments, command=command, timeout_s=START_TIMEOUT_S)
     )
-    print(f"{precision} is ready after {server.ready_after_s:.1f} s")
+    print(f"{name_plan(plan)} is ready after {server.ready_after_s:.1f} s")
     found = {text: best_answer(post(f"{server.url}/predict", {"inputs": text})) for text in inputs.answers}
-    if precision is Precision.FP32:
+    if plan == EXACT:
         print(f"scores differ from the pipeline's by at most {check_answers(found, inputs.answers):.1e}")
     return server
 
@@ -133,20 +155,20 @@ def compare(
     folder: Path,
     inputs: Inputs,
     *,
-    precisions: Sequence[Precision],
+    plans: Sequence[EnginePlan],
     command: Sequence[str],
     rounds: int,
     seconds: int,
 ) -> Findings:
-    """Measure the server at each of `precisions`, and the pipeline. `folder` takes caches and bodies."""
+    """Measure the server with each of `plans`, and the pipeline. `folder` takes caches and bodies."""
     bodies = {length: folder / f"bodies-{length}" for length in inputs.texts}
     for length, path in bodies.items():
         lines = [json.dumps({"inputs": text}) + "\n" for text in inputs.texts[length]]
         path.write_text("".join(lines), encoding="utf-8")
     with ExitStack() as stack:
         contestants = [
-            served(start_server(stack, folder, inputs, precision, command), str(precision), bodies, seconds)
-            for precision in precisions
+            served(start_server(stack, folder, inputs, plan, command), name_plan(plan), bodies, seconds)
+            for plan in plans
         ]
         others = set(multiprocessing.active_children())
         calls = stack.enter_context(rig_process(partial(PipelineCalls, seconds=seconds), inputs.model))
@@ -195,12 +217,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=3, help="How long each is measured in a round.")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(PUBLISHED), help="Tokens of a text.")
     parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
+    parser.add_argument("--chosen", default=name_plan(REDUCED[-1]), help="Whose ratio is compared.")
     options = parser.parse_args(arguments)
     require_wrk()
     warn_if_busy()
-    precisions = [Precision.FP32]
-    if multiplies_bytes():
-        precisions += [Precision.INT8, Precision.INT8_FAST]
     with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
         folder = Path(name)
         model = save_classifier(folder / "model", seed=SEED)
@@ -208,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         findings = compare(
             folder,
             inputs,
-            precisions=precisions,
+            plans=plans_here(),
             command=[str(options.serve)],
             rounds=options.rounds,
             seconds=options.seconds,
@@ -218,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = save_report("distilbert", rate_figures(findings.rates), settings)
     print(f"\nmedians of {options.rounds} rounds of {options.seconds} s; those who waited used at most")
     print(f"{findings.idle_share:.1%} of a core; what int8 loses: docs/decisions/0009-int8.md\n")
-    print(write_table(findings.rates, str(precisions[-1])))
+    print(write_table(findings.rates, options.chosen))
     print(f"\nwritten to {path.relative_to(ROOT)}")
     return 0
 

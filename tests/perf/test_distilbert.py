@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perf.distilbert import (
+    EXACT,
     PIPELINE,
     PUBLISHED,
     Contestant,
@@ -20,7 +21,6 @@ from perf.distilbert import (
     write_table,
 )
 from perf.distilbert_inputs import Answer, Inputs, make_inputs, make_texts, save_classifier
-from vecmill.plan import Precision
 
 SEED = 3
 LENGTHS = (8, 16)
@@ -89,22 +89,22 @@ def test_contestants_take_turns_and_sleepers_are_watched() -> None:
 
 def test_the_table_has_the_medians_beside_what_was_published() -> None:
     rates = {
-        8: {"fp32": [30.0, 20.0, 70.0], PIPELINE: [10.0, 10.0, 10.0]},
-        9: {"fp32": [1.0], PIPELINE: [1.0]},
+        8: {"onnx fp32": [30.0, 20.0, 70.0], PIPELINE: [10.0, 10.0, 10.0]},
+        9: {"onnx fp32": [1.0], PIPELINE: [1.0]},
     }
-    *_, eight, nine = write_table(rates, "fp32").splitlines()
-    assert eight == ("| 8 | 10.0 (10.0-10.0) | 30.0 (20.0-70.0), 3.00x | 3.00 (2.00-7.00) | 5.06 | no |")
+    *_, eight, nine = write_table(rates, "onnx fp32").splitlines()
+    assert eight == "| 8 | 10.0 (10.0-10.0) | 30.0 (20.0-70.0), 3.00x | 3.00 (2.00-7.00) | 5.06 | no |"
     assert nine.endswith("| 1.00 (1.00-1.00) | - | - |")
-    assert "| yes |" in write_table({512: {"fp32": [3.1], PIPELINE: [1.0]}}, "fp32")
+    assert "| yes |" in write_table({512: {"onnx fp32": [3.1], PIPELINE: [1.0]}}, "onnx fp32")
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_server_and_pipeline_answer_alike_and_are_measured(inputs: Inputs, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vecmill"]
-    findings = compare(tmp_path, inputs, precisions=[Precision.FP32], command=command, rounds=1, seconds=1)
+    findings = compare(tmp_path, inputs, plans=[EXACT], command=command, rounds=1, seconds=1)
     assert list(findings.rates) == list(LENGTHS)
     assert all(rate > 0 for found in findings.rates.values() for [rate] in found.values())
-    assert write_table(findings.rates, "fp32").count("\n") == 1 + len(LENGTHS)
+    assert write_table(findings.rates, "onnx fp32").count("\n") == 1 + len(LENGTHS)
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
@@ -115,7 +115,7 @@ def test_a_server_that_disagrees_is_not_measured(inputs: Inputs, tmp_path: Path)
         compare(
             tmp_path,
             replace(inputs, answers=wrong),
-            precisions=[Precision.FP32],
+            plans=[EXACT],
             command=command,
             rounds=1,
             seconds=1,

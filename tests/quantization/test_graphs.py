@@ -19,7 +19,7 @@ from vecmill.fidelity.comparison import compare_rows
 from vecmill.graphs.build import build_graph, write_graph
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.plan import EnginePlan, Precision
-from vecmill.quantization import calibration, calibration_sequences, quantize_graph, rewriting
+from vecmill.quantization import calibration, calibration_sequences, layers, quantize_graph
 from vecmill.quantization.matrices import find_matrices
 from vecmill.tokens import Tokenizer
 from vecmill.types import Batch, FloatArray, TokenSequence
@@ -161,7 +161,7 @@ def test_what_takes_long_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(rewriting, "_PROGRESS_S", -1.0)
+    monkeypatch.setattr(layers, "_PROGRESS_S", -1.0)
     with caplog.at_level(logging.INFO):
         operators(description, Precision.INT8, tmp_path)
     assert caplog.messages[-1] == f"int8: {3 * LAYERS} of {3 * LAYERS} matrices are made."

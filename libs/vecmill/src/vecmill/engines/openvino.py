@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU: fp32, and bf16 where the processor multiplies it.
+"""OpenVINO on the CPU: fp32, and bf16 and int8 where the processor multiplies them.
 
 OpenVINO reads the graph that we build with an `IndexedLayout`. It makes kernels for the shapes that it
 sees, so the first call of a shape takes some milliseconds longer; positions and lengths are rounded up to
@@ -9,10 +9,15 @@ once, and streams share one packed copy of the weights. Whoever calls is served 
 is free: calls go through OpenVINO's own queue, because a call on the caller's own thread is bound to
 a stream by the order in which threads first came, and two may have to share one.
 
+int8 is a graph with weights of 8 bits (`quantization.compression`); OpenVINO rounds activations itself, and
+computes the rest in bf16 where that is native.
+
 Packing is quick, and what OpenVINO can keep of a compiled model is not packed; so the prepared folder
 (`engines.prepared`) holds the graph as it was built.
 """
 
+import logging
+import tempfile
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +30,9 @@ from vecmill.engines.base import Survey, choose_precision
 from vecmill.engines.calls import make_rows, trim_outputs
 from vecmill.engines.indices import Extent, index_batch
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model, processor_name
+from vecmill.engines.processor import multiplies_bytes
 from vecmill.engines.warming import warm_engine
-from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
+from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.models import fingerprint_model
 from vecmill.plan import EnginePlan, Precision
 from vecmill.types import Batch, CostModel, EngineInfo, Rows
@@ -34,10 +40,15 @@ from vecmill.types import Batch, CostModel, EngineInfo, Rows
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
+logger = logging.getLogger(__name__)
+
 _CPU = "CPU"
 _LENGTH_MULTIPLES = (8, 16, 1)
 _SHAPES_KEPT = 200  # of each kind of kernel in each stream
 _TYPE_NAMES: Mapping[Precision, str] = {Precision.FP32: "f32", Precision.BF16: "bf16"}
+# Inputs that share a scale when activations are rounded: half as many are no more accurate, twice as many
+# less.
+_ROUNDED_TOGETHER = 128
 
 
 class OpenVinoEngine:
@@ -69,7 +80,9 @@ class OpenVinoEngine:
             raise InvalidConfig(f"The openvino engine computes on cpu, not on {plan.device}.")
         core = openvino.Core()
         precision = choose_precision(plan, _offered(core))
-        prepared = prepare_model(cache_dir, _name(description), lambda folder: _fill(description, folder))
+        prepared = prepare_model(
+            cache_dir, _name(description, precision), lambda folder: _fill(description, precision, folder)
+        )
         widths = plan.widths_within(cores)
         info = EngineInfo(
             name="openvino",
@@ -145,14 +158,13 @@ class CompiledWidth:
     ) -> None:
         streams = max(1, cores // width)
         settings = {
-            "INFERENCE_PRECISION_HINT": _TYPE_NAMES[precision],
+            "INFERENCE_PRECISION_HINT": _TYPE_NAMES[_computed_in(core, precision)],
             "NUM_STREAMS": streams,
             "INFERENCE_NUM_THREADS": streams * width,
             # Other processes may have a better use for a core than we have.
             "ENABLE_CPU_PINNING": False,
             "CPU_RUNTIME_CACHE_CAPACITY": _SHAPES_KEPT,
-            # Where weights are compressed, activations would be rounded too unless this is 0.
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _ROUNDED_TOGETHER if precision is Precision.INT8 else 0,
         }
         self._model = core.compile_model(model, _CPU, settings)
         self._inputs = [found.any_name for found in self._model.inputs]
@@ -179,18 +191,51 @@ class CompiledWidth:
 def _offered(core: "openvino.Core") -> tuple[Precision, ...]:
     """What the processor multiplies itself: OpenVINO would compute in fp32 without a word."""
     native = core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES")
-    return (Precision.FP32, Precision.BF16) if "BF16" in native else (Precision.FP32,)
+    return (
+        Precision.FP32,
+        *((Precision.BF16,) if "BF16" in native else ()),
+        *((Precision.INT8,) if multiplies_bytes() else ()),
+    )
 
 
-def _name(description: "ModelDescription") -> str:
+def _computed_in(core: "openvino.Core", precision: Precision) -> Precision:
+    """What the parts of a model are computed in that are not multiplied in 8 bits."""
+    if precision is not Precision.INT8:
+        return precision
+    return Precision.BF16 if Precision.BF16 in _offered(core) else Precision.FP32
+
+
+def _name(description: "ModelDescription", precision: Precision) -> str:
     release = openvino.__version__.partition("-")[0]
-    return f"{fingerprint_model(description)}-openvino-{release}-{processor_name()}"
+    weights = "int8-" if precision is Precision.INT8 else ""  # of the others OpenVINO makes what it needs
+    return f"{fingerprint_model(description)}-openvino-{weights}{release}-{processor_name()}"
 
 
-def _fill(description: "ModelDescription", folder: Path) -> None:
+def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
     """Build the graph in `folder`."""
     # Imported only when a graph has to be built: it takes longer than a later start as a whole.
     from vecmill.graphs.build import build_graph, write_graph
     from vecmill.graphs.layout import IndexedLayout
 
-    write_graph(build_graph(description, IndexedLayout), folder / MODEL_FILE)
+    graph = build_graph(description, IndexedLayout)
+    if precision is Precision.INT8:
+        _compress(description, graph, folder)
+    write_graph(graph, folder / MODEL_FILE)
+
+
+def _compress(description: "ModelDescription", graph: Any, folder: Path) -> None:
+    """Give `graph` int8 weights. Raises `MissingExtra` without ONNX Runtime, which runs the fp32 graph."""
+    from vecmill.graphs.build import build_graph, write_graph
+
+    try:
+        from vecmill.quantization import calibration_sequences, compress_weights
+    except ImportError as error:
+        raise MissingExtra(
+            "Making int8 weights for the openvino engine needs onnxruntime: pip install 'vecmill[cpu]'."
+        ) from error
+    logger.info("Making the int8 weights of %s; this happens once.", description.name)
+    with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
+        plain = Path(scratch) / "plain.onnx"
+        observed = build_graph(description)
+        write_graph(build_graph(description), plain)
+        compress_weights(graph, observed, plain, calibration_sequences(description))

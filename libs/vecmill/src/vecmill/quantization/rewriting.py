@@ -11,43 +11,20 @@ A row that comes out of an activation with a known lower bound wastes nothing on
 zero is then near the lower end of the 256 values.
 """
 
-import logging
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from vecmill.errors import UnsupportedModel
 from vecmill.plan import Precision
-from vecmill.quantization.calibration import InputStatistics, observe_inputs
-from vecmill.quantization.matrices import Matrix, find_matrices
-from vecmill.quantization.rounding import RoundedMatrix, round_matrix
-from vecmill.quantization.smoothing import smoothing_factors
-from vecmill.types import FloatArray, TokenSequence
+from vecmill.quantization.layers import RoundedLayer, Span, feeds_attention, round_layers
+from vecmill.quantization.matrices import find_matrices
+from vecmill.types import TokenSequence
 
 _RUNTIME_DOMAIN = "com.microsoft"
-_MIDDLE = 128
 _SMALLEST_STEP = 1e-9
-_PROGRESS_S = 10.0
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """How rows lie in 0..255: `zero` stands for 0, and nothing is below `-lowest`, if that is known."""
-
-    zero: int = _MIDDLE
-    lowest: float | None = None
-
-
-# What comes out of an activation: never below this.
-_SPANS: Mapping[str, Span] = MappingProxyType({"Gelu": Span(32, 0.171), "Relu": Span(0, 0.0)})
 
 
 def quantize_graph(
@@ -60,46 +37,18 @@ def quantize_graph(
     """
     matrices = find_matrices(model.graph)
     if precision is Precision.INT8:
-        matrices = [matrix for matrix in matrices if not _feeds_attention(matrix)]
-    if not matrices:
-        raise UnsupportedModel(f"This model has no linear layers that {precision} could make smaller.")
+        matrices = [matrix for matrix in matrices if not feeds_attention(matrix)]
     model.graph.opset_imports[_RUNTIME_DOMAIN] = 1
-    told_s = time.monotonic()
-    for number, (matrix, statistics) in enumerate(observe_inputs(plain, matrices, sequences), start=1):
-        if not np.isfinite(statistics.largest).all():
-            raise UnsupportedModel(
-                f"{matrix.name} cannot become {precision}: in fp32 it is multiplied with numbers that are "
-                "not finite. Check the model's weights, or use fp32."
-            )
-        _replace(model.graph, matrix, statistics)
-        if time.monotonic() - told_s > _PROGRESS_S:
-            told_s = time.monotonic()
-            logger.info("%s: %d of %d matrices are made.", precision, number, len(matrices))
+    for layer in round_layers(plain, precision, matrices, sequences):
+        _replace(model.graph, layer)
 
 
-def _feeds_attention(matrix: Matrix) -> bool:
-    """Whether queries, keys or values come out of it: its outputs are seen as rows of one head each."""
-    uses = (use for product in matrix.products for use in product.outputs[0].uses())
-    return any(use.node.op_type == "Reshape" for use in uses)
-
-
-def _replace(graph: ir.Graph, matrix: Matrix, statistics: InputStatistics) -> None:
-    weight, span = matrix.read(), _span(matrix)
-    factors = smoothing_factors(statistics.largest, weight) if span.lowest is None else None
-    products = statistics.products
-    if factors is not None:
-        weight = weight * factors
-        products = products / np.outer(factors, factors)
-    rounded = round_matrix(weight, products)
-    for number, product in enumerate(matrix.products):
-        writer = _Writer(graph, f"{matrix.name}.int8.{number}" if number else f"{matrix.name}.int8")
-        _write_product(writer, product, rounded, factors, span)
-    del graph.initializers[matrix.name]
-
-
-def _span(matrix: Matrix) -> Span:
-    operators = {source.producer().op_type if source.producer() else "" for source in matrix.sources}  # type: ignore[union-attr]
-    return _SPANS.get(operators.pop(), Span()) if len(operators) == 1 else Span()
+def _replace(graph: ir.Graph, layer: RoundedLayer) -> None:
+    name = layer.matrix.name
+    for number, product in enumerate(layer.matrix.products):
+        writer = _Writer(graph, f"{name}.int8.{number}" if number else f"{name}.int8")
+        _write_product(writer, product, layer)
+    del graph.initializers[name]
 
 
 class _Writer:
@@ -130,9 +79,8 @@ class _Writer:
         )
 
 
-def _write_product(
-    writer: _Writer, product: ir.Node, rounded: RoundedMatrix, factors: FloatArray | None, span: Span
-) -> None:
+def _write_product(writer: _Writer, product: ir.Node, layer: RoundedLayer) -> None:
+    rounded, factors, span = layer.rounded, layer.factors, layer.span
     rows = product.inputs[0]
     assert rows is not None
     bias = product.inputs[2] if len(product.inputs) > 2 else None
