@@ -7,7 +7,7 @@ import pytest
 
 from vecmill.batching.containment import Run, run_contained
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
-from vecmill.errors import InferenceFailed, NonFiniteOutput
+from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput
 from vecmill.types import Batch, Rows, TokenSequence
 
 POISON, SPOILED = 666, 667
@@ -73,6 +73,18 @@ def test_foreign_exceptions_do_not_cross_the_seam() -> None:
     (outcome,) = run_contained(explode, sequences(1)).outcomes
     assert isinstance(outcome, InferenceFailed)
     assert "inner detail" not in outcome.message
+
+
+def test_on_a_lost_device_nothing_is_tried_again() -> None:
+    calls: list[int] = []
+
+    def lose(batch: Batch) -> Rows:
+        calls.append(len(batch))
+        raise DeviceLost("cuda:0 is lost")
+
+    with pytest.raises(DeviceLost):
+        run_contained(lose, sequences(*range(8)))
+    assert calls == [8]
 
 
 def test_what_ends_a_thread_is_not_contained() -> None:

@@ -67,6 +67,7 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         core.ShuttingDown: Problem(503, _SERVER, "service_unavailable", "shutting_down", Retry.LATER),
         core.LaneLost: Problem(503, _SERVER, "service_unavailable", "lane_lost", Retry.LATER),
         core.InferenceFailed: Problem(500, _SERVER, "internal_error", "inference_failed", Retry.NEVER),
+        core.DeviceLost: Problem(500, _SERVER, "internal_error", "device_lost", Retry.LATER),
         core.NonFiniteOutput: Problem(500, _SERVER, "internal_error", "non_finite_output", Retry.NEVER),
         core.InvalidConfig: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.ModelNotFound: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),

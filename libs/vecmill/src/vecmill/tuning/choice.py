@@ -93,7 +93,13 @@ def choose(ledger: Ledger, demand: Demand) -> Choice:
     best = max(scores.values())
     tied = [plan for plan, score in scores.items() if score >= best + math.log(1 - TIE)]
     chosen = max(tied, key=lambda plan: (_digits(ledger, plan), scores[plan]))
-    return Choice(chosen, _reason(ledger, demand, chosen, tied), noise)
+    reason = _reason(ledger, demand, chosen, tied)
+    if noise > NOISE_BOUND:
+        reason += (
+            f". This machine was too noisy to tell good plans from better ones (its speed changed by {noise:.0%} "
+            "within moments), but this one beat the safe plan by more than that every time"
+        )
+    return Choice(chosen, reason, noise)
 
 
 def contenders(ledger: Ledger, demand: Demand) -> list[EnginePlan]:
