@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,32 @@ def test_what_was_compiled_needs_no_compiler_the_next_time(
     second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
     np.testing.assert_array_equal(second.run(batch_of(3, 9), width=1).values, expected)
     second.close()
+
+
+@pytest.mark.parametrize("name", ["torch", "torch-compile"])
+def test_other_threads_go_on_while_it_computes(tiny: Any, tmp_path: Path, name: str) -> None:
+    """A call that held Python's lock would stop the event loop beside it for as long."""
+    engine = load_engine(tiny, EnginePlan(name), cores=2, cache_dir=tmp_path)
+    batch = batch_of(*[40] * 400)
+    engine.run(batch, width=1)
+    done = threading.Event()
+    took_s = []
+
+    def call() -> None:
+        began = time.perf_counter()
+        engine.run(batch, width=1)
+        took_s.append(time.perf_counter() - began)
+        done.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    longest_s, last = 0.0, time.perf_counter()
+    while not done.is_set():
+        now = time.perf_counter()
+        longest_s, last = max(longest_s, now - last), now
+    thread.join()
+    engine.close()
+    assert longest_s < took_s[0] / 2
 
 
 def test_the_task_is_read_for_other_architectures_too(tmp_path: Path) -> None:

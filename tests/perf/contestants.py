@@ -190,7 +190,7 @@ def quantize_naively(location: ModelLocation, folder: Path) -> ModelLocation:
     graph = export_graph(location.directory, folder / "exported.onnx", "BertModel", finish=pool_mean)
     quantized = copy / NAIVE_GRAPH
     quantized.parent.mkdir(parents=True, exist_ok=True)
-    quantize(graph, quantized)
+    quantize(graph, quantized, per_channel=True)
     return locate_model(copy)
 
 

@@ -78,13 +78,13 @@ def without_weights(directory: Path, copy: Path) -> Path:
     return copy
 
 
-def quantize(graph: Path, quantized: Path) -> Path:
+def quantize(graph: Path, quantized: Path, *, per_channel: bool = False) -> Path:
     """The 8-bit copy of a graph that optimum writes for avx512_vnni, by the same tool of ONNX Runtime."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        quantize_dynamic(graph, quantized, weight_type=QuantType.QInt8)
+        quantize_dynamic(graph, quantized, weight_type=QuantType.QInt8, per_channel=per_channel)
     return quantized
 
 

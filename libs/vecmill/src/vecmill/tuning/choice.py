@@ -96,8 +96,8 @@ def choose(ledger: Ledger, demand: Demand) -> Choice:
     reason = _reason(ledger, demand, chosen, tied)
     if noise > NOISE_BOUND:
         reason += (
-            f". This machine was too noisy to tell good plans from better ones (its speed changed by {noise:.0%} "
-            "within moments), but this one beat the safe plan by more than that every time"
+            ". This machine was too noisy to tell good plans from better ones (its speed changed by "
+            f"{noise:.0%} within moments), but this one beat the safe plan by more than that every time"
         )
     return Choice(chosen, reason, noise)
 

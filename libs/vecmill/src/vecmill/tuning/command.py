@@ -111,7 +111,7 @@ def optimize_model(order: Order, on_step: Step = lambda _: None) -> Findings:
     if journal.is_resumed:
         on_step(f"going on with an earlier run: {len(journal.passes)} passes are there")
     with tempfile.TemporaryDirectory(prefix="vecmill-optimize-") as scratch:
-        subject = _write_subject(found, order, Path(scratch))
+        subject = write_subject(found, order, Path(scratch))
         ledger = _search(found, order, journal, subject, on_step)
         findings = found.findings(order.demand, ledger)
         on_step("writing the directory")
@@ -193,7 +193,8 @@ def _choose_texts(own: Sequence[str]) -> list[str]:
     return texts
 
 
-def _write_subject(found: Circumstances, order: Order, scratch: Path) -> Subject:
+def write_subject(found: Circumstances, order: Order, scratch: Path) -> Subject:
+    """What workers are told; the texts go into a file in `scratch`."""
     description = found.description
     graph = description.exported_graph
     file = scratch / "texts.json"

@@ -3,8 +3,8 @@
 AOTInductor, the compiler of `torch.compile` without its tracing at run time, writes the program as a package
 (`program.pt2`): machine code, and the weights laid out as its kernels read them. The prepared folder
 (`engines.prepared`) keeps it, so only a model's first start compiles, for half a minute or more, and later
-ones need no compiler. A call runs outside of Python altogether, in as many threads at once as there are
-cores, over one copy of the weights.
+ones need no compiler. A call runs outside of Python altogether (`native`), in as many threads at once as
+there are cores, over one copy of the weights.
 
 All sizes of the inputs are free in the program but for 0 and 1, which torch would compile apart: every size
 is at least 2 (`Rounding.least`).
@@ -14,7 +14,7 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +25,8 @@ from vecmill.engines.base import Survey
 from vecmill.engines.prepared import PreparedModel, prepare_model, processor_name
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
 from vecmill.engines.torch.engine import TorchEngine, choose_rounding, count_tokens, describe_engine
-from vecmill.engines.torch.replica import IndexedProgram, Replica, probe_device
+from vecmill.engines.torch.native import NativeProgram, extract_library
+from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, probe_device
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.models import fingerprint_model
 from vecmill.plan import EnginePlan, Precision
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRAM_FILE = "program.pt2"
+LIBRARY_FILE = "program.so"  # what the processor needs of it
 INPUTS_FILE = "inputs.json"
 
 _LEAST = 2
@@ -147,6 +149,9 @@ def _fill(description: "ModelDescription", precision: Precision, device: torch.d
     steps = list_steps(build_graph(description, IndexedLayout))
     program = make_program(steps, dtype=DTYPES[precision], device=device)
     compile_program(program, steps.inputs, device, folder / PROGRAM_FILE)
+    if device.type == "cpu":
+        extract_library(folder / PROGRAM_FILE, folder / LIBRARY_FILE)
+        (folder / PROGRAM_FILE).unlink()
     (folder / INPUTS_FILE).write_text(json.dumps(steps.inputs), encoding="utf-8")
 
 
@@ -193,18 +198,22 @@ def _open(
 ) -> IndexedProgram:
     from torch._inductor.package import load_package
 
-    path = str(folder / PROGRAM_FILE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
+        program: Program
         if device.type == "cpu":
-            program = load_package(path, num_runners=runners)
+            program = NativeProgram(folder / LIBRARY_FILE, runners)
         else:
-            program = load_package(path, device_index=device.index)
+            program = _spread(load_package(str(folder / PROGRAM_FILE), device_index=device.index))
     return IndexedProgram(
-        lambda tensors: program(*tensors),
+        program,
         json.loads((folder / INPUTS_FILE).read_text(encoding="utf-8")),
         device,
         form=description.row_form,
         token_count=count_tokens(description),
         rounding=choose_rounding(plan, device, least=_LEAST),
     )
+
+
+def _spread(package: Callable[..., torch.Tensor]) -> Program:
+    return lambda tensors: package(*tensors)
