@@ -8,8 +8,8 @@ READY      Requests are served.
 LAME_DUCK  Requests are served just the same, but `/readyz` says 503, so that balancers take this
            process out of rotation. Closing the listener at once, as servers commonly do, loses the
            requests that balancers still send meanwhile.
-DRAINING   The listener is closed, idle connections too. Nothing new is accepted; what was accepted
-           is computed and answered.
+DRAINING   The listener is closed, idle connections too. No new request begins; one of which the
+           server has read the head is read to its end, computed and answered.
 STOPPED    Everything was answered, or `drain_s` is over, or somebody asked a second time.
 
 Rules:

@@ -119,18 +119,15 @@ class Runner(uvicorn.Server):
             os._exit(exit_status(is_clean=False))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listener, let accepted work finish, free the models."""
+        """Close the listener, answer every request that has begun to arrive, free the models."""
         await self._stop_loading()
-        drain_s = self._service.settings.drain_s
-        mills = [model.mill for model in self._service.catalog]
-        loaded = [mill for mill in mills if mill.state is not MillState.LOADING]
-        drained, _ = await asyncio.gather(
-            asyncio.gather(*(mill.drain(drain_s) for mill in loaded)), super().shutdown(sockets)
-        )
+        # The models take work until the last connection is gone: to refuse it would lose requests that
+        # were read, or half read, when the listener closed.
+        await super().shutdown(sockets)
+        self.is_clean = not (self.server_state.tasks or self.server_state.connections)
         self._service.drain.finish()
-        for mill in mills:
-            await mill.close()
-        self.is_clean = all(drained)
+        for model in self._service.catalog:
+            await model.mill.close()
 
     async def _load(self) -> None:
         try:
