@@ -111,7 +111,7 @@ bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engines --rounds $(ROUNDS) $(ARGS)
 
-bench-distilbert: $(SERVE)/ready $(TEST)/ready ## one client against transformers' pipeline, by length (ARGS="--lengths 8 64")
+bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by length (ARGS="--lengths 8 64")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.distilbert --rounds $(ROUNDS) $(ARGS)
 
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served

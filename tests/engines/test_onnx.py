@@ -1,12 +1,11 @@
 """The ONNX engine: first and later starts, its errors, and what it leaves unimported."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.later_starts import GRAPH_BUILDERS, imports_of_start
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.engines.onnx import OnnxEngine
@@ -22,28 +21,12 @@ def description(tmp_path: Path) -> ModelDescription:
     return describe_model(locate_model(save_tiny_bert(tmp_path / "model", TinyBert())))
 
 
-LATER_START = """
-import sys
-from pathlib import Path
-from vecmill.engines.onnx import OnnxEngine
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan
-description = describe_model(locate_model(sys.argv[1]))
-engine = OnnxEngine.load(description, EnginePlan(), cores=2, cache_dir=Path(sys.argv[2]))
-engine.warm_up()
-engine.close()
-heavy = {"onnx", "onnx_ir", "ml_dtypes", "torch", "transformers", "sentence_transformers"}
-print(sorted(heavy & set(sys.modules)))
-"""
-
-
 def test_a_later_start_imports_no_graph_builder(description: ModelDescription, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LATER_START, str(description.directory), str(tmp_path / "cache")]
-    first = subprocess.run(command, capture_output=True, text=True, check=True)
-    later = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert first.stdout.strip() == "['ml_dtypes', 'onnx', 'onnx_ir']"
-    assert later.stdout.strip() == "[]"
-    assert later.stderr == ""
+    first, later = (
+        imports_of_start(description.directory, tmp_path / "cache", "onnx", besides=set()) for _ in range(2)
+    )
+    assert first == GRAPH_BUILDERS
+    assert later == set()
 
 
 def test_widths_follow_the_cores(description: ModelDescription, tmp_path: Path) -> None:

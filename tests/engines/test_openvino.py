@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from parity.test_published_directories import EMBEDDERS, RERANKERS
+from support.later_starts import GRAPH_BUILDERS, imports_of_start
 from support.published import respell, save_published
 from support.rows_check import TOLERANCE, batch_plans
 from support.task_models import save_colbert, save_splade, save_task_model
@@ -273,28 +274,13 @@ def test_lengths_are_rounded_up_as_planned(tiny: ModelDescription, tmp_path: Pat
     assert computed == {None: 2 * 16, 1: 2 * 9, 16: 2 * 16}
 
 
-LATER_START = """
-import sys
-from pathlib import Path
-from vecmill.engines.openvino import OpenVinoEngine
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan
-description = describe_model(locate_model(sys.argv[1]))
-engine = OpenVinoEngine.load(description, EnginePlan("openvino"), cores=2, cache_dir=Path(sys.argv[2]))
-engine.warm_up()
-engine.close()
-heavy = {"onnx", "onnx_ir", "ml_dtypes", "onnxruntime", "torch", "transformers"}
-print(sorted(heavy & set(sys.modules)))
-"""
-
-
 def test_a_later_start_imports_no_graph_builder(tiny: ModelDescription, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LATER_START, str(tiny.directory), str(tmp_path / "cache")]
-    first = subprocess.run(command, capture_output=True, text=True, check=True)
-    later = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert first.stdout.strip() == "['ml_dtypes', 'onnx', 'onnx_ir']"
-    assert later.stdout.strip() == "[]"
-    assert later.stderr == ""
+    first, later = (
+        imports_of_start(tiny.directory, tmp_path / "cache", "openvino", besides={"onnxruntime"})
+        for _ in range(2)
+    )
+    assert first == GRAPH_BUILDERS
+    assert later == set()
 
 
 # Memory after many shapes, next to that after a few: (MiB, MiB).

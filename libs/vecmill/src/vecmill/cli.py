@@ -27,6 +27,18 @@ _TRUST = click.option(
     help="Run the code that comes with MODEL. Read it first.",
 )
 
+_TEXTS = click.option(
+    "--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line."
+)
+
+_CACHE_DIR = click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path),
+    envvar="VECMILL_CACHE_DIR",
+    show_envvar=True,
+    help="Where prepared models are kept.",
+)
+
 
 class SetupFailure(click.ClickException):
     """A `SetupError` as the command line reports it."""
@@ -145,15 +157,9 @@ def describe(model: str | None, trusts_code: bool) -> None:
     "--precision", type=click.Choice([*Precision]), help="What the engine multiplies; fp32 if not given."
 )
 @_TRUST
-@click.option("--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line.")
+@_TEXTS
 @click.option("--count", default=300, show_default=True, help="How many texts to make where you give none.")
-@click.option(
-    "--cache-dir",
-    type=click.Path(path_type=Path),
-    envvar="VECMILL_CACHE_DIR",
-    show_envvar=True,
-    help="Where prepared models are kept.",
-)
+@_CACHE_DIR
 def check(model: str | None, file: TextIO | None, **options: Any) -> None:
     """Compare MODEL's rows, scores or labels with their reference.
 
@@ -233,18 +239,12 @@ def pull(model: str, exported: bool) -> None:
 @click.option(
     "--min-neighbours", type=click.FloatRange(0, 1), help="Against fp32, the least share of neighbours kept."
 )
-@click.option("--texts", "file", type=click.File(encoding="utf-8"), help="Your own texts, one a line.")
+@_TEXTS
 @click.option("--engine", "engines", multiple=True, help="Try this engine, and others named so, alone.")
 @click.option(
     "--time-limit-s", type=click.FloatRange(min=1), default=300.0, help="When to be done with measuring."
 )
-@click.option(
-    "--cache-dir",
-    type=click.Path(path_type=Path),
-    envvar="VECMILL_CACHE_DIR",
-    show_envvar=True,
-    help="Where prepared models are kept meanwhile.",
-)
+@_CACHE_DIR
 def optimize(
     model: str | None,
     directory: Path,

@@ -18,7 +18,7 @@ from vecmill.batching.dispatcher import Backlog, Dispatcher
 from vecmill.clock import Clock, monotonic
 from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
-from vecmill.engines import default_engine, load_engine
+from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
 from vecmill.fidelity.proof import load_proven_engine
@@ -35,7 +35,7 @@ from vecmill.operations.sparse import embed_sparse
 from vecmill.pairs import PairTokenizer
 from vecmill.tokens import Tokenizer
 from vecmill.tuning.figures import Accuracy
-from vecmill.tuning.serving import plan_serving
+from vecmill.tuning.serving import plan_model
 from vecmill.types import (
     ClassifyResult,
     ClassifyTokensResult,
@@ -325,11 +325,7 @@ class Mill:
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:
         engine = self._given_engine
         if engine is None:
-            served = plan_serving(
-                description.directory,
-                self.config,
-                default_engine=self.config.engine or default_engine(description),
-            )
+            served = plan_model(description, self.config)
             self._accuracy = served.accuracy
             cores = self._budget.total
             # What was measured when it was optimised was asked for then.

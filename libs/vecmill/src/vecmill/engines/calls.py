@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
-from vecmill.engines.indices import Extent, index_batch
+from vecmill.engines.indices import Extent, index_batch, refuse_unknown_tokens
 from vecmill.models.exported import ExportedGraph
 from vecmill.rows import stack_rows
 from vecmill.types import Batch, Row, RowForm, Rows, SparseRow
@@ -73,9 +73,7 @@ class IndexedCall:
 
     def __call__(self, batch: Batch) -> list[Any]:
         """As `Call`."""
-        # Where processors raise, other devices read what happens to lie beyond the table of tokens.
-        if batch.token_ids.min() < 0 or batch.token_ids.max() >= self._token_count:
-            raise ValueError("a token that the model does not have")
+        refuse_unknown_tokens(batch, self._token_count)
         indices = index_batch(batch, Extent.of(batch).rounded(**self._rounding))
         outputs = self._session.run(None, {name: indices[name] for name in self._inputs})
         return trim_outputs(outputs, batch, self._form)

@@ -35,6 +35,16 @@ class Extent:
         )
 
 
+def refuse_unknown_tokens(batch: Batch, token_count: int) -> None:
+    """Raise `ValueError` for a token that is not below `token_count`.
+
+    Where ONNX Runtime raises on a processor, others read what happens to lie beyond the table, or give
+    zeros, or are lost by it.
+    """
+    if batch.token_ids.min() < 0 or batch.token_ids.max() >= token_count:
+        raise ValueError("a token that the model does not have")
+
+
 def index_batch(batch: Batch, extent: Extent) -> Mapping[str, IntArray]:
     """The inputs of a graph with an `IndexedLayout`, all int64, in the shapes of `extent`.
 

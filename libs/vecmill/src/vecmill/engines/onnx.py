@@ -174,8 +174,7 @@ def _open_call(
     return IndexedCall(
         session,
         description.row_form,
-        # A model without special tokens has one more, for texts of none.
-        token_count=description.vocab_size + (not description.special_tokens),
+        token_count=description.token_count,
         compiles=choice.compiles,
         length_multiple=plan.length_multiple,
     )

@@ -28,7 +28,7 @@ import openvino
 
 from vecmill.engines.base import Survey, choose_precision
 from vecmill.engines.calls import make_rows, trim_outputs
-from vecmill.engines.indices import Extent, index_batch
+from vecmill.engines.indices import Extent, index_batch, refuse_unknown_tokens
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model, processor_name
 from vecmill.engines.processor import multiplies_bytes
 from vecmill.engines.warming import warm_engine
@@ -103,8 +103,7 @@ class OpenVinoEngine:
             info,
             prepared,
             models,
-            # A model without special tokens has one more, for texts of none.
-            token_count=description.vocab_size + (not description.special_tokens),
+            token_count=description.token_count,
             length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
         )
 
@@ -128,9 +127,10 @@ class OpenVinoEngine:
         if model is None:
             raise InferenceFailed(f"The engine has no compiled model for {width} cores.")
         described = f"{len(batch)} texts of {len(batch.token_ids)} tokens"
-        # OpenVINO takes a row of zeros for a token that the model does not know.
-        if batch.token_ids.max() >= self._token_count or batch.token_ids.min() < 0:
-            raise InferenceFailed(f"The model does not know every token of {described}.")
+        try:
+            refuse_unknown_tokens(batch, self._token_count)
+        except ValueError as error:
+            raise InferenceFailed(f"The model does not know every token of {described}.") from error
         extent = Extent.of(batch).rounded(positions=self._multiple, longest=self._multiple)
         try:
             outputs = model.compute(index_batch(batch, extent))

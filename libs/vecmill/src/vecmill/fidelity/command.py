@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.cores import available_cores
-from vecmill.engines import default_engine, load_engine
+from vecmill.engines import load_engine
 from vecmill.errors import InvalidConfig
 from vecmill.fidelity.check import FidelityReport, check_fidelity
 from vecmill.fidelity.reference import load_reference
 from vecmill.fidelity.sample import sample_texts
 from vecmill.models import Task, describe_model, locate_model
-from vecmill.tuning.serving import plan_serving
+from vecmill.tuning.serving import plan_model
 
 
 def compare_model(
@@ -31,9 +31,7 @@ def compare_model(
         raise InvalidConfig(f"--task {task!r}: the task must be one of {', '.join(Task)}.")
     location = locate_model(model, trusts_code=trusts_code)
     description = describe_model(location, None if task is None else Task(task))
-    served = plan_serving(
-        location.directory, config, default_engine=config.engine or default_engine(description)
-    )
+    served = plan_model(description, config)
     engine = load_engine(
         description, served.plan, cores=config.cores or available_cores(), cache_dir=served.cache_dir
     )

@@ -3,7 +3,7 @@
 Such an engine needs to know nothing of how graphs are put together or written down.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ def list_steps(model: ir.Model) -> Steps:
     steps = [_read_step(node, names) for node in model.graph]
     dropped = next((step for step in steps if step.operator == _DROPS_ZEROS), None)
     output = names[model.graph.outputs[0]] if dropped is None else str(dropped.inputs[0])
-    needed = _keep_needed(steps, output)
+    needed = keep_needed(steps, output)
     read = {name for step in needed for name in step.inputs if name is not None}
     stored = {names[value]: value.const_value for value in model.graph.initializers.values()}
     lazy = {name: tensor for name, tensor in stored.items() if isinstance(tensor, ir.LazyTensor)}
@@ -76,7 +76,8 @@ def _read_step(node: ir.Node, names: Mapping[ir.Value, str]) -> Step:
     return Step(node.op_type, inputs, names[node.outputs[0]], attributes)
 
 
-def _keep_needed(steps: list[Step], output: str) -> tuple[Step, ...]:
+def keep_needed(steps: Sequence[Step], output: str) -> tuple[Step, ...]:
+    """The steps of `steps` that lead to `output`, in order."""
     needed, kept = {output}, []
     for step in reversed(steps):
         if step.output in needed:

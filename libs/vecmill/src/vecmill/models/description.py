@@ -78,6 +78,11 @@ class ModelDescription:
         return Normalize() in self.stages[-1:]
 
     @property
+    def token_count(self) -> int:
+        """How many tokens there are to embed: without special tokens one more, for texts of none."""
+        return self.vocab_size + (not self.special_tokens)
+
+    @property
     def runs_code(self) -> bool:
         """Whether its class comes with it, and whoever serves it said that it may run."""
         return isinstance(self.encoder, LibraryConfig) and self.encoder.runs_code

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vecmill.config import MillConfig, default_cache_dir
+from vecmill.engines import default_engine
+from vecmill.models import ModelDescription
 from vecmill.plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.tuning.figures import Accuracy
 from vecmill.tuning.machine import Machine, runtime_versions
@@ -23,8 +25,14 @@ class ServedPlan:
     accuracy: Accuracy | None = None
 
 
-def plan_serving(directory: Path, config: MillConfig, *, default_engine: str = DEFAULT_ENGINE) -> ServedPlan:
-    """How to load the model in `directory`, on `default_engine` if nobody chose another.
+def plan_model(description: ModelDescription, config: MillConfig) -> ServedPlan:
+    """How to load this model; raises as `plan_serving` does."""
+    engine = config.engine or default_engine(description)
+    return plan_serving(description.directory, config, engine=engine)
+
+
+def plan_serving(directory: Path, config: MillConfig, *, engine: str = DEFAULT_ENGINE) -> ServedPlan:
+    """How to load the model in `directory`, on `engine` where its manifest says nothing.
 
     Warns where it was optimised on another machine. Raises `CorruptModel` or `UnsupportedModel` for a
     manifest that cannot be read.
@@ -32,7 +40,7 @@ def plan_serving(directory: Path, config: MillConfig, *, default_engine: str = D
     cache_dir = config.cache_dir or default_cache_dir()
     manifest = Manifest.read(directory)
     if manifest is None:
-        return ServedPlan(config.plan(default_engine), cache_dir)
+        return ServedPlan(config.plan(engine), cache_dir)
     plan = follow(manifest.plan, config)
     is_same_machine = manifest.machine_fingerprint == Machine.here().fingerprint
     if not is_same_machine:

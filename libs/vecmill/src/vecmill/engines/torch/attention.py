@@ -9,7 +9,7 @@ rows than there are keys, those of a group one after the other.
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from vecmill.graphs.steps import Step, Steps
+from vecmill.graphs.steps import Step, Steps, keep_needed
 
 ATTENTION = "Attention"
 """The new step: query, key, value and bias, with the attribute `scale`."""
@@ -40,7 +40,7 @@ def join_attention(steps: Steps) -> Steps:
     readers = Counter(name for step in steps.steps for name in step.inputs if name is not None)
     maker = _Maker({step.output: step for step in steps.steps}, readers)
     joined = [_join(maker, steps, step) or step for step in steps.steps]
-    return replace(steps, steps=_drop_unread(joined, steps.output))
+    return replace(steps, steps=keep_needed(joined, steps.output))
 
 
 def _join(maker: _Maker, steps: Steps, product: Step) -> Step | None:
@@ -59,12 +59,3 @@ def _join(maker: _Maker, steps: Steps, product: Step) -> Step | None:
         return None
     inputs = (scores.inputs[0], turned.inputs[0], product.inputs[1], masked.inputs[1])
     return Step(ATTENTION, inputs, product.output, {"scale": scale.item()})
-
-
-def _drop_unread(steps: list[Step], output: str) -> tuple[Step, ...]:
-    read, kept = {output}, []
-    for step in reversed(steps):
-        if step.output in read:
-            read |= {name for name in step.inputs if name is not None}
-            kept.append(step)
-    return tuple(reversed(kept))

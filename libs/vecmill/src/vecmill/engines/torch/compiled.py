@@ -24,7 +24,7 @@ import torch
 from vecmill.engines.base import Survey
 from vecmill.engines.prepared import PreparedModel, prepare_model, processor_name
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
-from vecmill.engines.torch.engine import TorchEngine, choose_rounding, count_tokens, describe_engine
+from vecmill.engines.torch.engine import TorchEngine, choose_rounding, describe_engine
 from vecmill.engines.torch.native import NativeProgram, extract_library
 from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, probe_device
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
@@ -210,7 +210,7 @@ def _open(
         json.loads((folder / INPUTS_FILE).read_text(encoding="utf-8")),
         device,
         form=description.row_form,
-        token_count=count_tokens(description),
+        token_count=description.token_count,
         rounding=choose_rounding(plan, device, least=_LEAST),
     )
 

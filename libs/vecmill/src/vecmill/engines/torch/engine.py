@@ -28,7 +28,7 @@ from vecmill.engines.torch.threads import use_threads
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.models.library import LibraryConfig
-from vecmill.plan import EnginePlan
+from vecmill.plan import EnginePlan, Precision
 from vecmill.types import Batch, CostModel, EngineInfo, Rows
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TorchEngine:
         """
         devices = choose_devices(plan.device)
         info = describe_engine(cls.name, description, plan, devices, cores=cores)
-        dtype = DTYPES[choose_precision(plan, precisions_of(name_devices(devices).partition(":")[0]))]
+        dtype = DTYPES[Precision(info.precision)]
         replicas = [
             Replica(
                 name_devices((device,)),
@@ -158,11 +158,6 @@ def choose_rounding(plan: EnginePlan, device: torch.device, *, least: int = 1) -
     return Rounding(plan.length_multiple or usual, least)
 
 
-def count_tokens(description: "ModelDescription") -> int:
-    """How many rows the table of tokens has: without special tokens one more, for texts of none."""
-    return description.vocab_size + (not description.special_tokens)
-
-
 def load_computer(
     description: "ModelDescription", plan: EnginePlan, dtype: torch.dtype, device: torch.device
 ) -> Computer:
@@ -184,6 +179,6 @@ def load_computer(
         steps.inputs,
         device,
         form=description.row_form,
-        token_count=count_tokens(description),
+        token_count=description.token_count,
         rounding=choose_rounding(plan, device),
     )

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from vecmill.engines.buckets import pad_texts, select_texts
-from vecmill.engines.indices import Extent, index_batch
+from vecmill.engines.indices import Extent, index_batch, refuse_unknown_tokens
 from vecmill.engines.torch.program import make_program
 from vecmill.engines.torch.replica import Outputs, read_rows, send_arrays
 from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel
@@ -62,8 +62,7 @@ class LibraryProgram:
 
     def __call__(self, batch: Batch) -> Outputs:
         """As `replica.Computer`."""
-        if batch.token_ids.min() < 0 or batch.token_ids.max() >= self._token_count:
-            raise ValueError("a token that the model does not have")
+        refuse_unknown_tokens(batch, self._token_count)
         groups = [np.flatnonzero(batch.lengths == length) for length in np.unique(batch.lengths)]
         if len(groups) == 1:
             return self._compute(batch)

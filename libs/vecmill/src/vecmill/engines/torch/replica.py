@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from vecmill.engines.buckets import select_texts
-from vecmill.engines.indices import Extent, index_batch
+from vecmill.engines.indices import Extent, index_batch, refuse_unknown_tokens
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.types import Batch, FloatArray, IntArray, RowForm
 
@@ -74,9 +74,7 @@ class IndexedProgram:
 
     def __call__(self, batch: Batch) -> Outputs:
         """As `Computer`."""
-        # An accelerator does not notice, or is lost by it.
-        if batch.token_ids.min() < 0 or batch.token_ids.max() >= self._token_count:
-            raise ValueError("a token that the model does not have")
+        refuse_unknown_tokens(batch, self._token_count)
         indices = index_batch(batch, self._rounding.extent(batch))
         dense = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
         return read_rows(dense, batch, self._form)
