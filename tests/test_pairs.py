@@ -13,6 +13,7 @@ from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.models.heads import PairTemplate
 from vecmill.pairs import PairTokenizer, longest_first
+from vecmill.reading import Truncation
 from vecmill.tokens import Tokenizer
 from vecmill.types import TokenSequence
 
@@ -104,7 +105,11 @@ def test_the_prompt_goes_before_the_first_text_alone(description: ModelDescripti
 def test_a_long_pair_is_refused_where_it_may_not_be_cut(description: ModelDescription) -> None:
     _, pairs = read(description)
     with pytest.raises(InputTooLong, match="is 48 tokens, however you requested 63 tokens") as refusal:
-        pairs.encode([("the", "the"), ("the " * 30, "of " * 30)], truncate=False, field="texts")
+        pairs.encode(
+            [("the", "the"), ("the " * 30, "of " * 30)],
+            truncation=Truncation(is_allowed=False),
+            field="texts",
+        )
     assert refusal.value.field == "texts"
     with pytest.raises(InvalidRequest, match=r"texts\[1\] is not valid Unicode"):
         pairs.encode([("a", "b"), ("a", "\ud83d")], field="texts")

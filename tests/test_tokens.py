@@ -16,6 +16,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.pairs import PairTokenizer
+from vecmill.reading import Truncation
 from vecmill.tokens import Tokenizer
 
 MAX_TOKENS = 48
@@ -81,9 +82,9 @@ def test_a_text_without_tokens_is_refused_where_the_model_adds_none(tmp_path: Pa
 
 
 def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tokenizer: Tokenizer) -> None:
-    tokenizer.encode(["the " * 46], truncate=False)
+    tokenizer.encode(["the " * 46], truncation=Truncation(is_allowed=False))
     with pytest.raises(InputTooLong) as caught:
-        tokenizer.encode(["the", "the " * 47], truncate=False, field="texts")
+        tokenizer.encode(["the", "the " * 47], truncation=Truncation(is_allowed=False), field="texts")
     assert caught.value.message == (
         "This model's maximum context length is 48 tokens, however you requested 49 tokens. "
         "Please reduce your prompt; or completion length."
@@ -158,7 +159,7 @@ def test_too_many_ids_are_cut_or_refused(tokenizer: Tokenizer) -> None:
     assert sequence.token_ids.tolist() == ids[:MAX_TOKENS]
     assert sequence.token_count_before_truncation == MAX_TOKENS + 1
     with pytest.raises(InputTooLong, match="requested 49 tokens"):
-        tokenizer.from_ids(ids, truncate=False)
+        tokenizer.from_ids(ids, truncation=Truncation(is_allowed=False))
 
 
 def test_the_same_text_has_the_same_key_and_others_do_not(tokenizer: Tokenizer) -> None:

@@ -12,6 +12,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vecmill.reading import DEFAULT_READING, Reading
+
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
@@ -196,15 +198,15 @@ TextOrIds = str | tuple[int, ...]
 class EmbedRequest:
     """What `Mill.submit` takes. Set by the caller.
 
-    `dimensions` cuts each row (and renormalises it where the model normalises); `truncate=False`
-    refuses texts longer than the model reads; `timeout_s` may only lower the configured one.
+    `dimensions` cuts each row, and renormalises it where the model normalises; `normalize` does so for every
+    model. `timeout_s` may only lower the configured one.
     `field` is the name under which errors speak of the inputs.
     """
 
     inputs: tuple[TextOrIds, ...]
-    prompt_name: str | None = None
+    reading: Reading = DEFAULT_READING
     dimensions: int | None = None
-    truncate: bool = True
+    normalize: bool | None = None
     timeout_s: float | None = None
     field: str = "input"
 
@@ -302,6 +304,32 @@ class MultiVectorResult:
     rows: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a text: `piece` is how the vocabulary spells it; it stands at `start:end`, in characters.
+
+    Special tokens stand nowhere.
+    """
+
+    token_id: int
+    piece: str
+    is_special: bool
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeResult:
+    """What `Mill.tokenize` returns: the tokens of each text, in input order."""
+
+    tokens: tuple[tuple[Token, ...], ...]
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the whole request."""
+        return sum(map(len, self.tokens))
 
 
 JsonValue = Any  # whatever a JSON document can hold

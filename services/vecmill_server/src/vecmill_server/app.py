@@ -8,13 +8,11 @@ from vecmill_server.middleware.errors import Errors
 from vecmill_server.middleware.exchanges import Exchanges
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.paths import Paths
-from vecmill_server.routes.classify import classify_routes
+from vecmill_server.routes.computing import computing_routes
 from vecmill_server.routes.docs import docs_routes
 from vecmill_server.routes.health import health_routes
 from vecmill_server.routes.metrics import metrics_routes
-from vecmill_server.routes.openai import openai_routes
-from vecmill_server.routes.rerank import rerank_routes
-from vecmill_server.routes.tei import tei_routes
+from vecmill_server.routes.models import models_routes
 from vecmill_server.service import Service
 
 EXPOSED_HEADERS = ("x-request-id", "x-compute-time", "server-timing", "retry-after", "retry-after-ms")
@@ -26,10 +24,8 @@ def create_app(service: Service) -> ASGIApp:
     # In the order of how often they are asked for: the router tries one after the other.
     app: ASGIApp = Router(
         [
-            *openai_routes(service),
-            *rerank_routes(service),
-            *classify_routes(service),
-            *tei_routes(service),
+            *computing_routes(service),
+            *models_routes(service),
             *health_routes(service),
             *metrics_routes(service),
             *docs_routes(service),

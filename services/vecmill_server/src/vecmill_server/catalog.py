@@ -1,5 +1,6 @@
 """Which models are served, and under which names."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,9 @@ from vecmill.errors import InvalidConfig, NotReady
 from vecmill.mill import Mill, MillState
 from vecmill.models import Task
 from vecmill_server.errors import UnknownModel
+
+# What Ollama's clients put after a name, and what RAGFlow does.
+_LABELS = re.compile("(:latest|___.*)$")
 
 # What some clients send when they were told no name.
 UNSPECIFIED = "default/not-specified"
@@ -64,6 +68,7 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
+        name = _LABELS.sub("", name)
         folded = name.casefold()
         for names, key in (
             (self._by_name, name),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from vecmill import errors as core
 from vecmill_server import errors as http
-from vecmill_server.wire.documents import encode_json
+from vecmill_server.documents import encode_json
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -123,6 +123,12 @@ def tei_response(error: BaseException) -> ProblemResponse:
     status = 422 if problem.code in _FIELD_CODES else problem.status
     kind = _TEI_KINDS.get(status, "Validation" if status < 500 else "Backend")
     return _response(error, problem, status, {"error": _message(error), "error_type": kind})
+
+
+def ollama_response(error: BaseException) -> ProblemResponse:
+    """The response that answers `error` on Ollama's routes."""
+    problem = problem_of(error)
+    return _response(error, problem, problem.status, {"error": _message(error)})
 
 
 def _message(error: BaseException) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.catalog import Catalog
+from vecmill_server.dialects import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
@@ -19,6 +20,7 @@ class Service:
     catalog: Catalog
     metrics: ServerMetrics
     drain: Drain
+    dialect_options: DialectOptions
     wall_clock: Callable[[], float] = time.time
 
     @property

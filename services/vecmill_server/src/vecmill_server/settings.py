@@ -16,6 +16,14 @@ class TokenIds(StrEnum):
 
     REFUSE = "refuse"
     NATIVE = "native"
+    CL100K = "cl100k"
+
+
+class RerankDocument(StrEnum):
+    """How the documents of a rerank answer are written."""
+
+    OBJECT = "object"
+    STRING = "string"
 
 
 class LogFormat(StrEnum):
@@ -68,7 +76,14 @@ class ServerSettings:
         "served or given; may be repeated.",
     )
     token_ids: TokenIds = setting(
-        TokenIds.REFUSE, "Inputs that are token ids: refuse them, or take them as the model's own (native)."
+        TokenIds.REFUSE,
+        "Inputs that are token ids: refuse them, take them as the model's own (native), or as "
+        "OpenAI's, whose text is then embedded (cl100k).",
+    )
+    rerank_document: RerankDocument = setting(
+        RerankDocument.OBJECT,
+        "How documents come back from a rerank: as an object with their text, or as a string, which "
+        "LiteLLM's infinity provider needs.",
     )
     max_body_bytes: int = setting(32 * 1024 * 1024, "Bytes in the body of one request.")
     max_header_bytes: int = setting(16 * 1024, "Bytes in the request line and headers of one request.")

@@ -5,7 +5,7 @@ Source of the rules: sentence-transformers 6.2 (`MultiVectorEncoder`, `MultiVect
 """
 
 from collections.abc import Sequence
-from enum import StrEnum
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,31 +13,25 @@ from vecmill.intake import Intake
 from vecmill.models import ModelDescription, Task
 from vecmill.models.heads import MultiVector
 from vecmill.operations.tasks import require_task
+from vecmill.reading import DEFAULT_READING, Purpose, Reading, find_prompt
 from vecmill.rows import dense
 from vecmill.tokens import Tokenizer
 from vecmill.types import FloatArray, MultiVectorResult, Row, TokenSequence
-
-
-class Side(StrEnum):
-    """Whether a text asks or answers: many models read the two differently."""
-
-    QUERY = "query"
-    DOCUMENT = "document"
 
 
 async def embed_all(
     intake: Intake,
     texts: Sequence[str],
     *,
-    side: Side,
-    truncate: bool,
+    reading: Reading,
     timeout_s: float | None,
     field: str,
 ) -> MultiVectorResult:
     """For each text, a row for each of its tokens. Raises as `Mill.submit` does."""
     require_task(intake.description, Task.MULTI_VECTOR, asked="give an embedding for each token")
+    side = reading.purpose or Purpose.DOCUMENT
     answer = await intake.run(
-        lambda: read_side(intake.description, intake.tokenizer, texts, side, truncate=truncate, field=field),
+        lambda: read_side(intake.description, intake.tokenizer, texts, side, reading, field=field),
         [len(text) for text in texts],
         field=field,
         timeout_s=timeout_s,
@@ -53,25 +47,25 @@ def read_side(
     description: ModelDescription,
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    side: Side,
+    side: Purpose,
+    reading: Reading = DEFAULT_READING,
     *,
-    prompt: str = "",
-    truncate: bool = True,
     field: str = "input",
 ) -> list[TokenSequence]:
-    """The sequences of `texts`, read as queries or documents, after `prompt` or the side's own one."""
+    """The sequences of `texts`, read as `side`, after the prompt asked for or the side's own."""
     settings = description.multi_vector or MultiVector()
-    prompt = prompt or description.prompts.get(side, "")
-    limit = settings.query_tokens if side is Side.QUERY else settings.document_tokens
-    if side is Side.DOCUMENT or settings.expansion is None:
-        return tokenizer.encode(texts, prompt=prompt, truncate=truncate, field=field, max_tokens=limit)
+    prompt = find_prompt(description.prompts, "", replace(reading, purpose=side))
+    own_limit = settings.query_tokens if side is Purpose.QUERY else settings.document_tokens
+    truncation = reading.truncation.within(own_limit)
+    if side is not Purpose.QUERY or settings.expansion is None:
+        return tokenizer.encode(texts, prompt=prompt, truncation=truncation, field=field)
     return tokenizer.encode_expanded(
-        texts, settings.expansion, prompt=prompt, truncate=truncate, field=field, max_tokens=limit
+        texts, settings.expansion, prompt=prompt, truncation=truncation, field=field
     )
 
 
 def kept_rows(
-    description: ModelDescription, tokenizer: Tokenizer, sequence: TokenSequence, row: Row, side: Side
+    description: ModelDescription, tokenizer: Tokenizer, sequence: TokenSequence, row: Row, side: Purpose
 ) -> FloatArray:
     """The rows of a text's tokens, without those of tokens that the model skips on this side."""
     settings, rows = description.multi_vector or MultiVector(), dense(row)

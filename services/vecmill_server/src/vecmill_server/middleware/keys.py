@@ -10,7 +10,7 @@ from vecmill_server.errors import InvalidKey
 from vecmill_server.exchange import header
 
 # What may be seen without a key. It lists what is open, so that a new route is closed.
-PUBLIC_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics"})
+PUBLIC_PATHS = frozenset({"/health", "/livez", "/readyz", "/ping", "/metrics"})
 
 
 class Keys:
