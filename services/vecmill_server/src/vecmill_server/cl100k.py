@@ -1,4 +1,4 @@
-"""OpenAI's encoding cl100k_base, backwards: from the token ids that its clients send to the text they stand for.
+"""OpenAI's encoding cl100k_base, backwards: from token ids to the text that they stand for.
 
 The table of its tokens is data of another package, one line a token: its bytes in base64, and its rank, which
 is its id. Source: tiktoken (`load_tiktoken_bpe`, `Encoding.decode`), which would fetch the table at run time.
