@@ -5,6 +5,7 @@ The library brings its own; other distributions add theirs through the entry-poi
 imported when that command is asked for, so that one of them never slows another down.
 """
 
+import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
@@ -264,6 +265,8 @@ def optimize(
     from vecmill.tuning.command import Order
     from vecmill.tuning.progress import run_shown
 
+    # Whoever stops it politely gets what Ctrl-C gives: what is known is kept, and nothing is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     texts = [line.rstrip("\n") for line in file] if file is not None else []
     demand = Demand(Objective(objective), min_cosine, min_neighbours)
     sys.exit(run_shown(Order(model, directory, demand, texts, **options)))
