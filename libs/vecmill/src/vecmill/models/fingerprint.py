@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from vecmill.errors import CorruptModel
@@ -44,15 +45,21 @@ def hash_file(path: Path) -> str:
 @functools.lru_cache(maxsize=64)
 def _hash_content(path: Path, _size: int, _changed_ns: int) -> str:
     digest = hashlib.sha256()
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_chunks(path: Path) -> Iterator[memoryview]:
+    """The content of a file, piece by piece; each is gone with the next. Raises `CorruptModel`."""
     # Large reads: with the small ones of `hashlib.file_digest` this takes three times as long.
     chunk = memoryview(bytearray(CHUNK_BYTES))
     try:
         with path.open("rb", buffering=0) as file:
             while count := file.readinto(chunk):
-                digest.update(chunk[:count])
+                yield chunk[:count]
     except OSError as error:
         raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()
 
 
 def stage_files(description: ModelDescription) -> list[Path]:
