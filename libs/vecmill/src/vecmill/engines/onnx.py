@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Threads of one call wait so long for the next operator before they sleep: of a short text's operators most end
+# Threads of one call wait this long for the next operator before they sleep: of a short text most operators end
 # within it, and waking a thread costs about as much. Longer, they would keep cores from others after a call.
 SPIN_US = 50
 
