@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Threads of one call wait this long for the next operator before they sleep: of a short text most operators end
-# within it, and waking a thread costs about as much. Longer, they would keep cores from others after a call.
+# Threads of one call wait so long for the next operator before they sleep: of a short text most operators
+# end within it, and waking a thread costs about as much. Longer, they would keep cores from others.
 SPIN_US = 50
 
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises all the same
