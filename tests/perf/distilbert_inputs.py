@@ -14,6 +14,7 @@ from vecmill.tokens import Tokenizer
 
 TASK = "text-classification"
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]
+LOGITS, SPREAD = (1.0, -1.0), 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,19 @@ def save_classifier(folder: Path, *, seed: int, **sizes: Any) -> Path:
 
 
 def _spread_scores(model: Any, tokenizer: Any) -> None:
-    """Scale the head so that the logits of texts lie around 0: as it starts, all texts score alike."""
+    """Scale the head so that texts differ: as it starts, they all score alike.
+
+    As in a model that has learnt, a text's logits are apart: `LOGITS` on average, give or take `SPREAD`.
+    """
     import torch
 
     ids = torch.randint(1_000, 30_000, (32, 16))  # words and parts of words
     ids[:, 0], ids[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
     with torch.no_grad():
         logits = model(input_ids=ids).logits
-        spread = logits.std(dim=0).mean()
-        model.classifier.weight /= spread
-        model.classifier.bias.copy_(-logits.mean(dim=0) / spread)
+        scale = SPREAD / logits.std(dim=0).mean()
+        model.classifier.weight *= scale
+        model.classifier.bias.copy_(torch.tensor(LOGITS) - logits.mean(dim=0) * scale)
 
 
 def load_pipeline(model: Path) -> Any:

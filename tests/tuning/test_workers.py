@@ -1,6 +1,7 @@
 """Real processes: they load, check and measure; and what becomes of one that dies or is asked nonsense."""
 
 import json
+import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from vecmill.tuning.bench import WorkerBench
 from vecmill.tuning.calls import Worker, survey_engine
 from vecmill.tuning.documents import write_plan
 from vecmill.tuning.search import CandidateFailed
-from vecmill.tuning.worker import Subject
+from vecmill.tuning.worker import Subject, spread
 from vecmill.types import SparseRow
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)
@@ -149,3 +150,11 @@ def test_answers_survive_a_file(tmp_path: Path) -> None:
     assert isinstance(second, SparseRow)
     np.testing.assert_array_equal(second.columns, sparse.columns)
     np.testing.assert_array_equal(second.values, sparse.values)
+
+
+@pytest.mark.parametrize("count", [1, 7, 299, 300, 499, 500, 800])
+def test_what_is_timed_is_spread_over_all_lengths(count: int) -> None:
+    lengths = list(range(500))
+    timed = spread(lengths, count)
+    assert len(timed) == len(set(timed)) == min(count, 500)
+    assert statistics.mean(timed) == pytest.approx(statistics.mean(lengths), rel=0.01)

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Threads of one call wait so long for the next operator before they sleep: of a short text most operators
+# end within it, and waking a thread costs about as much. Longer, they would keep cores from others.
+SPIN_US = 50
+
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises all the same
 
 
@@ -201,7 +205,9 @@ def _options(threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     options.enable_mem_pattern = False  # made for shapes that come again; here each batch has its own
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if threads > 1 else "0")
+    if threads > 1:
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
     return options
 
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import Share
@@ -47,6 +47,8 @@ from vecmill.tuning.documents import Document, read_plan, write_accuracy
 from vecmill.tuning.figures import Accuracy
 from vecmill.tuning.machine import resident_mb
 from vecmill.types import TokenSequence
+
+T = TypeVar("T")
 
 REFERENCE = "{engine} {precision}, each text alone"
 # No text waits longer for its turn in a measurement than it would in a very slow one.
@@ -181,12 +183,19 @@ class LoadedSubject:
 
     def _sample(self, count: int) -> Sequence[TokenSequence]:
         """At most `count` of the texts, evenly over all lengths."""
-        step = max(1, len(self._sequences) // count)
-        return self._sequences[step // 2 :: step][:count]
+        return spread(self._sequences, count)
 
     def _probe_lone_s(self) -> float:
         asyncio.run(self._time_lone(None, LONE_PROBES))
         return asyncio.run(self._time_lone(None, LONE_PROBES))
+
+
+def spread(values: Sequence[T], count: int) -> Sequence[T]:
+    """`count` of `values`, evenly from the first to the last; all of them if there are no more."""
+    total = len(values)
+    if total <= count:
+        return values
+    return [values[(2 * place + 1) * total // (2 * count)] for place in range(count)]
 
 
 class Conversation:
