@@ -131,7 +131,8 @@ def save_model(shape: Shape, folder: Path) -> Any:
     for name, document in _side_files(shape, config.hidden_size).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(document), encoding="utf-8")
-    return model.float()
+    # Read again rather than widened: what is no weight, such as rotary frequencies, is never kept in 16 bits.
+    return type(model).from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def _side_files(shape: Shape, hidden_size: int) -> dict[str, Any]:
