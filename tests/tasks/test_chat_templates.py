@@ -129,7 +129,7 @@ def test_a_prompt_is_the_instruction(tmp_path: Path, open_mill: Open) -> None:
     plain = reference_scores(folder)
     for name in prompts:
         expected = reference_scores(folder, prompt_name=name)
-        found = our_scores(folder, open_mill, prompt_name=name)
+        found = our_scores(folder, open_mill, reading=Reading(prompt_name=name))
         np.testing.assert_allclose(found, expected, atol=TOLERANCE)
         instructed = our_scores(folder, open_mill, instruction=prompts[name])
         np.testing.assert_array_equal(instructed, found)
