@@ -13,7 +13,7 @@ from typing import TypeVar
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import Request, Share
 from vecmill.clock import Clock
-from vecmill.config import MillConfig
+from vecmill.config import InputConfig, MillConfig
 from vecmill.errors import InvalidRequest, QueueFull, RequestTooLarge
 from vecmill.models import ModelDescription
 from vecmill.observer import Observer, Rejection
@@ -104,6 +104,11 @@ class Intake:
                 self.idle.set()
         rows = [row for row in ended.rows if row is not None]
         return Answer(sequences, rows, _timings(ended, began, tokenized, self._clock()))
+
+    @property
+    def limits(self) -> InputConfig:
+        """What one request may carry."""
+        return self._config.inputs
 
     def prompt(self, reading: Reading) -> str:
         """What goes before each text. Raises as `find_prompt` does."""

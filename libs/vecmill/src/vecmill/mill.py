@@ -29,6 +29,7 @@ from vecmill.observer import Observer, Rejection
 from vecmill.operations.classify import classify
 from vecmill.operations.embed import embed
 from vecmill.operations.entities import classify_tokens
+from vecmill.operations.late_chunking import embed_chunks
 from vecmill.operations.multi_vector import embed_all
 from vecmill.operations.ranges import Ranges
 from vecmill.operations.rerank import rerank
@@ -217,7 +218,8 @@ class Mill:
         Raises `RequestError` if it can never work, `OverloadError` if it may later, `UnavailableError` if
         this process cannot, `EngineError` if the engine failed. Cancelling the wait cancels the work.
         """
-        return await embed(self._accepting(), request)
+        operation = embed_chunks if request.late_chunking else embed
+        return await operation(self._accepting(), request)
 
     async def rerank(
         self,

@@ -87,7 +87,7 @@ class Tokenizer:
             ids, types, count = encoding.ids, self._types(encoding), len(encoding)
             if count > limit:
                 check_length(count, limit, truncation, field)
-                ids, types = (self._cut(values, limit, truncation.keeps_end) for values in (ids, types))
+                ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
             if not ids:
                 if self._adds_special:
                     refuse_empty(f"{field}[{index}]", field)
@@ -119,7 +119,7 @@ class Tokenizer:
             if count > limit:
                 check_length(count, limit, truncation, field)
             ids, types, offsets, special = (
-                self._cut(values, limit, truncation.keeps_end)
+                self._cut(values, limit, truncation)
                 for values in (
                     encoding.ids,
                     self._types(encoding),
@@ -177,7 +177,7 @@ class Tokenizer:
         count, limit = len(token_ids), self._limit(truncation)
         if count > limit:
             check_length(count, limit, truncation, field)
-        kept = token_ids[max(0, count - limit) :] if truncation.keeps_end else token_ids[:limit]
+        kept = token_ids[max(0, count - limit) :] if self._keeps_end(truncation) else token_ids[:limit]
         return TokenSequence.of(list(kept), token_count_before_truncation=count)
 
     def split(self, texts: Sequence[str], *, special: bool, field: str) -> tuple[tuple[Token, ...], ...]:
@@ -187,6 +187,15 @@ class Tokenizer:
             for index, text in enumerate(texts)
         ]
         return tuple(tuple(_tokens(encoding)) for encoding in encodings)
+
+    def cut_texts(self, texts: Sequence[str], max_tokens: int, *, field: str) -> list[str]:
+        """Each text up to the end of its token number `max_tokens`, special tokens not counted."""
+        cut = []
+        for index, text in enumerate(texts):
+            encoding = self.encode_one(text, f"{field}[{index}]", field, special=False, fast=False)
+            is_long = len(encoding) > max_tokens
+            cut.append(text[: encoding.offsets[max_tokens - 1][1]] if is_long else text)
+        return cut
 
     def join(self, token_ids: Sequence[int], *, skip_special: bool, field: str) -> str:
         """The text that tokens spell. Raises `InvalidRequest` for ids outside the vocabulary."""
@@ -223,7 +232,7 @@ class Tokenizer:
 
     def _prompt_length(self, prompt: str, field: str) -> int:
         """Tokens that the prompt takes at the front of a text, by the reference's count."""
-        ids = self._cut(self.encode_one(prompt, "the prompt", field).ids, self._max_tokens, None)
+        ids = self._cut(self.encode_one(prompt, "the prompt", field).ids, self._max_tokens)
         return len(ids) - 1 if ids[-1:] and ids[-1] in self._special_ids else len(ids)
 
     def _types(self, encoding: Any) -> list[int]:
@@ -234,13 +243,16 @@ class Tokenizer:
         limit = truncation.max_tokens
         return self._max_tokens if limit is None else min(limit, self._max_tokens)
 
-    def _cut(self, values: list[Any], limit: int, keeps_end: bool | None) -> list[Any]:
+    def _keeps_end(self, truncation: Truncation) -> bool:
+        return self.truncates_left if truncation.keeps_end is None else truncation.keeps_end
+
+    def _cut(self, values: list[Any], limit: int, truncation: Truncation = DEFAULT_TRUNCATION) -> list[Any]:
         """Keep the special tokens and as much of the text between them as fits."""
         excess = len(values) - limit
         if excess <= 0:
             return values
         end = len(values) - self._trailing
-        if self.truncates_left if keeps_end is None else keeps_end:
+        if self._keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
 

@@ -198,9 +198,10 @@ TextOrIds = str | tuple[int, ...]
 class EmbedRequest:
     """What `Mill.submit` takes. Set by the caller.
 
-    `dimensions` cuts each row, and renormalises it where the model normalises; `normalize` does so for every
-    model. `timeout_s` may only lower the configured one.
-    `field` is the name under which errors speak of the inputs.
+    `dimensions` cuts each row, and renormalises it where the model normalises. `normalize` true scales rows
+    to length 1 whatever the model; false does no more than the model does itself. `timeout_s` may only lower
+    the configured one. `field` is the name under which errors speak of the inputs. With `late_chunking` the
+    inputs are read together, as chunks of one text; only multi-vector models can.
     """
 
     inputs: tuple[TextOrIds, ...]
@@ -209,6 +210,7 @@ class EmbedRequest:
     normalize: bool | None = None
     timeout_s: float | None = None
     field: str = "input"
+    late_chunking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,14 @@ from vecmill_server.routes.metrics import metrics_routes
 from vecmill_server.routes.models import models_routes
 from vecmill_server.service import Service
 
-EXPOSED_HEADERS = ("x-request-id", "x-compute-time", "server-timing", "retry-after", "retry-after-ms")
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "x-compute-time",
+    "server-timing",
+    "retry-after",
+    "retry-after-ms",
+)
 
 
 def create_app(service: Service) -> ASGIApp:

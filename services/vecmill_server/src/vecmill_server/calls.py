@@ -3,7 +3,6 @@
 A call is read from a document by a family in `dialects`, and run here. It knows nothing of HTTP or JSON.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -48,9 +47,12 @@ class Result(Protocol):
 
 
 class Call(Protocol):
-    """`tasks` are those of models that can answer, the best first; `sizes` the characters of each input."""
+    """What a request asks, told apart from how it is written."""
 
-    tasks: ClassVar[tuple[Task, ...]]
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Those of models that can answer, the best first."""
+        ...
 
     @property
     def model(self) -> str | None:
@@ -90,8 +92,6 @@ class Embedded:
 class EmbedCall:
     """Texts to rows, which will be written as `kinds`."""
 
-    tasks: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-
     model: str | None
     inputs: tuple[TextOrIds, ...]
     reading: Reading = DEFAULT_READING
@@ -99,6 +99,12 @@ class EmbedCall:
     normalize: bool | None = None
     kinds: tuple[RowKind, ...] = (RowKind.FLOAT,)
     field: str = "input"
+    late_chunking: bool = False
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Late chunking needs a row for each token."""
+        return (Task.MULTI_VECTOR,) if self.late_chunking else (Task.EMBED,)
 
     @property
     def sizes(self) -> list[int]:
@@ -109,7 +115,15 @@ class EmbedCall:
         """Ask the model. Raises as `Mill.submit` does."""
         self._check_bits(mill)
         result = await mill.submit(
-            EmbedRequest(self.inputs, self.reading, self.dimensions, self.normalize, timeout_s, self.field)
+            EmbedRequest(
+                self.inputs,
+                self.reading,
+                self.dimensions,
+                self.normalize,
+                timeout_s,
+                field=self.field,
+                late_chunking=self.late_chunking,
+            )
         )
         ranges = None
         if any(kind.needs_ranges for kind in self.kinds):
@@ -141,8 +155,12 @@ class RerankCall:
 
     @property
     def sizes(self) -> list[int]:
-        """The characters of each document."""
-        return list(map(len, self.documents))
+        """The characters of each document and its query."""
+        if len(self.queries) == 1:
+            return [len(self.queries[0]) + len(document) for document in self.documents]
+        return [
+            len(query) + len(document) for query, document in zip(self.queries, self.documents, strict=False)
+        ]
 
     async def run(self, mill: Mill, timeout_s: float | None) -> RerankResult:
         """Ask the model. Raises as `Mill.submit` does."""
@@ -321,47 +339,3 @@ class DetokenizeCall:
         """Ask the model. Raises as `Mill.detokenize` does."""
         texts = await mill.detokenize(self.ids, skip_special=self.skip_special, field=self.field)
         return Detokenized(texts, sum(self.sizes))
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """What several calls gave."""
-
-    results: tuple[Any, ...]
-
-    @property
-    def token_count(self) -> int:
-        """Tokens of all of them."""
-        return sum(result.token_count for result in self.results)
-
-    @property
-    def timings(self) -> Timings:
-        """Those of the one that took longest."""
-        timings: Timings = max(
-            (result.timings for result in self.results), key=lambda one: one.total_s, default=NO_TIME
-        )
-        return timings
-
-
-@dataclass(frozen=True, slots=True)
-class TogetherCall:
-    """Several calls of one model; the first that fails cancels the others."""
-
-    tasks: ClassVar[tuple[Task, ...]] = ()
-
-    model: str | None
-    calls: tuple[Call, ...]
-
-    @property
-    def sizes(self) -> list[int]:
-        """The characters of each input of each call."""
-        return [size for call in self.calls for size in call.sizes]
-
-    async def run(self, mill: Mill, timeout_s: float | None) -> Together:
-        """Ask the model. Raises as the calls do."""
-        tasks = [asyncio.ensure_future(call.run(mill, timeout_s)) for call in self.calls]
-        try:
-            return Together(tuple(await asyncio.gather(*tasks)))
-        finally:
-            for task in tasks:
-                task.cancel()

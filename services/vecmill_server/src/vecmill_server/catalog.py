@@ -68,7 +68,16 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
-        name = _LABELS.sub("", name)
+        found = self._find(name) or self._find(_LABELS.sub("", name))
+        if found is None:
+            shown = name[:100]
+            raise UnknownModel(
+                f"The model `{shown}` does not exist. This server has: {', '.join(self._by_name)}.",
+                name=shown,
+            )
+        return found
+
+    def _find(self, name: str) -> ServedModel | None:
         folded = name.casefold()
         for names, key in (
             (self._by_name, name),
@@ -78,10 +87,7 @@ class Catalog:
         ):
             if key in names:
                 return names[key]
-        raise UnknownModel(
-            f"The model `{name[:100]}` does not exist. This server has: {', '.join(self._by_name)}.",
-            field="model",
-        )
+        return None
 
     def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
         if len(self._models) == 1:

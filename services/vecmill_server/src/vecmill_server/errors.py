@@ -52,7 +52,11 @@ class InvalidKey(HttpError):
 
 
 class UnknownModel(HttpError):
-    """No model of that name is served."""
+    """No model is served under `name`, which is cut where it is long."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message, field="model")
+        self.name = name
 
 
 class UnknownRoute(HttpError):

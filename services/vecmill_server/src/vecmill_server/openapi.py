@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecmill_server import __version__
-from vecmill_server.middleware.keys import PUBLIC_PATHS
+from vecmill_server.middleware.keys import is_public
 from vecmill_server.problems import PROBLEMS
 from vecmill_server.settings import ServerSettings, TokenIds
 
@@ -137,9 +137,9 @@ def _problem(description: str) -> dict[str, Any]:
 
 def _ask_for_keys(paths: dict[str, Any]) -> None:
     for path, operations in paths.items():
-        if path in PUBLIC_PATHS:
-            continue
-        for operation in operations.values():
+        for method, operation in operations.items():
+            if is_public(method.upper(), path):
+                continue
             operation["security"] = [{"bearer": []}, {"header": []}]
             operation["responses"].setdefault("401", _problem("invalid_key"))
 

@@ -1,7 +1,8 @@
 """The one table from errors to responses.
 
 Every error carries the same body: OpenAI's `error` object, plus the `message` and `detail` strings that
-Cohere's, Jina's, Voyage's and Weaviate's clients read. Only the routes of TEI's clients have theirs.
+Cohere's, Jina's, Voyage's and Weaviate's clients read. Only where clients read a sentence at `error`, as
+TEI's and Ollama's do, it has another.
 """
 
 import math
@@ -88,9 +89,17 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
     }
 )
 
-# What is wrong with a field of a body.
-_FIELD_CODES = frozenset({"invalid_value", "context_length_exceeded"})
-_TEI_KINDS: Mapping[int, str] = MappingProxyType({429: "Overloaded", 503: "Unhealthy"})
+# Where TEI's status for a `code` is another: that of frameworks which check a body's fields, and one for
+# whatever the model cannot do or failed at.
+_TEI_STATUSES: Mapping[str | None, int] = MappingProxyType(
+    {
+        "invalid_value": 422,
+        "context_length_exceeded": 422,
+        "model_not_supported": 424,
+        "internal_error": 424,
+    }
+)
+_TEI_KINDS: Mapping[int, str] = MappingProxyType({424: "Backend", 429: "Overloaded", 503: "Unhealthy"})
 
 # An exception that nobody foresaw. Its text may hold anything, so it goes to the log and not to the client.
 UNEXPECTED = Problem(500, _SERVER, "internal_error", "internal_error")
@@ -118,17 +127,30 @@ def problem_response(error: BaseException) -> ProblemResponse:
 
 def tei_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error` on the routes of TEI's clients."""
-    problem = problem_of(error)
-    # Theirs is the status of frameworks that check a body's fields; all else is as everywhere.
-    status = 422 if problem.code in _FIELD_CODES else problem.status
+    problem, message = problem_of(error), _message(error)
+    if isinstance(error, core.InputTooLong):
+        message = f"`inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+    status = _TEI_STATUSES.get(problem.code, problem.status)
     kind = _TEI_KINDS.get(status, "Validation" if status < 500 else "Backend")
-    return _response(error, problem, status, {"error": _message(error), "error_type": kind})
+    return _response(error, problem, status, {"error": message, "error_type": kind})
 
 
 def ollama_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error` on Ollama's routes."""
+    if isinstance(error, http.UnknownModel):
+        # In its words: some clients look for them.
+        return _plain_response(error, f'model "{error.name}" not found, try pulling it first')
+    return plain_response(error)
+
+
+def plain_response(error: BaseException) -> ProblemResponse:
+    """The response that answers `error` where clients read a sentence at `error`."""
+    return _plain_response(error, _message(error))
+
+
+def _plain_response(error: BaseException, message: str) -> ProblemResponse:
     problem = problem_of(error)
-    return _response(error, problem, problem.status, {"error": _message(error)})
+    return _response(error, problem, problem.status, {"error": message})
 
 
 def _message(error: BaseException) -> str:

@@ -14,11 +14,6 @@ async def embed(intake: Intake, request: EmbedRequest) -> EmbedResult:
     require_task(description, Task.EMBED, asked="embed texts")
     dimensions = request.dimensions
     check_dimensions(dimensions, description)
-    if request.normalize is False and description.normalize:
-        raise InvalidRequest(
-            "This model's rows have length 1, and what they were before is not kept. Leave `normalize` out.",
-            field="normalize",
-        )
     prompt = intake.prompt(request.reading)
     answer = await intake.run(
         lambda: _read(intake, request, prompt),
@@ -33,7 +28,11 @@ async def embed(intake: Intake, request: EmbedRequest) -> EmbedResult:
 def finish_rows(
     rows: FloatArray, description: ModelDescription, dimensions: int | None, normalize: bool | None
 ) -> FloatArray:
-    """The engine's rows, cut to `dimensions` and normalised as the model does, or as is asked for."""
+    """The engine's rows, cut to `dimensions` and normalised as the model does, or as is asked for.
+
+    `normalize` is sentence-transformers' `normalize_embeddings`: false adds nothing to what the model does
+    itself, so that the rows of a model which ends in normalisation have length 1 unless they are cut.
+    """
     wants_unit = description.normalize if normalize is None else normalize
     if dimensions is not None and dimensions < rows.shape[1]:
         return cut_rows(rows, dimensions, normalize=wants_unit)

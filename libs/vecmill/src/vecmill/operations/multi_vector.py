@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from vecmill.intake import Intake
 from vecmill.models import ModelDescription, Task
@@ -68,10 +69,18 @@ def kept_rows(
     description: ModelDescription, tokenizer: Tokenizer, sequence: TokenSequence, row: Row, side: Purpose
 ) -> FloatArray:
     """The rows of a text's tokens, without those of tokens that the model skips on this side."""
-    settings, rows = description.multi_vector or MultiVector(), dense(row)
+    kept = mark_kept(description, tokenizer, sequence, side)
+    rows = dense(row)
+    return rows if kept.all() else rows[kept]
+
+
+def mark_kept(
+    description: ModelDescription, tokenizer: Tokenizer, sequence: TokenSequence, side: Purpose
+) -> npt.NDArray[np.bool_]:
+    """For each token, whether the model does not skip it on this side: (tokens,)."""
+    settings = description.multi_vector or MultiVector()
     if not settings.skipped or side not in settings.skipped_in:
-        return rows
+        return np.ones(len(sequence), np.bool_)
     skipped = [tokenizer.library.token_to_id(word) for word in settings.skipped]
     known = [token_id for token_id in skipped if token_id is not None]
-    kept: FloatArray = rows[~np.isin(sequence.token_ids, known)]
-    return kept
+    return np.isin(sequence.token_ids, known, invert=True)

@@ -61,7 +61,12 @@ async def rerank(
     prompt = choose_prompt(intake, reading, instruction)
     read = _READS[description.task]
     answer = await intake.run(
-        lambda: read(intake, queries, documents, replace(reading, prompt=prompt, prompt_name=None)),
+        lambda: read(
+            intake,
+            queries,
+            _cut_documents(intake, documents, reading.document_tokens),
+            replace(reading, prompt=prompt, prompt_name=None),
+        ),
         # The queries go last, so that what errors call `documents[3]` is just that.
         [*map(len, documents), *(len(query) + len(prompt) for query in queries)],
         field=_FIELD,
@@ -81,6 +86,12 @@ def _check_counts(queries: Sequence[str], documents: Sequence[str]) -> None:
             "them, or one for each.",
             field=_FIELD,
         )
+
+
+def _cut_documents(intake: Intake, documents: Sequence[str], max_tokens: int | None) -> Sequence[str]:
+    if max_tokens is None:
+        return documents
+    return intake.tokenizer.cut_texts(documents, max_tokens, field=_FIELD)
 
 
 def _read_pairs(

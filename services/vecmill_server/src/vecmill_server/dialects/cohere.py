@@ -4,6 +4,7 @@ Source: the cohere package, versions 5 to 7, and the API reference. `embedding_t
 of rows at once; version 1 without it gives plain rows.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from vecmill_server.dialects.fields import (
     read_token_ids,
     read_truncation,
 )
-from vecmill_server.documents import Envelope, read_string, read_text
+from vecmill_server.documents import Envelope, read_count, read_string, read_text
 
 _BASE64 = "base64"
 
@@ -62,7 +63,10 @@ def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
     call = EmbedCall(
         model=read_string(document, "model"),
         inputs=_read_texts(document),
-        reading=Reading(purpose=_read_input_type(document), truncation=read_truncation(document)),
+        reading=Reading(
+            purpose=_read_input_type(document),
+            truncation=read_truncation(document).within(read_count(document, "max_tokens")),
+        ),
         dimensions=read_dimensions(document),
         kinds=tuple(RowKind(name) for name in names if name != _BASE64) or (RowKind.FLOAT,),
         field="texts" if document.get("texts") is not None else "inputs",
@@ -116,25 +120,26 @@ def _read_parts(item: JsonValue, field: str) -> str:
 
 
 def _write_v1(call: EmbedCall, names: tuple[str, ...], result: Embedded, envelope: Envelope) -> JsonValue:
-    answer = _write_common(call, result, envelope, version="1")
+    units = {"input_tokens": result.token_count}
+    answer = _write_common(call, envelope, version="1", units=units)
     if not names:
         return {**answer, "response_type": "embeddings_floats", "embeddings": result.rows}
     return {**answer, "response_type": "embeddings_by_type", "embeddings": _rows_by_type(names, result)}
 
 
 def _write_v2(call: EmbedCall, names: tuple[str, ...], result: Embedded, envelope: Envelope) -> JsonValue:
-    answer = _write_common(call, result, envelope, version="2")
+    units = {"input_tokens": result.token_count, "image_tokens": 0}
+    answer = _write_common(call, envelope, version="2", units=units)
     return {**answer, "response_type": "embeddings_by_type", "embeddings": _rows_by_type(names, result)}
 
 
-def _write_common(call: EmbedCall, result: Embedded, envelope: Envelope, *, version: str) -> dict[str, Any]:
+def _write_common(
+    call: EmbedCall, envelope: Envelope, *, version: str, units: Mapping[str, int]
+) -> dict[str, Any]:
     return {
         "id": f"embd-{envelope.request_id}",
         "texts": list(call.inputs),
-        "meta": {
-            "api_version": {"version": version},
-            "billed_units": {"input_tokens": result.token_count},
-        },
+        "meta": {"api_version": {"version": version}, "billed_units": units},
     }
 
 

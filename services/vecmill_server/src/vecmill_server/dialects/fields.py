@@ -1,7 +1,7 @@
 """Fields that several families have in common, under all the names that they give them."""
 
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -29,11 +29,13 @@ PURPOSES: Mapping[str, Purpose] = MappingProxyType(
         "query": Purpose.QUERY,
         "search_query": Purpose.QUERY,
         "retrieval.query": Purpose.QUERY,
+        "code.query": Purpose.QUERY,
         "retrieval_query": Purpose.QUERY,
         "document": Purpose.DOCUMENT,
         "passage": Purpose.DOCUMENT,
         "search_document": Purpose.DOCUMENT,
         "retrieval.passage": Purpose.DOCUMENT,
+        "code.passage": Purpose.DOCUMENT,
         "retrieval_document": Purpose.DOCUMENT,
         "classification": Purpose.CLASSIFICATION,
         "clustering": Purpose.CLUSTERING,
@@ -185,9 +187,9 @@ class Output:
         return base64_rows(rows) if self.base64 else rows
 
 
-def base64_rows(rows: npt.NDArray[np.generic]) -> list[str]:
-    """Each row as base64 of its little-endian bytes."""
-    little_endian = rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+def base64_rows(rows: Iterable[npt.NDArray[np.generic]]) -> list[str]:
+    """Each row, or each table of them, as base64 of its little-endian bytes."""
+    little_endian = (row.astype(row.dtype.newbyteorder("<"), copy=False) for row in rows)
     return [binascii.b2a_base64(row.tobytes(), newline=False).decode("ascii") for row in little_endian]
 
 

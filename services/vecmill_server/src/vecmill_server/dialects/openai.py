@@ -29,6 +29,12 @@ def read_embeddings(document: Document, options: DialectOptions) -> Asked:
     refuse_other_modalities(document)
     _refuse_what_is_not_done(document)
     output = read_output(document)
+    late_chunking = read_flag(document, "late_chunking", default=False)
+    if late_chunking and output.kind.needs_ranges:
+        raise InvalidRequest(
+            "`late_chunking` gives no rows of 8 bits. Ask for float, binary or ubinary.",
+            field="late_chunking",
+        )
     call = EmbedCall(
         model=read_string(document, "model"),
         inputs=read_inputs(document, "input", options.read_ids)[0],
@@ -36,6 +42,7 @@ def read_embeddings(document: Document, options: DialectOptions) -> Asked:
         dimensions=read_dimensions(document),
         normalize=read_normalize(document),
         kinds=(output.kind,),
+        late_chunking=late_chunking,
     )
     return Asked(call, partial(write_embeddings, output))
 
@@ -62,12 +69,6 @@ def _refuse_what_is_not_done(document: Document) -> None:
     if document.get("messages") is not None:
         raise InvalidRequest(
             "`messages` are not embedded: send the text itself as `input`.", field="messages"
-        )
-    if read_flag(document, "late_chunking", default=False):
-        raise InvalidRequest(
-            "`late_chunking` needs a row for each token, and this route gives one for each text. Send the "
-            "chunks without it.",
-            field="late_chunking",
         )
     if read_flag(document, "return_multivector", default=False):
         raise InvalidRequest(

@@ -14,19 +14,18 @@ from vecmill.types import ClassifyResult, ClassifyTokensResult, Entity, JsonValu
 from vecmill_server.calls import ClassifyCall, EntitiesCall
 from vecmill_server.dialects import Asked, DialectOptions, Document
 from vecmill_server.dialects.fields import read_choice, read_truncation, write_labels
-from vecmill_server.dialects.tei import INPUTS, in_tei, with_parameters
+from vecmill_server.dialects.tei import INPUTS, in_tei
 from vecmill_server.documents import Envelope, read_raw_scores, read_string, read_text
 
 
 def read_predict(document: Document, options: DialectOptions) -> Asked:
     """`/predict`: labels of texts, of pairs, or of tokens, whatever the model has."""
-    settings = with_parameters(document)
     call = PredictCall(
         model=read_string(document, "model"),
         inputs=_read_predict_inputs(document.get(INPUTS)),
-        raw_scores=read_raw_scores(settings),
-        reading=Reading(truncation=read_truncation(settings)),
-        aggregate=read_choice(settings, "aggregation_strategy", ("none", "simple")) != "none",
+        raw_scores=read_raw_scores(document),
+        reading=Reading(truncation=read_truncation(document)),
+        aggregate=read_choice(document, "aggregation_strategy", ("none", "simple")) != "none",
     )
     return Asked(call, _write_predicted)
 

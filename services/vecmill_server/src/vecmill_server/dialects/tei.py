@@ -69,7 +69,8 @@ def read_embed(document: Document, options: DialectOptions) -> Asked:
         inputs=read_inputs(document, INPUTS, options.read_ids)[0],
         reading=read_reading(document),
         dimensions=read_dimensions(document),
-        normalize=read_normalize(document),
+        # Unless it is told otherwise, TEI normalises whatever the model.
+        normalize=read_normalize(document) is not False,
         kinds=(output.kind,),
         field=INPUTS,
     )
@@ -106,11 +107,10 @@ def read_similarity(document: Document, options: DialectOptions) -> Asked:
             field=INPUTS,
         )
     source = read_text(inputs.get("source_sentence"), "inputs.source_sentence")
-    settings = with_parameters(document)
     call = EmbedCall(
         model=read_string(document, "model"),
         inputs=(source, *read_list(inputs, "sentences", f"{INPUTS}.sentences")),
-        reading=read_reading(settings),
+        reading=read_reading(document),
         normalize=True,
         field=INPUTS,
     )
@@ -199,10 +199,11 @@ def read_list(document: Document, name: str, field: str | None = None) -> tuple[
     return tuple(read_text(item, f"{field}[{index}]") for index, item in enumerate(value))
 
 
-def with_parameters(document: Document) -> Document:
-    """The document with what stands in `parameters`, where Hugging Face's clients put options."""
-    parameters = document.get("parameters")
-    return {**(parameters if isinstance(parameters, dict) else {}), **document}
+def with_parameters(document: Document, parameters: JsonValue) -> Document:
+    """The document with those of `parameters`, if it is an object, that it does not have itself."""
+    if not isinstance(parameters, dict):
+        return document
+    return {**parameters, **{name: value for name, value in document.items() if value is not None}}
 
 
 def _read_sided(document: Document) -> Reading:
@@ -266,8 +267,15 @@ def _token(token: Token, text: str) -> dict[str, Any]:
 
 
 def in_tei(read: Callable[[Document, DialectOptions], Asked]) -> Dialect:
-    """What `read` reads, with TEI's errors and headers."""
-    return Dialect(read, tei_response, tei_headers)
+    """What `read` reads, with TEI's errors and headers.
+
+    Options may also stand in `parameters`, where Hugging Face's clients put them.
+    """
+
+    def read_with_parameters(document: Document, options: DialectOptions) -> Asked:
+        return read(with_parameters(document, document.get("parameters")), options)
+
+    return Dialect(read_with_parameters, tei_response, tei_headers)
 
 
 TEI_EMBED = in_tei(read_embed)

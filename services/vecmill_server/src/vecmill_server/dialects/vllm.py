@@ -8,6 +8,7 @@ from typing import Any
 
 from vecmill.errors import InvalidRequest
 from vecmill.reading import Reading
+from vecmill.rows import RowKind
 from vecmill.types import ClassifyResult, JsonValue, MultiVectorResult, RerankResult
 from vecmill_server.calls import (
     ClassifyCall,
@@ -23,6 +24,7 @@ from vecmill_server.calls import (
 from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
 from vecmill_server.dialects.fields import (
     Output,
+    base64_rows,
     read_choice,
     read_dimensions,
     read_inputs,
@@ -67,13 +69,19 @@ def read_pooling(document: Document, options: DialectOptions) -> Asked:
     tasks = ("embed", "token_embed", "classify")
     task = read_choice(document, "task", tasks) or "embed"
     model = read_string(document, "model")
+    output = read_output(document)
+    if task != "embed" and output.kind is not RowKind.FLOAT:
+        raise InvalidRequest(
+            "Of this `task` only floats are written: leave out the field that asks for fewer bits.",
+            field="task",
+        )
     if task == "token_embed":
-        reading = read_reading(document)
-        return Asked(MultiVectorCall(model, read_texts(document, "input")[0], reading), _write_token_rows)
+        rows = MultiVectorCall(model, read_texts(document, "input")[0], read_reading(document))
+        return Asked(rows, partial(_write_token_rows, output))
     if task == "classify":
         texts, reading = read_texts(document, "input")[0], Reading(truncation=read_truncation(document))
-        return Asked(ClassifyCall(model, texts, read_raw_scores(document), reading), _write_probabilities)
-    output = read_output(document)
+        scores = ClassifyCall(model, texts, read_raw_scores(document), reading)
+        return Asked(scores, partial(_write_probabilities, output))
     call = EmbedCall(
         model=model,
         inputs=read_inputs(document, "input", options.read_ids)[0],
@@ -149,12 +157,14 @@ def _write_rows(output: Output, result: Embedded, envelope: Envelope) -> JsonVal
     return _write_pooled(output.encode(result.rows_as(output.kind)), result, envelope)
 
 
-def _write_token_rows(result: MultiVectorResult, envelope: Envelope) -> JsonValue:
-    return _write_pooled(result.rows, result, envelope)
+def _write_token_rows(output: Output, result: MultiVectorResult, envelope: Envelope) -> JsonValue:
+    """The rows of each text; in base64 they are all laid end to end."""
+    rows = base64_rows(result.rows) if output.base64 else result.rows
+    return _write_pooled(rows, result, envelope)
 
 
-def _write_probabilities(result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    return _write_pooled(result.scores, result, envelope)
+def _write_probabilities(output: Output, result: ClassifyResult, envelope: Envelope) -> JsonValue:
+    return _write_pooled(output.encode(result.scores), result, envelope)
 
 
 def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:

@@ -9,8 +9,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vecmill_server.errors import InvalidKey
 from vecmill_server.exchange import header
 
-# What may be seen without a key. It lists what is open, so that a new route is closed.
-PUBLIC_PATHS = frozenset({"/health", "/livez", "/readyz", "/ping", "/metrics"})
+# What may be read without a key. It lists what is open, so that a new route is closed; work may be sent to
+# one of these paths too (POST /), and is not open.
+PUBLIC_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/ping", "/metrics"})
+_READING = frozenset({"GET", "HEAD"})
 
 
 class Keys:
@@ -21,7 +23,7 @@ class Keys:
         self._digests = tuple(_digest(key.encode("utf-8")) for key in keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS:
+        if scope["type"] == "http" and not is_public(scope["method"], scope["path"]):
             self._check(scope)
         await self._app(scope, receive, send)
 
@@ -37,6 +39,11 @@ class Keys:
         digest = _digest(key)
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return any(matches)
+
+
+def is_public(method: str, path: str) -> bool:
+    """Whether a request is answered without a key."""
+    return path in PUBLIC_PATHS and method in _READING
 
 
 def _sent_keys(scope: Scope) -> Iterator[bytes]:

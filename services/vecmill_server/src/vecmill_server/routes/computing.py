@@ -21,7 +21,7 @@ def computing_routes(service: Service) -> list[Route]:
     """In the order of how often they are asked for: the router tries one after the other."""
     choose_untold = partial(_choose_by_model, service.catalog)
     table: list[tuple[str, tuple[str, ...], Dialect, Choose | None]] = [
-        ("embeddings", ("/v1/embeddings", "/embeddings"), openai.EMBEDDINGS, None),
+        ("embeddings", ("/v1/embeddings", "/embeddings", "/v1/embedding"), openai.EMBEDDINGS, None),
         ("rerank", ("/rerank", "/v1/rerank", "/v2/rerank"), RERANK, choose_rerank),
         ("embed", ("/embed",), tei.TEI_EMBED, None),
         ("embed", ("/v1/embed",), cohere.EMBED_V1, None),

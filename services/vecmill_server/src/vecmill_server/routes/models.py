@@ -12,10 +12,13 @@ from starlette.routing import Route
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription, Task
 from vecmill.models.stages import Pooling
+from vecmill.plan import Precision
 from vecmill.tuning.figures import Accuracy
 from vecmill_server import __version__
 from vecmill_server.catalog import ServedModel
 from vecmill_server.documents import encode_json
+from vecmill_server.exchange import Exchange
+from vecmill_server.problems import tei_response
 from vecmill_server.service import Service
 
 # What clients may ask of a model, by the names of Infinity's routes.
@@ -28,6 +31,11 @@ CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
         Task.SPARSE: ("embed_sparse", "rerank"),
         Task.MULTI_VECTOR: ("embed_all", "rerank"),
     }
+)
+
+# What TEI calls the precisions that it has.
+_DTYPES: Mapping[str, str] = MappingProxyType(
+    {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16"}
 )
 
 
@@ -63,28 +71,36 @@ class Models:
         return _json(self._entry(self._service.catalog.resolve(request.path_params["id"])))
 
     async def info(self, request: Request) -> Response:
-        """The first model, as TEI describes its only one. Raises `NotReady` while it loads."""
+        """The first model, as TEI describes its only one; 503 in TEI's words while it loads."""
+        try:
+            return _json(self._info())
+        except NotReady as error:
+            problem = tei_response(error)
+            Exchange.of(request.scope).reason = problem.reason
+            answer = Response(problem.body, problem.status)
+            answer.raw_headers = problem.headers
+            return answer
+
+    def _info(self) -> dict[str, object]:
         model = next(iter(self._service.catalog))
         description, info, config = model.mill.description, model.mill.info, model.mill.config
-        return _json(
-            {
-                "model_id": model.name,
-                "model_sha": None,
-                "model_dtype": info.precision,
-                "served_model_name": model.name,
-                "model_type": _model_type(description),
-                "max_concurrent_requests": config.queue.max_queue_texts,
-                "max_input_length": description.max_tokens,
-                "max_batch_tokens": config.batch.batch_tokens,
-                "max_batch_requests": None,
-                "max_client_batch_size": config.inputs.max_inputs,
-                "auto_truncate": True,
-                "tokenization_workers": 1,
-                "version": __version__,
-                "sha": None,
-                "docker_label": None,
-            }
-        )
+        return {
+            "model_id": model.name,
+            "model_sha": None,
+            "model_dtype": _DTYPES.get(info.precision, info.precision),
+            "served_model_name": model.name,
+            "model_type": _model_type(description),
+            "max_concurrent_requests": config.queue.max_queue_texts,
+            "max_input_length": description.max_tokens,
+            "max_batch_tokens": config.batch.batch_tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": config.inputs.max_inputs,
+            "auto_truncate": True,
+            "tokenization_workers": 1,
+            "version": __version__,
+            "sha": None,
+            "docker_label": None,
+        }
 
     async def tags(self, request: Request) -> Response:
         """All models, as Ollama lists what it has pulled."""
