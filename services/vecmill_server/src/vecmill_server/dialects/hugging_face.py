@@ -19,6 +19,7 @@ from vecmill_server.dialects.tei import (
     TEI_SIMILARITY,
     TEI_SPARSE,
     in_tei,
+    read_parameters,
     read_rerank,
 )
 from vecmill_server.documents import Envelope, kind_of, read_string
@@ -62,8 +63,7 @@ def _read_instance(
         raise InvalidRequest(
             f"`instances[{index}]` must be an object, not {kind_of(item)}.", field=f"instances[{index}]"
         )
-    parameters = document.get("parameters")
-    whole = {**(parameters if isinstance(parameters, dict) else {}), **item}
+    whole = {**read_parameters(document), **item}
     return choose_by_task(whole, task).read(whole, options)
 
 

@@ -9,26 +9,34 @@ from typing import Any, ClassVar
 from vecmill.errors import InvalidRequest
 from vecmill.mill import Mill
 from vecmill.models import Task
-from vecmill.reading import Reading
+from vecmill.reading import Reading, Truncation
 from vecmill.types import ClassifyResult, ClassifyTokensResult, Entity, JsonValue, TextOrPair, Timings
 from vecmill_server.calls import ClassifyCall, EntitiesCall
 from vecmill_server.dialects import Asked, DialectOptions, Document
 from vecmill_server.dialects.fields import read_choice, read_truncation, write_labels
-from vecmill_server.dialects.tei import INPUTS, in_tei, with_parameters
+from vecmill_server.dialects.tei import INPUTS, in_tei, read_options
 from vecmill_server.documents import Envelope, read_raw_scores, read_string, read_text
 
 
 def read_predict(document: Document, options: DialectOptions) -> Asked:
     """`/predict`: labels of texts, of pairs, or of tokens, whatever the model has."""
-    settings = with_parameters(document)
+    raw_scores, truncation, strategy = read_options(document, _read_options)
     call = PredictCall(
         model=read_string(document, "model"),
         inputs=_read_predict_inputs(document.get(INPUTS)),
-        raw_scores=read_raw_scores(settings),
-        reading=Reading(truncation=read_truncation(settings)),
-        aggregate=read_choice(settings, "aggregation_strategy", ("none", "simple")) != "none",
+        raw_scores=raw_scores,
+        reading=Reading(truncation=truncation),
+        aggregate=strategy != "none",
     )
     return Asked(call, _write_predicted)
+
+
+def _read_options(document: Document) -> tuple[bool, Truncation, str | None]:
+    return (
+        read_raw_scores(document),
+        read_truncation(document),
+        read_choice(document, "aggregation_strategy", ("none", "simple")),
+    )
 
 
 @dataclass(frozen=True, slots=True)

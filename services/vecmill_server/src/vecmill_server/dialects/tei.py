@@ -4,8 +4,9 @@ Source: its router and its client packages. `/predict` has a module of its own.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,6 +61,8 @@ from vecmill_server.problems import tei_response
 
 INPUTS = "inputs"
 
+Options = TypeVar("Options")
+
 
 def read_embed(document: Document, options: DialectOptions) -> Asked:
     """`/embed`: a row for each text, also for a single one."""
@@ -106,11 +109,10 @@ def read_similarity(document: Document, options: DialectOptions) -> Asked:
             field=INPUTS,
         )
     source = read_text(inputs.get("source_sentence"), "inputs.source_sentence")
-    settings = with_parameters(document)
     call = EmbedCall(
         model=read_string(document, "model"),
         inputs=(source, *read_list(inputs, "sentences", f"{INPUTS}.sentences")),
-        reading=read_reading(settings),
+        reading=read_options(document, read_reading),
         normalize=True,
         field=INPUTS,
     )
@@ -199,19 +201,36 @@ def read_list(document: Document, name: str, field: str | None = None) -> tuple[
     return tuple(read_text(item, f"{field}[{index}]") for index, item in enumerate(value))
 
 
-def with_parameters(document: Document) -> Document:
-    """The document with what stands in `parameters`, where Hugging Face's clients put options."""
+def read_options(document: Document, read: Callable[[Document], Options]) -> Options:
+    """What `read` finds in the document, or in its `parameters`, where Hugging Face's clients put options.
+
+    The document itself goes before them; what is wrong in either is refused.
+    """
+    parameters = read_parameters(document)
+    read(parameters)
+    return read({**parameters, **{name: value for name, value in document.items() if value is not None}})
+
+
+def read_parameters(document: Document) -> Document:
+    """The object `parameters`; an empty one if it is absent. Raises `InvalidRequest`."""
     parameters = document.get("parameters")
-    return {**(parameters if isinstance(parameters, dict) else {}), **document}
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(
+            f"`parameters` must be an object, not {kind_of(parameters)}.", field="parameters"
+        )
+    return parameters
 
 
 def _read_sided(document: Document) -> Reading:
-    name = read_string(document, "prompt_name")
+    reading = read_reading(document)
+    name = reading.prompt_name
     if name is None:
-        return read_reading(document)
+        return reading
     if name not in (Purpose.QUERY, Purpose.DOCUMENT):
         raise InvalidRequest("`prompt_name` must be query or document.", field="prompt_name")
-    return Reading(purpose=Purpose(name), truncation=read_truncation(document))
+    return replace(reading, prompt_name=None, purpose=Purpose(name))
 
 
 def _read_ids(value: JsonValue, field: str) -> tuple[int, ...]:
