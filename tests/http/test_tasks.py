@@ -1,7 +1,6 @@
 """Each task has its route and its shape; what a model does not do is a 400 that says so."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,36 +8,18 @@ import numpy as np
 import pytest
 
 from support.http_server import HttpServer, serve_in_thread
+from support.task_descriptions import LABELS, describe_tasks
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
-from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.models import Task, describe_model, locate_model
 from vecmill.scores import sigmoid, softmax
 
-LABELS = ("O", "B-PER", "I-PER")
 HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]
 HELLO_WORLD = [101, 7592, 102, 2088, 102]
 
 
-def descriptions() -> dict[Task, ModelDescription]:
-    plain = describe_model(locate_model())
-
-    def of(task: Task, dim: int, head: Head | None = None) -> ModelDescription:
-        return replace(plain, name=f"model/{task}", task=task, dim=dim, head=head, stages=())
-
-    sequence, tokens = HeadKind.SEQUENCE, HeadKind.TOKENS
-    return {
-        Task.EMBED: of(Task.EMBED, 8),
-        Task.RERANK: of(Task.RERANK, 1, Head(sequence, ("LABEL_0",), Activation.SIGMOID)),
-        Task.CLASSIFY: of(Task.CLASSIFY, 3, Head(sequence, ("a", "b", "c"), Activation.SOFTMAX)),
-        Task.CLASSIFY_TOKENS: of(Task.CLASSIFY_TOKENS, 3, Head(tokens, LABELS, Activation.SOFTMAX)),
-        Task.SPARSE: of(Task.SPARSE, plain.vocab_size, Head(HeadKind.VOCABULARY)),
-        Task.MULTI_VECTOR: of(Task.MULTI_VECTOR, 4),
-    }
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[HttpServer]:
-    with serve_in_thread(models=list(descriptions().values())) as server:
+    with serve_in_thread(models=list(describe_tasks().values())) as server:
         yield server
 
 
@@ -205,7 +186,7 @@ def test_images_and_audio_are_a_clear_400(client: httpx.Client, body: dict[str, 
 def test_models_tell_what_they_are_for(client: httpx.Client) -> None:
     entries = {entry["id"]: entry for entry in client.get("/models").json()["data"]}
     assert set(entries) == {f"model/{task}" for task in Task}
-    for task, description in descriptions().items():
+    for task, description in describe_tasks().items():
         entry = entries[f"model/{task}"]
         assert (entry["task"], entry["dim"], entry["max_model_len"]) == (task, description.dim, 256)
         assert (entry["backend"], entry["precision"]) == ("fake", "exact")
