@@ -56,7 +56,7 @@ def test_parameters_count_where_the_body_itself_says_nothing(client: httpx.Clien
     assert tokens(parameters={"truncate_prompt_tokens": 4}) == "4"
     assert tokens(parameters={"truncate_prompt_tokens": 4}, truncate_prompt_tokens=None) == "4"
     assert tokens(parameters={"truncate_prompt_tokens": 4}, truncate_prompt_tokens=5) == "5"
-    assert tokens(parameters=None) == tokens(parameters="nothing") == "7"
+    assert tokens(parameters=None) == tokens(parameters={}) == "7"
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -1,7 +1,7 @@
 """The ASGI application: the routes inside their middleware."""
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from vecmill_server.middleware.errors import Errors
@@ -28,17 +28,7 @@ EXPOSED_HEADERS = (
 def create_app(service: Service) -> ASGIApp:
     """The application for `service`. It neither loads nor closes the models: `runner` does."""
     settings = service.settings
-    # In the order of how often they are asked for: the router tries one after the other.
-    app: ASGIApp = Router(
-        [
-            *computing_routes(service),
-            *models_routes(service),
-            *health_routes(service),
-            *metrics_routes(service),
-            *docs_routes(service),
-        ],
-        redirect_slashes=False,
-    )
+    app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
     if settings.api_key:
         app = Keys(app, settings.api_key)
     app = Errors(Paths(app, settings.url_prefix), service.body_limits)
@@ -51,3 +41,17 @@ def create_app(service: Service) -> ASGIApp:
             expose_headers=EXPOSED_HEADERS,
         )
     return Exchanges(app, service.metrics, service.drain, access_log=settings.access_log)
+
+
+def list_routes(service: Service) -> list[Route]:
+    """Every route, in the order of how often they are asked for: the router tries one after the other.
+
+    Each family is described by its module of `openapi`.
+    """
+    return [
+        *computing_routes(service),
+        *models_routes(service),
+        *health_routes(service),
+        *metrics_routes(service),
+        *docs_routes(service),
+    ]

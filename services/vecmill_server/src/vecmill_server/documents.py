@@ -66,12 +66,16 @@ def read_count(document: Mapping[str, Any], name: str) -> int | None:
 
 def read_flag(document: Mapping[str, Any], name: str, *, default: bool) -> bool:
     """A boolean, or one in words."""
+    value = read_optional_flag(document, name)
+    return default if value is None else value
+
+
+def read_optional_flag(document: Mapping[str, Any], name: str) -> bool | None:
+    """The same, or `None` if it is absent."""
     value = document.get(name)
-    if value is None:
-        return default
     if isinstance(value, str):
-        value = {"true": True, "false": False}.get(value.lower())
-    if isinstance(value, bool):
+        value = {"true": True, "false": False}.get(value.lower(), value)
+    if value is None or isinstance(value, bool):
         return value
     raise InvalidRequest(f"`{name}` must be true or false.", field=name)
 
@@ -109,9 +113,8 @@ def read_text(item: JsonValue, field: str) -> str:
 
 def read_raw_scores(document: Mapping[str, Any]) -> bool:
     """Whether scores are asked for as they are before the model's activation, in one of two spellings."""
-    if document.get("raw_scores") is not None:
-        return read_flag(document, "raw_scores", default=False)
-    return not read_flag(document, "use_activation", default=True)
+    activated = read_flag(document, "use_activation", default=True)
+    return read_flag(document, "raw_scores", default=not activated)
 
 
 def refuse_other_modalities(document: Mapping[str, Any]) -> None:

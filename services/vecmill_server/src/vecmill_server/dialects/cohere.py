@@ -4,7 +4,7 @@ Source: the cohere package, versions 5 to 7, and the API reference. `embedding_t
 of rows at once; version 1 without it gives plain rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -96,12 +96,21 @@ def _read_types(document: Document) -> tuple[str, ...]:
 def _read_texts(document: Document) -> tuple[str, ...]:
     if document.get("images") is not None:
         raise InvalidRequest("`images` are not embedded: this server reads text alone.", field="images")
-    texts, inputs = document.get("texts"), document.get("inputs")
-    if isinstance(texts, list) and texts:
-        return tuple(read_text(item, f"texts[{index}]") for index, item in enumerate(texts))
-    if texts is None and isinstance(inputs, list) and inputs:
-        return tuple(_read_parts(item, f"inputs[{index}]") for index, item in enumerate(inputs))
-    raise InvalidRequest("`texts` is required: a list of at least one string.", field="texts")
+    texts = _read_list(document, "texts", read_text)
+    inputs = _read_list(document, "inputs", _read_parts)
+    if not texts and not inputs:
+        raise InvalidRequest("`texts` is required: a list of at least one string.", field="texts")
+    return texts or inputs
+
+
+def _read_list(document: Document, name: str, read: Callable[[JsonValue, str], str]) -> tuple[str, ...]:
+    """The texts of a list, which `read` takes out of its items; none if it is absent."""
+    value = document.get(name)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not value:
+        raise InvalidRequest(f"`{name}` must be a list of at least one text.", field=name)
+    return tuple(read(item, f"{name}[{index}]") for index, item in enumerate(value))
 
 
 def _read_parts(item: JsonValue, field: str) -> str:

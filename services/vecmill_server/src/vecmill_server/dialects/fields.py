@@ -4,7 +4,7 @@ import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,12 @@ from vecmill_server.documents import (
     LARGEST_WHOLE_NUMBER,
     kind_of,
     read_count,
-    read_flag,
+    read_optional_flag,
     read_string,
     read_text,
 )
+
+T = TypeVar("T")
 
 # What Cohere, Jina, Voyage, Nomic and Google call the purposes of a text.
 PURPOSES: Mapping[str, Purpose] = MappingProxyType(
@@ -83,30 +85,37 @@ def read_purpose(document: Document, name: str) -> Purpose | None:
 
 def read_truncation(document: Document) -> Truncation:
     """What becomes of long texts: `truncate` or `truncation`, a side of them, and a length of one's own."""
-    name = "truncate" if document.get("truncate") is not None else "truncation"
-    value = document.get(name)
-    value = str(value).lower() if isinstance(value, bool) else value
-    if value is None:
-        cut = Truncation()
-    elif isinstance(value, str) and value.lower() in _CUTS:
-        cut = _CUTS[value.lower()]
-    else:
-        raise InvalidRequest(f"`{name}` must be true, false, NONE, START or END.", field=name)
+    cuts = [_read_cut(document, name) for name in ("truncate", "truncation")]
+    cut = _first(cuts) or Truncation()
     keeps_end = _read_side(document)
     return Truncation(
         cut.is_allowed, cut.keeps_end if keeps_end is None else keeps_end, _read_limit(document)
     )
 
 
+def _first(values: Iterable[T | None]) -> T | None:
+    """The first that is not `None`. All have been read by then: a mistake in any of them is refused."""
+    return next((value for value in values if value is not None), None)
+
+
+def _read_cut(document: Document, name: str) -> Truncation | None:
+    value = document.get(name)
+    value = str(value).lower() if isinstance(value, bool) else value
+    if value is None:
+        return None
+    if not isinstance(value, str) or value.lower() not in _CUTS:
+        raise InvalidRequest(f"`{name}` must be true, false, NONE, START or END.", field=name)
+    return _CUTS[value.lower()]
+
+
 def _read_side(document: Document) -> bool | None:
+    sides = []
     for name in ("truncation_direction", "truncation_side"):
         value = read_string(document, name)
-        if value is None:
-            continue
-        if value.lower() not in _SIDES:
+        if value is not None and value.lower() not in _SIDES:
             raise InvalidRequest(f"`{name}` must be Left or Right: the end that is cut off.", field=name)
-        return _SIDES[value.lower()]
-    return None
+        sides.append(None if value is None else _SIDES[value.lower()])
+    return _first(sides)
 
 
 def _read_limit(document: Document) -> int | None:
@@ -160,19 +169,12 @@ def read_token_ids(items: Sequence[JsonValue], field: str) -> tuple[int, ...]:
 
 def read_normalize(document: Document) -> bool | None:
     """Whether rows are to have length 1; `None` leaves it to the model."""
-    for name in ("normalize", "normalized"):
-        if document.get(name) is not None:
-            return read_flag(document, name, default=True)
-    return None
+    return _first([read_optional_flag(document, name) for name in ("normalize", "normalized")])
 
 
 def read_dimensions(document: Document) -> int | None:
     """How many numbers a row is cut to, in any of the names for it."""
-    for name in ("dimensions", "output_dimension"):
-        found = read_count(document, name)
-        if found is not None:
-            return found
-    return None
+    return _first([read_count(document, name) for name in ("dimensions", "output_dimension")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +205,10 @@ def read_output(document: Document) -> Output:
     base64 = read_choice(document, "encoding_format", formats) == "base64"
     kinds = tuple(RowKind)
     dtype = read_choice(document, "output_dtype", kinds)
-    if dtype is not None:
-        return Output(RowKind(dtype), base64)
-    for name in ("embedding_type", "encoding_type"):
-        value = read_choice(_first_of(document, name), name, (*kinds, "base64"))
-        if value == "base64":
-            return Output(RowKind.FLOAT, base64=True)
-        if value is not None:
-            return Output(RowKind(value), base64)
-    return Output(RowKind.FLOAT, base64)
+    names = ("embedding_type", "encoding_type")
+    types = [read_choice(_only_one_of(document, name), name, (*kinds, "base64")) for name in names]
+    kind = _first([dtype, *types]) or RowKind.FLOAT
+    return Output(RowKind.FLOAT, base64=True) if kind == "base64" else Output(RowKind(kind), base64)
 
 
 def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | None:
@@ -222,7 +219,7 @@ def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | 
     raise InvalidRequest(f"`{name}` must be one of: {', '.join(choices)}.", field=name)
 
 
-def _first_of(document: Document, name: str) -> Document:
+def _only_one_of(document: Document, name: str) -> Document:
     """The field's only entry where it is a list, as Jina's newer clients write it."""
     value = document.get(name)
     if isinstance(value, list) and len(value) == 1:

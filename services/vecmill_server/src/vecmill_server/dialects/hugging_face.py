@@ -23,6 +23,7 @@ from vecmill_server.dialects.tei import (
     TEI_SIMILARITY,
     TEI_SPARSE,
     in_tei,
+    read_parameters,
     read_rerank,
     with_parameters,
 )
@@ -67,7 +68,7 @@ def _read_instance(
         raise InvalidRequest(
             f"`instances[{index}]` must be an object, not {kind_of(item)}.", field=f"instances[{index}]"
         )
-    whole = with_parameters(item, document.get("parameters"))
+    whole = with_parameters(item, read_parameters(document))
     return choose_by_task(whole, task).read(whole, options)
 
 

@@ -5,6 +5,7 @@ They differ in optional fields alone, and no two mean different things by one na
 all of them. Source: the clients' own code, and the providers' API references.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from vecmill.errors import InvalidRequest
@@ -18,6 +19,7 @@ from vecmill_server.dialects.fields import (
     read_inputs,
     read_normalize,
     read_output,
+    read_purpose,
     read_reading,
     usage,
 )
@@ -62,7 +64,8 @@ def write_embeddings(output: Output, result: Embedded, envelope: Envelope) -> Js
 
 def _read_reading(document: Document) -> Reading:
     # Jina's word for it is `task`, everybody else's `input_type`.
-    return read_reading(document, purpose="task" if document.get("task") is not None else "input_type")
+    reading, purpose = read_reading(document), read_purpose(document, "task")
+    return reading if purpose is None else replace(reading, purpose=purpose)
 
 
 def _refuse_what_is_not_done(document: Document) -> None:

@@ -4,8 +4,9 @@ Source: its router and its client packages. `/predict` has a module of its own.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -59,6 +60,10 @@ from vecmill_server.exchange import HeaderList
 from vecmill_server.problems import tei_response
 
 INPUTS = "inputs"
+# What a body is about; all else may stand in its `parameters`.
+NO_OPTIONS = frozenset({"model", "inputs", "query", "texts", "ids", "instances", "parameters"})
+
+Options = TypeVar("Options")
 
 
 def read_embed(document: Document, options: DialectOptions) -> Asked:
@@ -199,20 +204,31 @@ def read_list(document: Document, name: str, field: str | None = None) -> tuple[
     return tuple(read_text(item, f"{field}[{index}]") for index, item in enumerate(value))
 
 
-def with_parameters(document: Document, parameters: JsonValue) -> Document:
-    """The document with those of `parameters`, if it is an object, that it does not have itself."""
-    if not isinstance(parameters, dict):
-        return document
+def with_parameters(document: Document, parameters: Document) -> Document:
+    """The document with those of `parameters` that it does not have itself."""
     return {**parameters, **{name: value for name, value in document.items() if value is not None}}
 
 
+def read_parameters(document: Document) -> Document:
+    """The options in the object `parameters`; none if it is absent. Raises `InvalidRequest`."""
+    parameters = document.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(
+            f"`parameters` must be an object, not {kind_of(parameters)}.", field="parameters"
+        )
+    return {name: value for name, value in parameters.items() if name not in NO_OPTIONS}
+
+
 def _read_sided(document: Document) -> Reading:
-    name = read_string(document, "prompt_name")
+    reading = read_reading(document)
+    name = reading.prompt_name
     if name is None:
-        return read_reading(document)
+        return reading
     if name not in (Purpose.QUERY, Purpose.DOCUMENT):
         raise InvalidRequest("`prompt_name` must be query or document.", field="prompt_name")
-    return Reading(purpose=Purpose(name), truncation=read_truncation(document))
+    return replace(reading, prompt_name=None, purpose=Purpose(name))
 
 
 def _read_ids(value: JsonValue, field: str) -> tuple[int, ...]:
@@ -273,7 +289,11 @@ def in_tei(read: Callable[[Document, DialectOptions], Asked]) -> Dialect:
     """
 
     def read_with_parameters(document: Document, options: DialectOptions) -> Asked:
-        return read(with_parameters(document, document.get("parameters")), options)
+        parameters = read_parameters(document)
+        if not parameters:
+            return read(document, options)
+        read({**document, **parameters}, options)  # what is wrong in them is said, heeded or not
+        return read(with_parameters(document, parameters), options)
 
     return Dialect(read_with_parameters, tei_response, tei_headers)
 

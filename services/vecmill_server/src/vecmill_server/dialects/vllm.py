@@ -129,8 +129,9 @@ def read_detokenize(document: Document, options: DialectOptions) -> Asked:
 
 
 def _read_side(document: Document, names: tuple[str, ...]) -> tuple[str, ...]:
-    name = next((name for name in names if document.get(name) is not None), names[0])
-    return read_texts(document, name)[0]
+    given = [name for name in names if document.get(name) is not None] or names[:1]
+    texts = [read_texts(document, name)[0] for name in given]
+    return texts[0]
 
 
 def _envelope_of(kind: str, result: Any, envelope: Envelope) -> dict[str, Any]:

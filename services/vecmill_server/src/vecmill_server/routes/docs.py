@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from vecmill_server.documents import encode_json
 from vecmill_server.errors import UnknownRoute
-from vecmill_server.openapi import describe_api
+from vecmill_server.openapi.document import describe_api
 from vecmill_server.service import Service
 
 # The page may load what this server gives, and nothing else.

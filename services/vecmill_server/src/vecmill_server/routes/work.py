@@ -51,13 +51,16 @@ class Endpoint:
             document = await run_off_loop(is_large, lambda: decode_object(body))
             if scope["path_params"]:
                 document = {**document, **scope["path_params"]}
-            if self._choose is not None:
-                dialect = self._choose(document)
+            dialect = self.choose_dialect(document)
             read = dialect.read
             asked = await run_off_loop(is_large, lambda: read(document, self._options))
             await self._answer(dialect, asked, timeout_s, scope, receive, send)
         except VecmillError as error:
             await _send_problem(dialect.problem(error), scope, send)
+
+    def choose_dialect(self, document: Document) -> Dialect:
+        """The dialect that `document` is written in. Raises `UnknownModel` where its model decides that."""
+        return self._usual if self._choose is None else self._choose(document)
 
     async def _answer(
         self,
