@@ -20,6 +20,9 @@ ENTRY_POINT_GROUP = "vecmill.commands"
 # Commands that we know of but do not bring, and the distribution that does.
 _ELSEWHERE = {"serve": "vecmill-server"}
 
+# Of an enumeration click would ask for the names of its members.
+_PRECISIONS = [precision.value for precision in Precision]
+
 _TRUST = click.option(
     "--trust-remote-code",
     "trusts_code",
@@ -154,7 +157,7 @@ def describe(model: str | None, trusts_code: bool) -> None:
 @click.option("--task", help="What MODEL is for, where its directory says something else.")
 @click.option("--engine", help="The engine to check; the one that would serve MODEL if not given.")
 @click.option(
-    "--precision", type=click.Choice([*Precision]), help="What the engine multiplies; fp32 if not given."
+    "--precision", type=click.Choice(_PRECISIONS), help="What the engine multiplies; fp32 if not given."
 )
 @_TRUST
 @_TEXTS
