@@ -71,7 +71,7 @@ def test_a_setup_error_is_one_sentence_and_status_2(monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, result.output) == (2, "Error: There is nothing to do with this.\n")
 
 
-@pytest.mark.parametrize("arguments", [("check", "/no")], ids=str)
+@pytest.mark.parametrize("arguments", [("check", "/no"), ("embed", "/no.csv", "-o", "no.npy")], ids=str)
 def test_a_precision_is_called_what_it_is_called_everywhere(arguments: tuple[str, ...]) -> None:
     result = run(*arguments, "--precision", "int8-fast")
     assert result.exit_code == 2
