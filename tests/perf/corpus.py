@@ -54,12 +54,15 @@ class Corpus:
         lines = (json.dumps({"id": number, "text": text}) for number, text in enumerate(self.texts))
         self.file.write_text("\n".join(lines) + "\n", "utf-8")
 
-    def embed(self, output: str) -> tuple[float, float]:
+    def embed(self, output: str, *options: str) -> tuple[float, float]:
         """Run the command: the texts a second that it tells, and over the whole of its time."""
         line = [sys.executable, "-m", "vecmill", "embed", str(self.file), "-o", str(self.folder / output)]
         began = time.perf_counter()
         done = subprocess.run(
-            [*line, "--cache-dir", str(self.folder / "cache")], capture_output=True, text=True, check=True
+            [*line, *options, "--cache-dir", str(self.folder / "cache")],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         whole_s = time.perf_counter() - began
         (self.folder / output).unlink()
