@@ -72,7 +72,7 @@ def test_each_row_is_there_once_and_right(where: str, texts: int, tmp_path: Path
 
 @pytest.mark.full
 def test_the_embedded_model_is_killed_over_many_texts(tmp_path: Path) -> None:
-    texts = mixed_texts(SEED, 10_000)
+    texts = mixed_texts(SEED, 5_000)
     corpus = write_corpus(
         tmp_path / "corpus.parquet", [{"id": number, "text": text} for number, text in enumerate(texts)]
     )

@@ -119,6 +119,10 @@ def test_a_stop_between_the_name_and_the_removal_is_recognised(
     refuse_existing(output)
     with open_parts(output, RUN, DIM) as parts:
         assert parts.is_finished
+    (output.parent / "another").write_bytes(b"somebody else's")
+    (output.parent / "another").replace(output)
+    with pytest.raises(InvalidConfig, match="exists already"):
+        refuse_existing(output)
 
 
 def test_a_stop_before_the_name_is_made_good(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:

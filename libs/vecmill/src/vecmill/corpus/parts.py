@@ -85,11 +85,7 @@ class Parts:
     @property
     def is_finished(self) -> bool:
         """Whether the output is there, and what these parts were made for."""
-        try:
-            number = (self.folder / _ASSEMBLED_FILE).read_text("ascii")
-            return number == str(self.output.stat().st_ino)
-        except FileNotFoundError:
-            return False
+        return _is_assembled(self.output)
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -108,7 +104,7 @@ def refuse_existing(output: Path) -> None:
     """Raise `InvalidConfig` for an output that is there already, or has no place to be."""
     if not output.parent.is_dir():
         raise InvalidConfig(f"There is no folder {output.parent}.")
-    if output.exists() and not (folder_of(output) / _ASSEMBLED_FILE).exists():
+    if output.exists() and not _is_assembled(output):
         raise InvalidConfig(f"{output} exists already. Name another output, or remove it.")
 
 
@@ -144,6 +140,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.fsync(file.fileno())
         unfinished.replace(path)
         _sync_folder(path.parent)
+
+
+def _is_assembled(output: Path) -> bool:
+    """Whether the output is the file that the parts beside it were put together to."""
+    try:
+        number = (folder_of(output) / _ASSEMBLED_FILE).read_text("ascii")
+        return number == str(output.stat().st_ino)
+    except FileNotFoundError:
+        return False
 
 
 def _bind(folder: Path, output: Path, run: Run) -> None:
