@@ -46,6 +46,14 @@ def test_the_summary_counts_what_this_run_has_done() -> None:
     )
 
 
+def test_what_was_there_already_does_not_shorten_the_time_left() -> None:
+    with Bar(2 * 10**9, file=Terminal()) as bar:
+        bar._bar.mininterval = 0
+        bar.found(10**9)
+        bar.embedded(1, 1)
+        assert bar._bar.format_dict["rate"] < 10**7
+
+
 def test_what_was_there_already_is_no_speed() -> None:
     with Bar(10, file=io.StringIO(), clock=lambda: 5.0) as bar:
         bar.found(10)

@@ -53,6 +53,7 @@ class Bar:
         if not self._bar.disable:
             self._bar.initial += texts
             self._bar.n += texts
+            self._bar.last_print_n += texts
             self._bar.refresh()
 
     def embedded(self, texts: int, tokens: int) -> None:
