@@ -22,16 +22,13 @@ def create_app(service: Service) -> ASGIApp:
     """The application for `service`. It neither loads nor closes the models: `runner` does."""
     settings = service.settings
     # In the order of how often they are asked for: the router tries one after the other.
-    app: ASGIApp = Router(
-        [
-            *computing_routes(service),
-            *models_routes(service),
-            *health_routes(service),
-            *metrics_routes(service),
-            *docs_routes(service),
-        ],
-        redirect_slashes=False,
-    )
+    routes = [
+        *computing_routes(service),
+        *models_routes(service),
+        *health_routes(service),
+        *docs_routes(service),
+    ]
+    app: ASGIApp = Router([*routes, *metrics_routes(service, routes)], redirect_slashes=False)
     if settings.api_key:
         app = Keys(app, settings.api_key)
     app = Errors(Paths(app, settings.url_prefix), service.body_limits)
