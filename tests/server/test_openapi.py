@@ -59,7 +59,7 @@ def test_routes_of_several_dialects_tell_of_the_errors_of_each() -> None:
     responses = describe_api(ServerSettings())["paths"]["/rerank"]["post"]["responses"]
     for status in ("400", "404", "429", "503"):
         names = {name.rpartition("/")[2] for name in references(responses[status])}
-        assert names == {"Problem", "TeiProblem"}
+        assert names == {"Problem", "TeiProblem", "OllamaProblem"}
     assert "422" in responses
 
 

@@ -48,10 +48,10 @@ def list_routes(service: Service) -> list[Route]:
 
     Each family is described by its module of `openapi`.
     """
-    return [
+    routes = [
         *computing_routes(service),
         *models_routes(service),
         *health_routes(service),
-        *metrics_routes(service),
         *docs_routes(service),
     ]
+    return [*routes, *metrics_routes(service, routes)]

@@ -58,6 +58,8 @@ class ServerMetrics:
         for reason in REASONS:
             self._errors.labels(reason)
         self._model_metrics = _ModelMetrics(self.registry)
+        self._backlogs = _BacklogCollector()
+        self.registry.register(self._backlogs)
         # `labels` takes a lock and builds a key; a request should not.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -81,7 +83,7 @@ class ServerMetrics:
 
     def watch_backlog(self, model: str, mill: Mill) -> None:
         """Report what waits for a model, asked when Prometheus asks."""
-        self.registry.register(_BacklogCollector(model, mill))
+        self._backlogs.mills[model] = mill
 
     def render(self) -> bytes:
         """Everything, as `CONTENT_TYPE`."""
@@ -185,23 +187,20 @@ class ModelObserver(Observer):
 
 
 class _BacklogCollector(Collector):
-    """Asks the batcher what waits, when Prometheus does, instead of counting along."""
+    """Asks the batchers what waits, when Prometheus does, instead of counting along."""
 
-    def __init__(self, model: str, mill: Mill) -> None:
-        self._model = model
-        self._mill = mill
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
+    def __init__(self) -> None:
+        self.mills: dict[str, Mill] = {}
 
     def collect(self) -> Iterable[Metric]:
-        backlog = self._mill.backlog
-        values = {
-            "vecmill_queue_texts": ("Texts that wait.", backlog.texts),
-            "vecmill_queue_tokens": ("Tokens that wait.", backlog.tokens),
-            "vecmill_queue_seconds": ("The measured time to work off what waits.", backlog.seconds),
-        }
-        for name, (text, value) in values.items():
-            family = GaugeMetricFamily(name, text, labels=("model",))
-            family.add_metric((self._model,), value)
-            yield family
+        texts = GaugeMetricFamily("vecmill_queue_texts", "Texts that wait.", labels=("model",))
+        tokens = GaugeMetricFamily("vecmill_queue_tokens", "Tokens that wait.", labels=("model",))
+        seconds = GaugeMetricFamily(
+            "vecmill_queue_seconds", "The measured time to work off what waits.", labels=("model",)
+        )
+        for model, mill in self.mills.items():
+            backlog = mill.backlog
+            texts.add_metric((model,), backlog.texts)
+            tokens.add_metric((model,), backlog.tokens)
+            seconds.add_metric((model,), backlog.seconds)
+        return (texts, tokens, seconds)

@@ -26,6 +26,13 @@ class RerankDocument(StrEnum):
     STRING = "string"
 
 
+class MetricAliases(StrEnum):
+    """Whose names our metrics are exposed under besides our own."""
+
+    INFINITY = "infinity"
+    TEI = "tei"
+
+
 class LogFormat(StrEnum):
     """How log lines are written."""
 
@@ -84,6 +91,11 @@ class ServerSettings:
         RerankDocument.OBJECT,
         "How documents come back from a rerank: as an object with their text, or as a string, which "
         "LiteLLM's infinity provider needs.",
+    )
+    metric_aliases: tuple[MetricAliases, ...] = setting(
+        (),
+        "Whose names the metrics have besides our own, for dashboards that exist: infinity or tei; "
+        "may be repeated.",
     )
     max_body_bytes: int = setting(32 * 1024 * 1024, "Bytes in the body of one request.")
     max_header_bytes: int = setting(16 * 1024, "Bytes in the request line and headers of one request.")
