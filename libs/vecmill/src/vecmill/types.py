@@ -200,7 +200,8 @@ class EmbedRequest:
 
     `dimensions` cuts each row, and renormalises it where the model normalises; `normalize` does so for every
     model. `timeout_s` may only lower the configured one.
-    `field` is the name under which errors speak of the inputs.
+    `field` is the name under which errors speak of the inputs. A request that `is_bulk` gives way to small
+    ones however few its inputs are, and waits as long as it takes unless `timeout_s` is given.
     """
 
     inputs: tuple[TextOrIds, ...]
@@ -209,6 +210,7 @@ class EmbedRequest:
     normalize: bool | None = None
     timeout_s: float | None = None
     field: str = "input"
+    is_bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class EmbedCall:
-    """Texts to rows, which will be written as `kinds`."""
+    """Texts to rows, which will be written as `kinds`; `is_bulk` gives way to other requests."""
 
     tasks: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
 
@@ -99,6 +99,7 @@ class EmbedCall:
     normalize: bool | None = None
     kinds: tuple[RowKind, ...] = (RowKind.FLOAT,)
     field: str = "input"
+    is_bulk: bool = False
 
     @property
     def sizes(self) -> list[int]:
@@ -109,7 +110,15 @@ class EmbedCall:
         """Ask the model. Raises as `Mill.submit` does."""
         self._check_bits(mill)
         result = await mill.submit(
-            EmbedRequest(self.inputs, self.reading, self.dimensions, self.normalize, timeout_s, self.field)
+            EmbedRequest(
+                self.inputs,
+                self.reading,
+                self.dimensions,
+                self.normalize,
+                timeout_s,
+                self.field,
+                self.is_bulk,
+            )
         )
         ranges = None
         if any(kind.needs_ranges for kind in self.kinds):

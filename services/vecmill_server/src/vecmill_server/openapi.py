@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecmill_server import __version__
+from vecmill_server.batches.openapi import batches_paths, batches_schemas
 from vecmill_server.middleware.keys import PUBLIC_PATHS
 from vecmill_server.problems import PROBLEMS
 from vecmill_server.settings import ServerSettings, TokenIds
@@ -28,7 +29,7 @@ _USAGE: Schema = {
 _RAW_SCORES: Schema = {"type": "boolean", "nullable": True, "default": False}
 
 # What any route that computes may answer, besides 200; 408 and 431 may come before there is a route.
-_WORK_STATUSES = tuple(sorted({problem.status for problem in PROBLEMS.values()} - {405, 431}))
+_WORK_STATUSES = tuple(sorted({problem.status for problem in PROBLEMS.values()} - {405, 409, 431}))
 
 
 def describe_api(settings: ServerSettings) -> dict[str, Any]:
@@ -76,6 +77,7 @@ def _paths() -> dict[str, Any]:
         "/embed_all": {"post": _tei_work("Embed each token of texts", "TextsRequest", "MultiVectorResponse")},
         **dict.fromkeys(("/v1/models", "/models"), models),
         **dict.fromkeys(("/v1/models/{id}", "/models/{id}"), model),
+        **batches_paths(),
         "/livez": {"get": _read("Whether the process runs", _json(_reference("Status")))},
         "/readyz": {"get": _probe("Whether requests should be sent here")},
         "/health": {"get": _probe("The same as /readyz")},
@@ -180,6 +182,7 @@ def _schemas(token_ids: TokenIds) -> dict[str, Any]:
         **_tei_schemas(),
         **_model_schemas(),
         **_status_schemas(),
+        **batches_schemas(),
     }
 
 
