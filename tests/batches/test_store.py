@@ -119,7 +119,7 @@ def test_a_batch_that_was_finalizing_ends_after_a_restart(
 ) -> None:
     with opened(tmp_path) as store:
         batch = store.advance(store.advance(begun(store), FIRST), SECOND)
-        cut, seen = store.folder.cut, []
+        cut, seen = store.folder.cut, list[str]()
 
         def cut_one(file_id: str, size: int) -> None:
             if seen:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -96,7 +97,7 @@ def test_a_batch_has_openais_shape(client: httpx.Client) -> None:
 
 
 def test_errors_of_lines_go_to_the_error_file_as_http_would_answer_them(client: httpx.Client) -> None:
-    bodies = {
+    bodies: dict[str, dict[str, Any]] = {
         "good": {"input": "a"},
         "nothing": {"input": []},
         "many": {"input": ["a"] * 21},

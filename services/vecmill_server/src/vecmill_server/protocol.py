@@ -134,7 +134,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._part = Part.HEAD
         self._head_bytes = 0
         self._body_timeout_s = self._limits.body_timeout_s
-        self.scope[BODY_TIME] = self._allow_body_time  # type: ignore[typeddict-unknown-key]
+        self.scope[BODY_TIME] = self._allow_body_time  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)

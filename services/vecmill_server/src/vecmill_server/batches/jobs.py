@@ -86,8 +86,10 @@ class _Crew:
             while True:
                 self.news.clear()
                 await self._start_jobs(look)
+                # Not `wait_for`, which in Python 3.11 can swallow the cancellation that ends this.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.news.wait(), LOOK_S)
+                    async with asyncio.timeout(LOOK_S):
+                        await self.news.wait()
         finally:
             running = tuple(self._running.values())
             for task in running:

@@ -26,7 +26,7 @@ def read_batch_request(document: Mapping[str, Any]) -> BatchRequest:
             field="input_file_id",
         )
     endpoint = read_string(document, "endpoint")
-    if endpoint not in ENDPOINTS:
+    if endpoint is None or endpoint not in ENDPOINTS:
         raise InvalidRequest(f"`endpoint` must be one of: {', '.join(ENDPOINTS)}.", field="endpoint")
     window, window_s = _read_window(document)
     return BatchRequest(
