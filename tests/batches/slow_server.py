@@ -1,7 +1,7 @@
 """The real server with batches over the fake engine, slow enough to be killed in the middle of one.
 
-Run as a process: `slow_server.py FOLDER PAUSE_S`. Prints its address when it is ready. Each engine call
-takes up to PAUSE_S longer than it would.
+Run as a process: `slow_server.py FOLDER PAUSE_S`. Prints its address when it is ready. Each engine call, of a
+few texts, takes about PAUSE_S.
 """
 
 import random
@@ -30,15 +30,15 @@ class SlowEngine(FakeEngine):
         self._dice = random.Random(7)
 
     def run(self, batch: Batch, *, width: int) -> Rows:
-        """As the fake engine, up to `pause_s` later."""
-        time.sleep(self._pause_s * self._dice.random())
+        """As the fake engine, half to one and a half `pause_s` later."""
+        time.sleep(self._pause_s * (0.5 + self._dice.random()))
         return super().run(batch, width=width)
 
 
 def main(folder: Path, pause_s: float) -> None:
     """Serve until SIGTERM."""
     metrics = ServerMetrics()
-    config = MillConfig(cores=2, batch=BatchConfig(max_batch_tokens=128))
+    config = MillConfig(cores=2, batch=BatchConfig(max_batch_tokens=64))
     engine = SlowEngine(pause_s)
     description = describe_model(locate_model())
     mill = Mill(description, config, observer=metrics.observe_model("fake"), engine=engine)

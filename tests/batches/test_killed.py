@@ -42,7 +42,7 @@ class Size:
     patience_s: float
 
 
-SMALL = Size(2_000, 0.02, 60.0)
+SMALL = Size(2_000, 0.04, 60.0)
 FULL = Size(50_000, 0.004, 600.0)
 
 

@@ -15,6 +15,7 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, 
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server import protocol
+from vecmill_server.batches.openapi import batches_paths
 
 HOUR_S = 3600
 
@@ -329,6 +330,17 @@ def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: 
         wait_until(lambda: set(folder.iterdir()) != before)
     wait_until(lambda: set(folder.iterdir()) == before)
     assert server.is_well()
+
+
+@pytest.mark.parametrize(("path", "operations"), batches_paths().items())
+def test_every_route_is_described_with_what_it_answers(
+    client: httpx.Client, path: str, operations: dict[str, Any]
+) -> None:
+    answer = client.request("OPTIONS", path.format(id="x"))
+    assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == {name.upper() for name in operations}
+    for method, operation in operations.items():
+        found = client.request(method, path.format(id="x"))
+        assert str(found.status_code) in operation["responses"]
 
 
 # What goes on beside.
