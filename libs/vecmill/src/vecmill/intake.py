@@ -5,6 +5,7 @@ be read there is bounded too.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -83,11 +84,13 @@ class Intake:
         field: str,
         timeout_s: float | None = None,
         uncounted: int = 0,
+        is_bulk: bool = False,
     ) -> Answer:
         """Compute what `read` gives: all of it, or nothing.
 
         `sizes` are the characters of each input, `field` what errors call them; the last `uncounted` do
-        not count towards the number of inputs. Raises as `Mill.submit` does.
+        not count towards the number of inputs. `is_bulk` gives way to small requests however few the inputs
+        are, and has no deadline but `timeout_s`. Raises as `Mill.submit` does.
         """
         began = self._clock()
         self.check_sizes(sizes, field, uncounted)
@@ -97,7 +100,7 @@ class Intake:
         try:
             sequences = await self._read_sequences(read, sum(sizes), field)
             tokenized = self._clock()
-            ended = await self._dispatch(sequences, timeout_s)
+            ended = await self._dispatch(sequences, timeout_s, is_bulk=is_bulk)
         finally:
             self._open_requests -= 1
             if not self._open_requests:
@@ -172,12 +175,15 @@ class Intake:
         finally:
             self._reading_characters -= characters
 
-    async def _dispatch(self, sequences: list[TokenSequence], timeout_s: float | None) -> Request:
-        longest_s = self._config.queue.timeout_s
-        is_bulk = len(sequences) > self._config.batch.bulk_texts
+    async def _dispatch(
+        self, sequences: list[TokenSequence], timeout_s: float | None, *, is_bulk: bool
+    ) -> Request:
+        # What nobody waits for at a screen is worth computing however late.
+        longest_s = math.inf if is_bulk else self._config.queue.timeout_s
+        gives_way = is_bulk or len(sequences) > self._config.batch.bulk_texts
         return await self.dispatcher.submit(
             sequences,
-            share=Share.BULK if is_bulk else Share.INTERACTIVE,
+            share=Share.BULK if gives_way else Share.INTERACTIVE,
             timeout_s=longest_s if timeout_s is None else min(longest_s, timeout_s),
         )
 

@@ -8,6 +8,7 @@ from vecmill_server.middleware.errors import Errors
 from vecmill_server.middleware.exchanges import Exchanges
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.paths import Paths
+from vecmill_server.routes.batches import batches_routes
 from vecmill_server.routes.computing import computing_routes
 from vecmill_server.routes.docs import docs_routes
 from vecmill_server.routes.health import health_routes
@@ -36,7 +37,7 @@ def create_app(service: Service) -> ASGIApp:
         app = CORSMiddleware(
             app,
             allow_origins=settings.cors_origin,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=EXPOSED_HEADERS,
         )
@@ -52,6 +53,7 @@ def list_routes(service: Service) -> list[Route]:
         *computing_routes(service),
         *models_routes(service),
         *health_routes(service),
+        *batches_routes(service),
         *docs_routes(service),
     ]
     return [*routes, *metrics_routes(service, routes)]

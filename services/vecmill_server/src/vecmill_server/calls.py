@@ -90,7 +90,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class EmbedCall:
-    """Texts to rows, which will be written as `kinds`."""
+    """Texts to rows, which will be written as `kinds`; `is_bulk` gives way to other requests."""
 
     model: str | None
     inputs: tuple[TextOrIds, ...]
@@ -100,6 +100,7 @@ class EmbedCall:
     kinds: tuple[RowKind, ...] = (RowKind.FLOAT,)
     field: str = "input"
     late_chunking: bool = False
+    is_bulk: bool = False
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -123,6 +124,7 @@ class EmbedCall:
                 timeout_s,
                 field=self.field,
                 late_chunking=self.late_chunking,
+                is_bulk=self.is_bulk,
             )
         )
         ranges = None

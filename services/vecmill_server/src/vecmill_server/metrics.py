@@ -57,6 +57,12 @@ class ServerMetrics:
         self._errors = Counter("vecmill_http_errors", "Errors answered.", ("reason",), registry=self.registry)
         for reason in REASONS:
             self._errors.labels(reason)
+        self._batch_lines = Counter(
+            "vecmill_batch_api_lines", "Requests of batches that ended.", ("outcome",), registry=self.registry
+        )
+        self._batches_ended = Counter(
+            "vecmill_batch_api_batches", "Batches by how they ended.", ("status",), registry=self.registry
+        )
         self._model_metrics = _ModelMetrics(self.registry)
         self._backlogs = _BacklogCollector()
         self.registry.register(self._backlogs)
@@ -76,6 +82,15 @@ class ServerMetrics:
     def error_answered(self, reason: str) -> None:
         """Count one error. `reason` must be one of `problems.REASONS`."""
         self._errors.labels(reason).inc()
+
+    def batch_lines(self, *, completed: int, failed: int) -> None:
+        """Count requests of batches whose answers, or errors, are kept."""
+        self._batch_lines.labels("completed").inc(completed)
+        self._batch_lines.labels("failed").inc(failed)
+
+    def batch_ended(self, status: str) -> None:
+        """Count one batch. `status` must be one of `batches.records.BatchStatus`."""
+        self._batches_ended.labels(status).inc()
 
     def observe_model(self, model: str) -> "ModelObserver":
         """An observer that counts for the model of that name."""

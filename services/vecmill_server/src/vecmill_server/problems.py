@@ -28,7 +28,7 @@ class Retry(Enum):
 
     SILENT = auto()  # nothing: the status says enough
     LATER = auto()  # after a time
-    NEVER = auto()  # clients retry a 5xx unless told not to
+    NEVER = auto()  # clients retry a 5xx, and some other errors, unless told not to
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,10 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         http.UnsupportedEncoding: Problem(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
         http.InvalidKey: Problem(401, _INVALID, "invalid_api_key", "invalid_key"),
         http.UnknownModel: Problem(404, _INVALID, "model_not_found", "unknown_model"),
+        http.UnknownObject: Problem(404, _INVALID, None, "unknown_object"),
+        # Clients retry a conflict unless told not to, and it does not pass by itself.
+        http.Conflict: Problem(409, _INVALID, None, "conflict", Retry.NEVER),
+        http.BatchesOff: Problem(404, _INVALID, "batches_off", "batches_off"),
         http.UnknownRoute: Problem(404, _INVALID, None, "unknown_route"),
         http.MethodNotAllowed: Problem(405, _INVALID, None, "method_not_allowed"),
     }

@@ -107,6 +107,21 @@ class ServerSettings:
         "After SIGTERM, requests are served this long while /readyz says 503 already.",
     )
     drain_s: float = setting(25.0, "After that, accepted work has this long to finish.")
+    batch_dir: Path | None = setting(
+        None,
+        "A folder, for this server alone, in which files and batches are kept; without one, /v1/files and "
+        "/v1/batches are off.",
+    )
+    batch_keep_s: int | None = setting(
+        None, "Files are deleted this long after they were made; without it, when a client says so."
+    )
+    max_batch_lines: int = setting(50_000, "Requests in the file of one batch.")
+    max_open_batches: int = setting(100, "Batches that have not ended.")
+    max_file_bytes: int = setting(200 * 1024 * 1024, "Bytes in an uploaded file.")
+    max_stored_bytes: int = setting(
+        20 * 1024 * 1024 * 1024, "Bytes in all files, beyond which no more are taken."
+    )
+    upload_timeout_s: float = setting(600.0, "A client has this long to send a file.")
     log_level: LogLevel = setting(LogLevel.INFO, "Which log lines are written.")
     log_format: LogFormat = setting(LogFormat.TEXT, "How log lines are written.")
     access_log: bool = setting(True, "Write a log line for each request.")
@@ -120,9 +135,12 @@ class ServerSettings:
         )
         _require("" not in self.api_key, "api_key must not be empty")
         _require(all(alias.strip() for alias in self.alias), "alias must not be empty")
-        for name in ("max_body_bytes", "max_header_bytes"):
+        for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
             _require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
-        for name in ("header_timeout_s", "body_timeout_s", "keep_alive_s"):
+        for name in ("max_batch_lines", "max_open_batches"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(self.batch_keep_s is None or self.batch_keep_s > 0, "batch_keep_s must be more than 0")
+        for name in ("header_timeout_s", "body_timeout_s", "keep_alive_s", "upload_timeout_s"):
             _require(getattr(self, name) > 0, f"{name} must be more than 0")
         for name in ("lame_duck_s", "drain_s"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")

@@ -1,13 +1,18 @@
 """Puts a service together from settings and the names of models."""
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from vecmill.clock import monotonic
 from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, Task, describe_model, locate_model
+from vecmill_server.batches.access import StoreAccess
+from vecmill_server.batches.facade import Batches
+from vecmill_server.batches.work import Workshop
 from vecmill_server.catalog import Catalog, ServedModel
 from vecmill_server.dialects import DialectOptions
 from vecmill_server.drain import Drain
@@ -47,7 +52,17 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
     options = DialectOptions(
         choose_ids_reader(settings.token_ids), settings.rerank_document is RerankDocument.STRING
     )
-    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options)
+    batches = _assemble_batches(settings, catalog, metrics, options)
+    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches)
+
+
+def _assemble_batches(
+    settings: ServerSettings, catalog: Catalog, metrics: ServerMetrics, options: DialectOptions
+) -> Batches | None:
+    if settings.batch_dir is None:
+        return None
+    access = StoreAccess(settings.batch_dir, max_open=settings.max_open_batches)
+    return Batches(Workshop(access, settings, catalog, metrics, options, time.time, monotonic))
 
 
 def _refuse_unserved(option: str, names: Set[str | None]) -> None:

@@ -20,6 +20,7 @@ async def embed(intake: Intake, request: EmbedRequest) -> EmbedResult:
         [len(item) for item in request.inputs],
         field=request.field,
         timeout_s=request.timeout_s,
+        is_bulk=request.is_bulk,
     )
     rows = finish_rows(stack_rows(answer.rows), description, dimensions, request.normalize)
     return EmbedResult(rows, answer.token_counts, answer.timings)

@@ -5,6 +5,7 @@ from typing import Any
 
 from vecmill_server import __version__
 from vecmill_server.middleware.keys import is_public
+from vecmill_server.openapi.batches import describe_batches
 from vecmill_server.openapi.cohere import describe_cohere
 from vecmill_server.openapi.hugging_face import describe_hugging_face
 from vecmill_server.openapi.models import describe_models
@@ -27,6 +28,7 @@ FAMILIES: tuple[Callable[[ServerSettings], Family], ...] = (
     describe_vllm,
     describe_ollama,
     describe_hugging_face,
+    describe_batches,
     describe_models,
     describe_probes,
 )

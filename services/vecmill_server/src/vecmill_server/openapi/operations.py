@@ -14,8 +14,8 @@ from vecmill_server.openapi.vocabulary import (
 )
 from vecmill_server.problems import PROBLEMS
 
-# 405 is for other methods, and 431 comes before there is a route.
-_NOT_OF_A_ROUTE = frozenset({405, 431})
+# 405 is for other methods, 409 for what is kept, and 431 comes before there is a route.
+_NOT_OF_A_ROUTE = frozenset({405, 409, 431})
 # These are about the bytes of a body, which is not read as JSON yet, or about the key.
 _BEFORE_THE_DIALECT = frozenset({"401", "408", "415"})
 # These can come before as well as after.
