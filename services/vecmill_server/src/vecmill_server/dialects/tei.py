@@ -59,6 +59,7 @@ from vecmill_server.exchange import HeaderList
 from vecmill_server.problems import tei_response
 
 INPUTS = "inputs"
+PARAMETERS = "parameters"
 
 
 def read_embed(document: Document, options: DialectOptions) -> Asked:
@@ -201,7 +202,7 @@ def read_list(document: Document, name: str, field: str | None = None) -> tuple[
 
 def with_parameters(document: Document) -> Document:
     """The document with what stands in `parameters`, where Hugging Face's clients put options."""
-    parameters = document.get("parameters")
+    parameters = document.get(PARAMETERS)
     return {**(parameters if isinstance(parameters, dict) else {}), **document}
 
 
