@@ -12,7 +12,9 @@ from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, TEXTS, UNKNOWN
 key = Secret.from_token("none is asked")
 shared = {"api_key": key, "api_base_url": f"{base_url()}/v1"}
 text_embedder = OpenAITextEmbedder(model=EMBEDDER, **shared)
-document_embedder = OpenAIDocumentEmbedder(model=EMBEDDER, progress_bar=False, **shared)
+document_embedder = OpenAIDocumentEmbedder(
+    model=EMBEDDER, progress_bar=False, raise_on_failure=True, **shared
+)
 tei_embedder = HuggingFaceAPITextEmbedder(
     api_type="text_embeddings_inference", api_params={"url": base_url()}, token=key, normalize=True
 )

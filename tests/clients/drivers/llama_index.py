@@ -8,8 +8,9 @@ from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
 from clients.drivers.report import base_url, report
 from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, TEXTS, UNKNOWN
 
-like = OpenAILikeEmbedding(model_name=EMBEDDER, api_base=f"{base_url()}/v1")
-unknown = OpenAILikeEmbedding(model_name=UNKNOWN, api_base=f"{base_url()}/v1")
+shared = {"api_base": f"{base_url()}/v1", "api_key": "none is asked"}
+like = OpenAILikeEmbedding(model_name=EMBEDDER, **shared)
+unknown = OpenAILikeEmbedding(model_name=UNKNOWN, **shared)
 tei = TextEmbeddingsInference(model_name=EMBEDDER, base_url=base_url())
 reranker = TextEmbeddingInference(base_url=base_url(), auth_token="none is asked")
 
