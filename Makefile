@@ -11,13 +11,18 @@ TEST  := .venv/test
 LOCK  := .venv/lock
 NPM   := tests/clients/npm
 
+# Client packages, in one environment for each group that can live together; `make test` needs the first two.
+GROUPS        := tests/clients/environments
+QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
+ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in))
+
 PROJECTS := libs/vecmill/pyproject.toml services/vecmill_server/pyproject.toml
 EDITABLE := --editable libs/vecmill --editable services/vecmill_server
 # The local packages go in as links to their sources: an edited source is served at the next start.
 PIP     := -m pip install --quiet --quiet --disable-pip-version-check --no-input
 LOCKED  := $(PIP) --require-hashes --no-deps --requirement
 LOCAL   := $(PIP) --no-deps --no-build-isolation $(EDITABLE)
-COMPILE := $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --no-emit-package vecmill --no-emit-package vecmill-server
 
 NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
@@ -51,10 +56,10 @@ $(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_serve
 
 # ---------------------------------------------------------------- test
 
-test: $(TEST)/ready $(SERVE)/ready ## every promise on a small scale (ARGS="-k rerank")
+test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest $(ARGS)
 
-test-all: $(TEST)/ready $(SERVE)/ready ## every promise at its full size, then all figures; wants an idle machine
+test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(TEST)/bin/python -m pytest -m ""
 	@$(MAKE) --no-print-directory bench
 
@@ -77,6 +82,17 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/m
 	@$(TEST)/bin/python $(LOCAL)
 	@$(RUN_NPM) ci --loglevel=error
 	@touch $@
+
+# Other prerequisites than the lock are requirements without hashes.
+.venv/clients-%/ready: $(GROUPS)/%.txt
+	@$(NEW_ENOUGH)
+	@echo "installing the clients of $< into $(@D) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(LOCKED) $<
+	@$(foreach other,$(filter-out $<,$^),$(@D)/bin/python $(PIP) --requirement $(other);)
+	@touch $@
+
+.venv/clients-mteb/ready: tests/torch.txt
 
 # ---------------------------------------------------------------- check
 
@@ -125,10 +141,12 @@ bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process 
 lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with hashes
 	@$(PYTHON) -m venv $(LOCK)
 	@$(LOCK)/bin/python $(PIP) uv
-	@$(COMPILE) --upgrade services/vecmill_server/pyproject.toml --group pyproject.toml:build \
+	@$(COMPILE) services/vecmill_server/pyproject.toml --group pyproject.toml:build \
 		--output-file services/vecmill_server/requirements.lock
-	@$(COMPILE) --upgrade services/vecmill_server/pyproject.toml --group pyproject.toml:test \
+	@$(COMPILE) services/vecmill_server/pyproject.toml --group pyproject.toml:test \
 		--constraint services/vecmill_server/requirements.lock --output-file tests/requirements.lock
+	@for group in $(basename $(notdir $(wildcard $(GROUPS)/*.in))); do \
+		$(COMPILE) $(GROUPS)/$$group.in --output-file $(GROUPS)/$$group.txt || exit; done
 	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
 
 docker: ## build the CPU image (needs Docker)

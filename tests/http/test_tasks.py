@@ -55,6 +55,15 @@ def test_predict_takes_a_text_a_pair_and_a_batch(client: httpx.Client) -> None:
     assert raw["score"] == pytest.approx(hash_row(np.array(HELLO), 3).max(), abs=1e-6)
 
 
+def test_predict_answers_a_body_with_parameters_as_a_pipeline_does(client: httpx.Client) -> None:
+    assert post(client, "/predict", inputs="hello", parameters={}) == [ranked(HELLO)]
+    assert post(client, "/predict", inputs="hello", parameters={"top_k": 1}) == [ranked(HELLO)[:1]]
+    raw = post(client, "/predict", inputs="hello", raw_scores=True)
+    assert post(client, "/predict", inputs="hello", parameters={"function_to_apply": "none"}) == [raw]
+    error = post(client, "/predict", status=422, inputs="hello", parameters={"function_to_apply": "softmax"})
+    assert "function_to_apply" in error["error"]
+
+
 @pytest.mark.parametrize(
     "inputs", [None, [], 3, {}, ["a", "b", "c"], [["a", "b", "c"]], [["a"], 3], [[["a"]]], [[]], ["a", 3]]
 )

@@ -1,9 +1,11 @@
 """TEI's `/predict`: labels of texts, of pairs, or of tokens, whatever the model has.
 
-Source: its router; for tokens the pipeline of transformers.
+Source: its router; for tokens the pipeline of transformers. Hugging Face's client, whose bodies always have
+`parameters`, asks as that pipeline is asked, and gets its shape.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from vecmill.errors import InvalidRequest
@@ -14,8 +16,8 @@ from vecmill.types import ClassifyResult, ClassifyTokensResult, Entity, JsonValu
 from vecmill_server.calls import ClassifyCall, EntitiesCall
 from vecmill_server.dialects import Asked, DialectOptions, Document
 from vecmill_server.dialects.fields import read_choice, read_truncation, write_labels
-from vecmill_server.dialects.tei import INPUTS, in_tei
-from vecmill_server.documents import Envelope, read_raw_scores, read_string, read_text
+from vecmill_server.dialects.tei import INPUTS, PARAMETERS, in_tei
+from vecmill_server.documents import Envelope, read_count, read_raw_scores, read_string, read_text
 
 
 def read_predict(document: Document, options: DialectOptions) -> Asked:
@@ -23,11 +25,12 @@ def read_predict(document: Document, options: DialectOptions) -> Asked:
     call = PredictCall(
         model=read_string(document, "model"),
         inputs=_read_predict_inputs(document.get(INPUTS)),
-        raw_scores=read_raw_scores(document),
+        raw_scores=read_raw_scores(document) or _leaves_activation_out(document),
         reading=Reading(truncation=read_truncation(document)),
         aggregate=read_choice(document, "aggregation_strategy", ("none", "simple")) != "none",
     )
-    return Asked(call, _write_predicted)
+    limit = read_count(document, "top_k")
+    return Asked(call, partial(_write_predicted, limit, PARAMETERS in document))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,18 @@ class PredictCall:
         return tuple(read_text(item, f"{INPUTS}[{index}]") for index, item in enumerate(items)), True
 
 
+def _leaves_activation_out(document: Document) -> bool:
+    """Whether Hugging Face's client asks for that. Raises `InvalidRequest` for another activation."""
+    name = "function_to_apply"
+    value = read_string(document, name)
+    if value not in (None, "none"):
+        raise InvalidRequest(
+            f"`{name}` must be none, or absent: scores are made by the model's own activation, or by none.",
+            field=name,
+        )
+    return value is not None
+
+
 def _read_predict_inputs(value: JsonValue) -> str | tuple[JsonValue, ...]:
     if isinstance(value, str):
         return value
@@ -136,12 +151,17 @@ def _count_characters(item: JsonValue) -> int:
     return sum(len(part) for part in item if isinstance(part, str)) if isinstance(item, list) else 0
 
 
-def _write_predicted(result: Predicted, _envelope: Envelope) -> JsonValue:
+def _write_predicted(
+    limit: int | None, is_pipeline: bool, result: Predicted, _envelope: Envelope
+) -> JsonValue:
+    """`limit` is how many labels a text gets, the best first."""
     if result.entities is not None:
         answers = [[_entity(entity) for entity in entities] for entities in result.entities.entities]
     else:
         assert result.labels is not None
-        answers = write_labels(result.labels)
+        answers = [labels[:limit] for labels in write_labels(result.labels)]
+        if is_pipeline:  # its client takes the first of a list, also where it sent a single text
+            return answers
     return answers if result.is_batch else answers[0]
 
 

@@ -6,7 +6,7 @@ Source: its router and its client packages. `/predict` has a module of its own.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +60,9 @@ from vecmill_server.exchange import HeaderList
 from vecmill_server.problems import tei_response
 
 INPUTS = "inputs"
+PARAMETERS = "parameters"
 # What a body is about; all else may stand in its `parameters`.
-NO_OPTIONS = frozenset({"model", "inputs", "query", "texts", "ids", "instances", "parameters"})
-
-Options = TypeVar("Options")
+NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", "instances", PARAMETERS})
 
 
 def read_embed(document: Document, options: DialectOptions) -> Asked:
@@ -211,7 +210,7 @@ def with_parameters(document: Document, parameters: Document) -> Document:
 
 def read_parameters(document: Document) -> Document:
     """The options in the object `parameters`; none if it is absent. Raises `InvalidRequest`."""
-    parameters = document.get("parameters")
+    parameters = document.get(PARAMETERS)
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):

@@ -14,6 +14,10 @@ from vecmill_server.exchange import header
 PUBLIC_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/ping", "/metrics"})
 _READING = frozenset({"GET", "HEAD"})
 
+# The first words are OpenAI's: LiteLLM takes other ones for a request that is wrong in itself.
+WRONG = "Incorrect API key provided. Ask whoever runs this server for one."
+MISSING = "An API key is required: Authorization: Bearer <key>."
+
 
 class Keys:
     """Lets a request pass that carries one of `keys`: `Bearer key`, the bare key, or `api-key: key`."""
@@ -30,9 +34,7 @@ class Keys:
     def _check(self, scope: Scope) -> None:
         sent = tuple(_sent_keys(scope))
         if not any(self._is_known(key) for key in sent):
-            raise InvalidKey(
-                "The API key is wrong." if sent else "An API key is required: Authorization: Bearer <key>."
-            )
+            raise InvalidKey(WRONG if sent else MISSING)
 
     def _is_known(self, key: bytes) -> bool:
         # Digests have one length, and every one of them is compared: the time tells nothing.

@@ -102,6 +102,10 @@ def _predict() -> dict[str, Schema]:
         "aggregation_strategy": described(
             one_of_words(("none", "simple")), "Of tokens: one entry for each, or for each group."
         ),
+        "top_k": described(OPTIONAL_COUNT, "How many labels of a text, the best first; 0 gives all."),
+        "function_to_apply": described(
+            one_of_words(("none",)), "Leaves the activation out, as `raw_scores` does."
+        ),
     }
     pair = {"type": "array", "minItems": 1, "maxItems": 2, "items": STRING}
     batch = {"type": "array", "minItems": 1, "items": any_of(STRING, pair)}
