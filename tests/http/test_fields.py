@@ -22,10 +22,12 @@ from vecmill_server.settings import ServerSettings
 
 DOCUMENT = describe_api(ServerSettings())
 
+Bodies = list[dict[str, Any]]
+
 # A body of each shape that a path takes: one that names none of the fields that may be left out.
-EMBED = [{"input": "a"}, {"input": [{"text": "a"}]}]
+EMBED: Bodies = [{"input": "a"}, {"input": [{"text": "a"}]}]
 PAIR = {"query": "a", "documents": ["b"]}
-RERANK = [
+RERANK: Bodies = [
     PAIR,
     {"query": "a", "documents": [{"text": "b"}]},
     {"query": "a", "documents": [{"content": [{"text": "b"}]}]},
@@ -33,19 +35,25 @@ RERANK = [
     {**PAIR, "property": ""},
     {"query": "a", "texts": ["b"]},
 ]
-COHERE = [{"texts": ["a"]}, {"inputs": [{"content": [{"text": "a"}]}]}]
-SCORE = [{"queries": "a", "documents": "b"}, {"text_1": "a", "text_2": "b"}, {"data_1": "a", "data_2": "b"}]
-POOLING = [{"input": "a"}, {"input": "a", "task": "token_embed"}, {"input": "a", "task": "classify"}]
-TOKENIZE = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
-TEXTS, TEI, DETOKENIZE = [{"input": "a"}], [{"inputs": "a"}], [{"tokens": [5]}]
+COHERE: Bodies = [{"texts": ["a"]}, {"inputs": [{"content": [{"text": "a"}]}]}]
+SCORE: Bodies = [
+    {"queries": "a", "documents": "b"},
+    {"text_1": "a", "text_2": "b"},
+    {"data_1": "a", "data_2": "b"},
+]
+POOLING: Bodies = [{"input": "a"}, {"input": "a", "task": "token_embed"}, {"input": "a", "task": "classify"}]
+TOKENIZE: Bodies = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
+TEXTS: Bodies = [{"input": "a"}]
+TEI: Bodies = [{"inputs": "a"}]
+DETOKENIZE: Bodies = [{"tokens": [5]}]
 SIMILARITY: dict[str, Any] = {"inputs": {"source_sentence": "a", "sentences": ["b"]}}
-UNTOLD = [
+UNTOLD: Bodies = [
     *({"inputs": "a", "model": f"model/{task}"} for task in Task),
     {"query": "a", "texts": ["b"]},
     {"inputs": {"query": "a", "texts": ["b"]}},
     SIMILARITY,
 ]
-BODIES: Mapping[str, list[dict[str, Any]]] = {
+BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/v1/embeddings", "/embeddings", "/v1/embedding", "/openai/v1/embeddings"), EMBED),
     "/openai/deployments/{model}/embeddings": EMBED,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
