@@ -15,7 +15,8 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, 
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server import protocol
-from vecmill_server.batches.openapi import batches_paths
+from vecmill_server.openapi.batches import describe_batches
+from vecmill_server.settings import ServerSettings
 
 HOUR_S = 3600
 
@@ -332,7 +333,7 @@ def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: 
     assert server.is_well()
 
 
-@pytest.mark.parametrize(("path", "operations"), batches_paths().items())
+@pytest.mark.parametrize(("path", "operations"), describe_batches(ServerSettings()).paths.items())
 def test_every_route_is_described_with_what_it_answers(
     client: httpx.Client, path: str, operations: dict[str, Any]
 ) -> None:
