@@ -36,7 +36,7 @@ report(
         "models": lambda: [
             [model.id, model.stats["queue_absolute"]] for model in models.sync(client=client).data
         ],
-        "health": lambda: health.sync(client=client).unix > 0,
+        "health": lambda: health.sync(client=client)["unix"] > 0,
         "error": lambda: rows(strict, model=UNKNOWN),
     }
 )
