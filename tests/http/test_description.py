@@ -25,7 +25,9 @@ from vecmill_server.settings import ServerSettings
 
 PATHS = describe_api(ServerSettings())["paths"]
 OPERATIONS = [(path, method) for path, operations in PATHS.items() for method in operations]
-WORK = [path for path, method in OPERATIONS if method == "post"]
+# What goes on with uploads and their ids is more than a body says: `test_batches` is about them.
+KEPT = re.compile("/(files|batches)")
+WORK = [path for path, method in OPERATIONS if method == "post" and not KEPT.search(path)]
 READS = [path for path, method in OPERATIONS if method == "get"]
 MODES = tuple(schemathesis.GenerationMode)
 
