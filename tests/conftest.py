@@ -23,5 +23,5 @@ def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(server_folder: Path) -> Iterator[LiveServer]:
     """The embedded model, served by `vecmill serve` in a process of its own."""
-    with live_server(server_folder) as running:
+    with live_server(server_folder, arguments=("--batch-dir", str(server_folder / "batches"))) as running:
         yield running

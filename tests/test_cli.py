@@ -71,6 +71,13 @@ def test_a_setup_error_is_one_sentence_and_status_2(monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, result.output) == (2, "Error: There is nothing to do with this.\n")
 
 
+@pytest.mark.parametrize("arguments", [("check", "/no"), ("embed", "/no.csv", "-o", "no.npy")], ids=str)
+def test_a_precision_is_called_what_it_is_called_everywhere(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, "--precision", "int8-fast")
+    assert result.exit_code == 2
+    assert "There is no" in result.output
+
+
 def test_describe_says_what_the_embedded_model_is() -> None:
     result = run("describe")
     assert result.exit_code == 0

@@ -10,6 +10,7 @@ import pytest
 from vecmill import EmbedRequest, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
+    DeadlineExceeded,
     InputTooLong,
     InvalidRequest,
     LaneLost,
@@ -21,7 +22,7 @@ from vecmill.errors import (
     UnknownPrompt,
 )
 from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.types import TextOrIds
+from vecmill.types import Batch, Rows, TextOrIds
 
 SMALL = InputConfig(
     max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
@@ -185,3 +186,41 @@ async def test_the_synchronous_face_works_where_a_loop_runs_already(description:
         np.testing.assert_array_equal(mill.embed("hello")[0], expected(101, 7592, 102))
         assert mill.rerank("hello", ["query: hello"]).scores == pytest.approx([1.0])
     mill.close()
+
+
+async def test_bulk_requests_give_way_however_small(description: ModelDescription) -> None:
+    order: list[int] = []
+
+    class Recorded(FakeEngine):
+        def run(self, batch: Batch, *, width: int) -> Rows:
+            order.append(int(batch.token_ids[0]))
+            return super().run(batch, width=width)
+
+    engine = Recorded(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
+    async with Mill(description, MillConfig(cores=1), engine=engine) as mill:
+        running = asyncio.ensure_future(mill.submit(EmbedRequest(((7,),))))
+        await asyncio.to_thread(engine.wait_for_calls, 1)
+        bulk = asyncio.ensure_future(mill.submit(EmbedRequest(((8,),), is_bulk=True)))
+        await asyncio.sleep(0)
+        small = asyncio.ensure_future(mill.submit(EmbedRequest(((9,),))))
+        await asyncio.sleep(0)
+        engine.released.set()
+        await asyncio.gather(running, bulk, small)
+    assert order[-3:] == [7, 9, 8]
+
+
+async def test_bulk_requests_wait_as_long_as_it_takes(description: ModelDescription) -> None:
+    now = 0.0
+    engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
+    config = MillConfig(cores=1, hang_s=1e9, queue=QueueConfig(timeout_s=1.0))
+    async with Mill(description, config, engine=engine, clock=lambda: now) as mill:
+        bulk = asyncio.ensure_future(mill.submit(EmbedRequest(((8,),), is_bulk=True)))
+        small = asyncio.ensure_future(mill.submit(EmbedRequest(((9,),))))
+        await asyncio.to_thread(engine.wait_for_calls, 1)
+        now = 1e6
+        assert mill._intake is not None
+        mill._intake.dispatcher.tick()
+        with pytest.raises(DeadlineExceeded):
+            await small
+        engine.released.set()
+        assert (await bulk).rows.shape == (1, 384)

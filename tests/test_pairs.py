@@ -13,6 +13,7 @@ from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.models.heads import PairTemplate
 from vecmill.pairs import PairTokenizer, longest_first
+from vecmill.reading import Truncation
 from vecmill.tokens import Tokenizer
 from vecmill.types import TokenSequence
 
@@ -104,10 +105,41 @@ def test_the_prompt_goes_before_the_first_text_alone(description: ModelDescripti
 def test_a_long_pair_is_refused_where_it_may_not_be_cut(description: ModelDescription) -> None:
     _, pairs = read(description)
     with pytest.raises(InputTooLong, match="is 48 tokens, however you requested 63 tokens") as refusal:
-        pairs.encode([("the", "the"), ("the " * 30, "of " * 30)], truncate=False, field="texts")
+        pairs.encode(
+            [("the", "the"), ("the " * 30, "of " * 30)],
+            truncation=Truncation(is_allowed=False),
+            field="texts",
+        )
     assert refusal.value.field == "texts"
     with pytest.raises(InvalidRequest, match=r"texts\[1\] is not valid Unicode"):
         pairs.encode([("a", "b"), ("a", "\ud83d")], field="texts")
+
+
+@pytest.mark.parametrize("limit", [4, 11, 47])
+@pytest.mark.parametrize("keeps_end", [True, False])
+def test_a_request_may_choose_the_end_and_the_length(
+    description: ModelDescription, keeps_end: bool, limit: int
+) -> None:
+    library, pairs = read(description)
+    texts = mixed_texts(4, 12)
+    batch = [*itertools.pairwise(texts), ("the " * 60, "of it"), ("it", "a b c " * 30)]
+    found = pairs.encode(batch, truncation=Truncation(keeps_end=keeps_end, max_tokens=limit))
+    library.enable_truncation(limit, strategy="longest_first", direction="left" if keeps_end else "right")
+    for sequence, (first, second) in zip(found, batch, strict=True):
+        assert sequence.token_ids.tolist() == library.encode(first, second).ids
+    assert max(map(len, found)) == limit
+    with pytest.raises(InputTooLong, match=f"is {limit} tokens"):
+        pairs.encode(batch, truncation=Truncation(is_allowed=False, max_tokens=limit))
+
+
+def test_prose_is_cut_to_what_a_request_asks_and_keeps_its_end(description: ModelDescription) -> None:
+    template = PairTemplate("the ", "{instruction} of {query} is {document}", " end .", "one")
+    library, pairs = read(description, pair_template=template)
+    end = list(library.encode(" end .", add_special_tokens=False).ids)
+    for limit in (len(end), 9, 20):
+        (sequence,) = pairs.encode([("a", "it " * 100)], truncation=Truncation(max_tokens=limit))
+        assert len(sequence) == limit
+        assert sequence.token_ids.tolist()[-len(end) :] == end
 
 
 def test_an_order_of_its_own_is_refused(description: ModelDescription) -> None:

@@ -1,8 +1,10 @@
-"""Cut rows stay rows of unit length where the model normalises."""
+"""Cut rows stay rows of unit length where the model normalises; fewer bits are the reference's."""
 
 import numpy as np
+import pytest
+from sentence_transformers.util import quantize_embeddings as reference_quantize
 
-from vecmill.rows import cut_rows, normalize_rows, stack_rows
+from vecmill.rows import RowKind, cut_rows, find_ranges, normalize_rows, quantize_rows, stack_rows
 
 ROWS = np.random.default_rng(7).standard_normal((5, 8)).astype(np.float32)
 
@@ -25,3 +27,41 @@ def test_a_row_of_zeros_stays_finite() -> None:
 
 def test_rows_of_several_texts_are_joined_in_order() -> None:
     np.testing.assert_array_equal(stack_rows([ROWS[i : i + 1] for i in range(5)]), ROWS)
+
+
+@pytest.mark.parametrize("kind", RowKind)
+@pytest.mark.parametrize("dim", [1, 8, 12, 384])
+def test_fewer_bits_are_those_of_the_reference(kind: RowKind, dim: int) -> None:
+    draw = np.random.default_rng(dim)
+    rows = draw.standard_normal((64, dim)).astype(np.float32)
+    rows[0] = 0  # is not above 0
+    # Of other rows: some of these are outside of them.
+    ranges = find_ranges(draw.standard_normal((20, dim)).astype(np.float32))
+    precision = "float32" if kind is RowKind.FLOAT else kind.value
+    expected = reference_quantize(rows, precision, ranges=ranges)
+    found = quantize_rows(rows, kind, ranges)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [RowKind.INT8, RowKind.UINT8])
+def test_a_column_that_is_always_the_same_is_the_reference_s_too(kind: RowKind) -> None:
+    ranges = find_ranges(np.full((3, 2), 0.25, np.float32))
+    rows = np.array([[0.25, -5.0], [0.25, 5.0]], np.float32)
+    np.testing.assert_array_equal(
+        quantize_rows(rows, kind, ranges), reference_quantize(rows, kind.value, ranges=ranges)
+    )
+
+
+def test_the_ends_of_a_range_are_the_first_and_the_last_step() -> None:
+    ranges = np.array([[0.0, -51.0], [255.0, 204.0]], np.float32)  # steps of 1
+    rows = np.array([[0.0, -51.0], [255.0, 204.0], [-9.0, 999.0], [1.9, -50.0]], np.float32)
+    steps = [[0, 0], [255, 255], [0, 255], [1, 1]]
+    assert quantize_rows(rows, RowKind.UINT8, ranges).tolist() == steps
+    assert quantize_rows(rows, RowKind.INT8, ranges).tolist() == [[one - 128 for one in row] for row in steps]
+
+
+def test_bits_are_packed_with_the_first_number_highest() -> None:
+    row = np.array([[0.5, -0.5, 0.0, 0.1, -1.0, 2.0, -2.0, 1e-9]], np.float32)
+    assert quantize_rows(row, RowKind.UBINARY).tolist() == [[0b10010101]]
+    assert quantize_rows(row, RowKind.BINARY).tolist() == [[0b10010101 - 128]]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import string
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
 from vecmill.models import ModelDescription, describe_model, locate_model
 from vecmill.pairs import PairTokenizer
+from vecmill.reading import Truncation
 from vecmill.tokens import Tokenizer
 
 MAX_TOKENS = 48
@@ -64,6 +66,70 @@ def test_the_end_is_kept_where_the_model_says_so(description: ModelDescription) 
     assert left.tolist() == [whole[0], *whole[-47:]]
 
 
+@pytest.mark.parametrize("limit", [2, 3, 10, 47, 48])
+@pytest.mark.parametrize("keeps_end", [True, False, None])
+@pytest.mark.parametrize("truncate_left", [True, False])
+def test_a_request_may_choose_the_end_and_the_length(
+    description: ModelDescription, truncate_left: bool, keeps_end: bool | None, limit: int
+) -> None:
+    text = " ".join(string.ascii_lowercase * 3)
+    whole = Tokenizer.load(dataclasses.replace(description, max_tokens=1_000)).encode([text])[0].token_ids
+    model = Tokenizer.load(dataclasses.replace(description, truncate_left=truncate_left))
+    truncation = Truncation(keeps_end=keeps_end, max_tokens=limit)
+    keeps_end = truncate_left if keeps_end is None else keeps_end
+    body, room = whole[1:-1].tolist(), limit - 2
+    kept = body[len(body) - room :] if keeps_end else body[:room]
+    (sequence,) = model.encode([text], truncation=truncation)
+    assert sequence.token_ids.tolist() == [whole[0], *kept, whole[-1]]
+    assert sequence.token_count_before_truncation == len(whole)
+    ((placed, spans),) = model.encode_with_spans([text], truncation=truncation)
+    assert placed.token_ids.tolist() == sequence.token_ids.tolist()
+    letters = [text[start:end] for start, end in zip(spans.starts[1:-1], spans.ends[1:-1], strict=True)]
+    assert letters == (text.split()[len(body) - room :] if keeps_end else text.split()[:room])
+    ids = model.from_ids(whole.tolist(), truncation=truncation).token_ids
+    assert ids.tolist() == (whole[-limit:] if keeps_end else whole[:limit]).tolist()
+
+
+def test_a_longer_limit_than_the_model_s_is_the_model_s(tokenizer: Tokenizer) -> None:
+    (sequence,) = tokenizer.encode(["the " * 100], truncation=Truncation(max_tokens=1_000))
+    assert len(sequence) == MAX_TOKENS
+
+
+def test_the_limit_of_a_request_is_the_one_that_its_refusal_names(tokenizer: Tokenizer) -> None:
+    strict = Truncation(is_allowed=False, max_tokens=10)
+    assert len(tokenizer.encode(["the " * 8], truncation=strict)[0]) == 10
+    with pytest.raises(InputTooLong, match="is 10 tokens, however you requested 11 tokens"):
+        tokenizer.encode(["the " * 9], truncation=strict)
+
+
+@pytest.mark.parametrize("count", [1, 5, 1_000])
+def test_texts_are_cut_after_a_token(tokenizer: Tokenizer, count: int) -> None:
+    texts = [*hard_texts(), *mixed_texts(3, 20)]
+    for text, cut in zip(texts, tokenizer.cut_texts(texts, count, field="documents"), strict=True):
+        assert text.startswith(cut)
+        (whole, kept) = tokenizer.split([text, cut], special=False, field="documents")
+        assert [token.token_id for token in kept] == [token.token_id for token in whole[:count]]
+
+
+def test_tokens_know_where_they_stand(tokenizer: Tokenizer) -> None:
+    text = "the  end of it"
+    (tokens,) = tokenizer.split([text], special=True, field="inputs")
+    assert [token.is_special for token in (tokens[0], tokens[-1])] == [True, True]
+    assert (tokens[0].start, tokens[0].end) == (None, None)
+    assert not any(token.is_special for token in tokens[1:-1])
+    assert "".join(text[token.start : token.end] for token in tokens[1:-1]) == text.replace(" ", "")
+    (plain,) = tokenizer.split([text], special=False, field="inputs")
+    assert plain == tokens[1:-1]
+
+
+def test_tokens_spell_their_text(tokenizer: Tokenizer, description: ModelDescription) -> None:
+    ids = tokenizer.encode(["the end"])[0].token_ids.tolist()
+    assert tokenizer.join(ids, skip_special=True, field="ids") == "the end"
+    assert tokenizer.join(ids, skip_special=False, field="ids") == "[CLS] the end [SEP]"
+    with pytest.raises(InvalidRequest, match="token id 1 is outside this model's vocabulary"):
+        tokenizer.join([1, description.vocab_size], skip_special=True, field="ids")
+
+
 def test_a_text_without_tokens_is_refused_where_the_model_adds_none(tmp_path: Path) -> None:
     directory = save_tiny_bert(tmp_path / "model")
     document = json.loads((directory / "tokenizer.json").read_text())
@@ -81,9 +147,9 @@ def test_a_text_without_tokens_is_refused_where_the_model_adds_none(tmp_path: Pa
 
 
 def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tokenizer: Tokenizer) -> None:
-    tokenizer.encode(["the " * 46], truncate=False)
+    tokenizer.encode(["the " * 46], truncation=Truncation(is_allowed=False))
     with pytest.raises(InputTooLong) as caught:
-        tokenizer.encode(["the", "the " * 47], truncate=False, field="texts")
+        tokenizer.encode(["the", "the " * 47], truncation=Truncation(is_allowed=False), field="texts")
     assert caught.value.message == (
         "This model's maximum context length is 48 tokens, however you requested 49 tokens. "
         "Please reduce your prompt; or completion length."
@@ -158,7 +224,7 @@ def test_too_many_ids_are_cut_or_refused(tokenizer: Tokenizer) -> None:
     assert sequence.token_ids.tolist() == ids[:MAX_TOKENS]
     assert sequence.token_count_before_truncation == MAX_TOKENS + 1
     with pytest.raises(InputTooLong, match="requested 49 tokens"):
-        tokenizer.from_ids(ids, truncate=False)
+        tokenizer.from_ids(ids, truncation=Truncation(is_allowed=False))
 
 
 def test_the_same_text_has_the_same_key_and_others_do_not(tokenizer: Tokenizer) -> None:

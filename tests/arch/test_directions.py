@@ -16,6 +16,7 @@ SERVER_LIBRARIES = (
     "httptools",
     "orjson",
     "prometheus_client",
+    "python_multipart",
     "pythonjsonlogger",
     "starlette",
     "swagger_ui_bundle",

@@ -29,6 +29,7 @@ SERVICE = ROOT / "services/vecmill_server/pyproject.toml"
 SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "services/vecmill_server/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
+CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
 NPM_LOCK = ROOT / "tests/clients/npm/package-lock.json"
 NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
 
@@ -91,13 +92,23 @@ def test_the_map_names_no_module_that_is_gone() -> None:
     assert named - {module.name for module in modules()} == set()
 
 
-@pytest.mark.parametrize("lock", [SERVE_LOCK, MODEL_LOCK, TEST_LOCK], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "lock", [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS], ids=lambda path: path.name
+)
 def test_locks_pin_versions_and_contents(lock: Path) -> None:
     entries = pinned(lock)
     assert entries
     assert [
         name for name, entry in entries.items() if "==" not in entry or "--hash=sha256:" not in entry
     ] == []
+
+
+def test_each_group_of_clients_has_a_lock() -> None:
+    asked = sorted((ROOT / "tests/clients/environments").glob("*.in"))
+    assert [path.with_suffix(".txt") for path in asked] == CLIENT_LOCKS
+    for path, lock in zip(asked, CLIENT_LOCKS, strict=True):
+        lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+        assert {requirement_name(line) for line in lines} - set(pinned(lock)) == set(), path
 
 
 def test_the_serving_lock_holds_what_the_packages_ask_for() -> None:
@@ -127,7 +138,7 @@ def test_no_torch_was_installed_for_serving() -> None:
 
 
 def test_locks_name_no_package_host() -> None:
-    for path in (SERVE_LOCK, MODEL_LOCK, TEST_LOCK, ROOT / "tests/torch.txt", NPM_LOCK):
+    for path in (SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, ROOT / "tests/torch.txt", NPM_LOCK):
         assert "://" not in path.read_text("utf-8"), path
     packages = json.loads(NPM_LOCK.read_text("utf-8"))["packages"]
     assert [name for name, entry in packages.items() if name and not entry.get("integrity")] == []

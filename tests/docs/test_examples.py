@@ -1,6 +1,7 @@
 """The examples that people copy: each runs, against the live server, as it stands in the document."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ DOCUMENTS = [
     ROOT / "services/vecmill_server/README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
+# tests/rag runs its program, with a cross-encoder beside the embedded model.
+RUN_ELSEWHERE = "docs/rag.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,22 @@ def curl_commands() -> list[Example]:
     ]
 
 
-@pytest.mark.parametrize("example", of_language("python"), ids=lambda example: example.place)
+def embed_commands() -> list[Example]:
+    """Each line of a shell example that embeds a file."""
+    return [
+        Example(f"{example.place}[{number}]", "sh", command)
+        for example in of_language("sh")
+        for number, command in enumerate(
+            re.findall(r"^(?:[A-Z_]+=\S+ )?vecmill embed .*$", example.text, flags=re.MULTILINE)
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "example",
+    [example for example in of_language("python") if not example.place.startswith(RUN_ELSEWHERE)],
+    ids=lambda example: example.place,
+)
 def test_python_example_runs(
     example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
 ) -> None:
@@ -64,6 +82,7 @@ def test_python_example_runs(
     done = subprocess.run(
         [sys.executable, "-W", "error", script],
         env={"XDG_CACHE_HOME": str(server_folder), "PATH": ""},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
@@ -81,6 +100,25 @@ def test_curl_example_is_answered(example: Example, server: LiveServer) -> None:
     assert done.stdout
     if done.stdout.startswith("{"):
         assert "error" not in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("example", embed_commands(), ids=lambda example: example.place)
+def test_embed_example_writes_its_output(
+    example: Example, server: LiveServer, server_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"id": 1, "text": "Cats sleep anywhere."}\n', "utf-8")
+    script = f'vecmill() {{ "{sys.executable}" -m vecmill "$@"; }}\n{example.text}\n'
+    done = subprocess.run(
+        ["sh", "-c", script.replace(WRITTEN_URL, server.url)],
+        env={**os.environ, "XDG_CACHE_HOME": str(server_folder)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "vectors.parquet").exists()
 
 
 def test_every_make_command_that_is_named_exists() -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from vecmill.engines.warming import fit_cost
+from vecmill.engines.fake import FakeEngine
+from vecmill.engines.warming import fit_cost, warm_engine
+from vecmill.types import Batch, Rows
 
 
 def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
@@ -11,3 +13,26 @@ def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
     assert cost.per_token_s == pytest.approx(0.0002)
     assert fit_cost([10, 20], [0.001, 0.009]).fixed_s == 0
     assert fit_cost([10, 20], [0.009, 0.001]).per_token_s > 0
+
+
+class SteadyEngine(FakeEngine):
+    """An engine whose calls take so long a token, by a clock that nothing else moves."""
+
+    def __init__(self, per_token_s: float) -> None:
+        super().__init__()
+        self.per_token_s = per_token_s
+        self.now = 0.0
+        self.tokens: list[int] = []
+
+    def run(self, batch: Batch, *, width: int) -> Rows:
+        self.tokens.append(len(batch.token_ids))
+        self.now += self.per_token_s * len(batch.token_ids)
+        return super().run(batch, width=width)
+
+
+@pytest.mark.parametrize(("per_token_s", "longest"), [(1e-5, 256), (5e-3, 64)])
+def test_a_large_model_is_not_kept_from_starting(per_token_s: float, longest: int) -> None:
+    engine = SteadyEngine(per_token_s)
+    cost = warm_engine(engine, clock=lambda: engine.now)
+    assert max(engine.tokens) == longest
+    assert cost.per_token_s == pytest.approx(per_token_s)

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from support.http_server import DIM, HttpServer, receive_all, send_all, serve_in_thread, wait_until
+from support.http_server import (
+    DIM,
+    HttpServer,
+    occupy,
+    receive_all,
+    send_all,
+    serve_in_thread,
+    wait_until,
+)
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.settings import ServerSettings
@@ -173,18 +181,6 @@ def stuck() -> Iterator[HttpServer]:
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=4), batch=BatchConfig(max_batch_tokens=4))
     with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=engine) as server:
         yield server
-
-
-def occupy(server: HttpServer, texts: int) -> threading.Thread:
-    """Send a request of so many texts and return when it has been admitted."""
-    admitted = server.metric("vecmill_texts_admitted_total", model="all-MiniLM-L6-v2")
-    body = {"input": [f"text {admitted} {number}" for number in range(texts)]}
-    thread = threading.Thread(target=server.client.post, args=("/embeddings",), kwargs={"json": body})
-    thread.start()
-    wait_until(
-        lambda: server.metric("vecmill_texts_admitted_total", model="all-MiniLM-L6-v2") == admitted + texts
-    )
-    return thread
 
 
 def test_a_full_queue_is_429_and_says_when_to_come_again(stuck: HttpServer) -> None:

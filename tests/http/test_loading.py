@@ -34,7 +34,15 @@ def test_probes_and_work_know_that_the_model_is_loading() -> None:
                 assert answer.status_code == 503
                 assert answer.json()["error"]["code"] == "service_unavailable"
                 assert int(answer.headers["retry-after"]) >= 1
+            answer = server.client.get("/info")
+            assert answer.status_code == 503
+            assert answer.json()["error_type"] == "Unhealthy"
+            assert int(answer.headers["retry-after"]) >= 1
+            answer = server.client.post("/embed", json={"inputs": "a"})
+            assert (answer.status_code, answer.json()["error_type"]) == (503, "Unhealthy")
             assert server.client.get("/models").json()["data"][0]["id"]
+            assert server.client.get("/api/tags").json()["models"][0]["name"]
+            assert server.client.head("/").status_code == 503
             assert server.client.get("/metrics").status_code == 200
         finally:
             engine.may_load.set()

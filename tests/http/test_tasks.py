@@ -1,45 +1,24 @@
-"""Each task has its route and its shape; what a model does not do is a 400 that says so."""
+"""Each task has its route and its shape; what a model does not do is an error that says so."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from support.http_server import HttpServer, serve_in_thread
+from support.described_models import LABELS, describe_tasks
+from support.http_server import HttpServer
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
-from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.models import Task, describe_model, locate_model
 from vecmill.scores import sigmoid, softmax
 
-LABELS = ("O", "B-PER", "I-PER")
 HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]
 HELLO_WORLD = [101, 7592, 102, 2088, 102]
 
 
-def descriptions() -> dict[Task, ModelDescription]:
-    plain = describe_model(locate_model())
-
-    def of(task: Task, dim: int, head: Head | None = None) -> ModelDescription:
-        return replace(plain, name=f"model/{task}", task=task, dim=dim, head=head, stages=())
-
-    sequence, tokens = HeadKind.SEQUENCE, HeadKind.TOKENS
-    return {
-        Task.EMBED: of(Task.EMBED, 8),
-        Task.RERANK: of(Task.RERANK, 1, Head(sequence, ("LABEL_0",), Activation.SIGMOID)),
-        Task.CLASSIFY: of(Task.CLASSIFY, 3, Head(sequence, ("a", "b", "c"), Activation.SOFTMAX)),
-        Task.CLASSIFY_TOKENS: of(Task.CLASSIFY_TOKENS, 3, Head(tokens, LABELS, Activation.SOFTMAX)),
-        Task.SPARSE: of(Task.SPARSE, plain.vocab_size, Head(HeadKind.VOCABULARY)),
-        Task.MULTI_VECTOR: of(Task.MULTI_VECTOR, 4),
-    }
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[HttpServer]:
-    with serve_in_thread(models=list(descriptions().values())) as server:
-        yield server
+@pytest.fixture
+def server(every_task: HttpServer) -> HttpServer:
+    return every_task
 
 
 @pytest.fixture
@@ -74,6 +53,15 @@ def test_predict_takes_a_text_a_pair_and_a_batch(client: httpx.Client) -> None:
     assert post(client, "/predict", inputs=batch) == [ranked(HELLO), ranked(HELLO_WORLD), ranked(WORLD)]
     (raw, *_) = post(client, "/predict", inputs="hello", raw_scores=True)
     assert raw["score"] == pytest.approx(hash_row(np.array(HELLO), 3).max(), abs=1e-6)
+
+
+def test_predict_answers_a_body_with_parameters_as_a_pipeline_does(client: httpx.Client) -> None:
+    assert post(client, "/predict", inputs="hello", parameters={}) == [ranked(HELLO)]
+    assert post(client, "/predict", inputs="hello", parameters={"top_k": 1}) == [ranked(HELLO)[:1]]
+    raw = post(client, "/predict", inputs="hello", raw_scores=True)
+    assert post(client, "/predict", inputs="hello", parameters={"function_to_apply": "none"}) == [raw]
+    error = post(client, "/predict", status=422, inputs="hello", parameters={"function_to_apply": "softmax"})
+    assert "function_to_apply" in error["error"]
 
 
 @pytest.mark.parametrize(
@@ -179,14 +167,17 @@ def test_every_token_has_its_row(client: httpx.Client) -> None:
         ("/embed_all", {"inputs": "a"}, Task.SPARSE),
     ],
 )
-def test_what_a_model_does_not_do_is_a_clear_400(
+def test_what_a_model_does_not_do_is_told_clearly(
     client: httpx.Client, path: str, body: dict[str, Any], task: Task
 ) -> None:
-    document = post(client, path, status=400, model=f"model/{task}", **body)
-    message = document["error"] if isinstance(document["error"], str) else document["error"]["message"]
+    is_tei = "inputs" in body
+    document = post(client, path, status=424 if is_tei else 400, model=f"model/{task}", **body)
+    message = document["error"] if is_tei else document["error"]["message"]
     assert f"model/{task}" in message
     assert "it cannot" in message
-    if isinstance(document["error"], dict):
+    if is_tei:
+        assert document["error_type"] == "Backend"
+    else:
         assert document["error"]["code"] == "model_not_supported"
 
 
@@ -205,7 +196,7 @@ def test_images_and_audio_are_a_clear_400(client: httpx.Client, body: dict[str, 
 def test_models_tell_what_they_are_for(client: httpx.Client) -> None:
     entries = {entry["id"]: entry for entry in client.get("/models").json()["data"]}
     assert set(entries) == {f"model/{task}" for task in Task}
-    for task, description in descriptions().items():
+    for task, description in describe_tasks().items():
         entry = entries[f"model/{task}"]
         assert (entry["task"], entry["dim"], entry["max_model_len"]) == (task, description.dim, 256)
         assert (entry["backend"], entry["precision"]) == ("fake", "exact")
@@ -224,7 +215,7 @@ def test_each_model_counts_and_bounds_for_itself(server: HttpServer) -> None:
 def test_tei_errors_keep_their_shape_and_their_counts(server: HttpServer) -> None:
     before = server.metric("vecmill_http_errors_total", reason="input_too_long")
     document = post(server.client, "/predict", status=422, inputs="hello " * 300, truncate=False)
-    assert document["error"].startswith("This model's maximum context length is 256 tokens")
+    assert document["error"] == "`inputs` must have less than 256 tokens. Given: 302"
     assert server.metric("vecmill_http_errors_total", reason="input_too_long") == before + 1
     assert (
         post(server.client, "/predict", status=404, inputs="a", model="nobody")["error_type"] == "Validation"

@@ -66,6 +66,15 @@ def test_prompts(tmp_path: Path) -> None:
     assert description.default_prompt_name == "query"
 
 
+@pytest.mark.parametrize("name", ["query", "document"])
+def test_a_default_prompt_that_every_model_has_may_be_unwritten(directory: Path, name: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    edit(directory, SETTINGS, put(default_prompt_name=name, prompts={"other": "x: "}))
+    assert SentenceTransformer(str(directory), device="cpu").prompts[name] == ""
+    assert describe(directory).default_prompt == ""
+
+
 @pytest.mark.parametrize(
     ("written", "mode", "include_prompt"),
     [
@@ -203,10 +212,12 @@ CORRUPT: dict[str, tuple[str, Edit, str]] = {
     "longest": ("sentence_bert_config.json", put(max_seq_length=0), "max_seq_length must be"),
     "longest_text": ("sentence_bert_config.json", put(max_seq_length="long"), "max_seq_length must be"),
     "prompts": ("config_sentence_transformers.json", put(prompts={"query": 3}), "prompts must be"),
-    "default_prompt": (
-        "config_sentence_transformers.json",
-        put(default_prompt_name="x"),
-        "'x' is not one of",
+    "default_prompt": (SETTINGS, put(default_prompt_name="x"), "'x' is not one of"),
+    "default_prompt_list": (SETTINGS, put(default_prompt_name=["query"]), "is not one of"),
+    "default_prompt_of_reranker": (
+        SETTINGS,
+        put(default_prompt_name="query", model_type="CrossEncoder"),
+        "'query' is not one of",
     ),
 }
 

@@ -25,7 +25,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import CorruptModel, UnsupportedModel, UnsupportedTask
 from vecmill.models import Task, describe_model, locate_model
 from vecmill.models.heads import Activation, HeadKind
-from vecmill.operations.multi_vector import Side
+from vecmill.reading import Purpose, Reading
 from vecmill.types import FloatArray
 
 SEED = 5
@@ -315,11 +315,11 @@ def assert_same_multi_vectors(directory: Path) -> None:
     reference = load("MultiVectorEncoder", directory)
     with open_mill(directory) as mill:
         for side, encode in (
-            (Side.QUERY, reference.encode_query),
-            (Side.DOCUMENT, reference.encode_document),
+            (Purpose.QUERY, reference.encode_query),
+            (Purpose.DOCUMENT, reference.encode_document),
         ):
             expected = encode(TEXTS, convert_to_numpy=True)
-            found = mill.embed_all(TEXTS, side=side).rows
+            found = mill.embed_all(TEXTS, reading=Reading(purpose=side)).rows
             assert len(found) == len(expected)
             for ours, theirs in zip(found, expected, strict=True):
                 assert_close(ours, theirs)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perf.corpus import Corpus, told_rate
 from perf.generator import run_load, write_bodies
 from perf.report import Figure
 from perf.rigs import run_in_threads, shuffled, sorted_batches
@@ -79,3 +80,11 @@ def test_the_generator_accepts_no_errors(server: LiveServer, tmp_path: Path) -> 
     bodies.write_text('{"input": []}\n')
     with pytest.raises(AssertionError, match="refused"):
         run_load(server.url, bodies, connections=1, duration_s=1)
+
+
+def test_the_speed_that_vecmill_embed_tells_is_read(tmp_path: Path) -> None:
+    corpus = Corpus(short_texts(7, 20), tmp_path)
+    corpus.write()
+    told, whole = corpus.embed("a.npy", "--engine", "fake")
+    assert told > whole > 1
+    assert told_rate("a.npy: ... in 2.0 s (1,234.5 texts/s, 9 tokens/s).") == 1234.5

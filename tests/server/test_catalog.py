@@ -49,6 +49,12 @@ def test_a_long_name_is_not_repeated_whole() -> None:
     assert len(refusal.value.message) < 300
 
 
+@pytest.mark.parametrize("name", ["model:latest", "model___ours"])
+def test_a_name_that_looks_labelled_is_a_name_all_the_same(name: str) -> None:
+    models = catalog("model", name)
+    assert [models.resolve(asked).name for asked in (name, "model")] == [name, "model"]
+
+
 def test_an_alias_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="means a model that is not served"):
         catalog("a", aliases=("x=b",))

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from vecmill_server.openapi import describe_api
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.openapi.document import FAMILIES, describe_api
+from vecmill_server.settings import RerankDocument, ServerSettings, TokenIds
 
 
 def references(value: object) -> list[str]:
@@ -28,17 +28,39 @@ def test_every_reference_leads_somewhere(settings: ServerSettings) -> None:
     assert used == set(schemas)
 
 
+def test_no_two_families_describe_the_same_thing() -> None:
+    families = [describe(ServerSettings()) for describe in FAMILIES]
+    names = [name for family in families for name in family.schemas]
+    operations = [
+        (path, method) for family in families for path in family.paths for method in family.paths[path]
+    ]
+    assert len(set(names)) == len(names)
+    assert len(set(operations)) == len(operations)
+
+
 def test_keys_are_asked_for_only_where_they_are() -> None:
     paths: dict[str, Any] = describe_api(ServerSettings(api_key=("k",)))["paths"]
-    assert "security" in paths["/v1/embeddings"]["post"]
-    assert "security" not in paths["/readyz"]["get"]
+    for path, method in (("/v1/embeddings", "post"), ("/models", "get"), ("/", "post")):
+        assert "security" in paths[path][method]
+        assert "401" in paths[path][method]["responses"]
+    for path in ("/", "/readyz", "/ping", "/metrics"):
+        assert "security" not in paths[path]["get"]
+        assert "401" not in paths[path]["get"]["responses"]
     assert "securitySchemes" not in describe_api(ServerSettings())["components"]
 
 
 def test_work_tells_of_every_error_that_it_can_give() -> None:
-    responses = describe_api(ServerSettings())["paths"]["/rerank"]["post"]["responses"]
+    responses = describe_api(ServerSettings())["paths"]["/v1/embeddings"]["post"]["responses"]
     assert {"200", "400", "401", "404", "408", "413", "415", "429", "500", "503", "504"} == set(responses)
     assert "queue_full" in responses["429"]["description"]
+
+
+def test_routes_of_several_dialects_tell_of_the_errors_of_each() -> None:
+    responses = describe_api(ServerSettings())["paths"]["/rerank"]["post"]["responses"]
+    for status in ("400", "404", "429", "503"):
+        names = {name.rpartition("/")[2] for name in references(responses[status])}
+        assert names == {"Problem", "TeiProblem", "OllamaProblem"}
+    assert "422" in responses
 
 
 def test_routes_of_tei_tell_of_their_own_errors() -> None:
@@ -46,4 +68,25 @@ def test_routes_of_tei_tell_of_their_own_errors() -> None:
     assert {name for status, found in responses.items() for name in references(found) if status == "422"} == {
         "#/components/schemas/TeiProblem"
     }
-    assert references(responses["413"]) == ["#/components/schemas/Problem"]
+    assert references(responses["415"]) == ["#/components/schemas/Problem"]
+
+
+def test_token_ids_are_described_where_they_are_accepted() -> None:
+    def items(policy: TokenIds) -> str:
+        schemas = describe_api(ServerSettings(token_ids=policy))["components"]["schemas"]
+        return str([schemas[name]["properties"] for name in ("EmbeddingsRequest", "TeiEmbedRequest")])
+
+    assert items(TokenIds.REFUSE).count("token ids") == 0
+    assert items(TokenIds.NATIVE).count("token ids") == 4
+    assert items(TokenIds.CL100K).count("token ids") == 4
+
+
+@pytest.mark.parametrize(
+    ("written", "schema"), [(RerankDocument.OBJECT, "object"), (RerankDocument.STRING, "string")]
+)
+def test_documents_of_an_answer_are_described_as_they_are_written(
+    written: RerankDocument, schema: str
+) -> None:
+    schemas = describe_api(ServerSettings(rerank_document=written))["components"]["schemas"]
+    entry = schemas["RerankResponse"]["properties"]["results"]["items"]
+    assert entry["properties"]["document"]["type"] == schema

@@ -8,7 +8,16 @@ import pytest
 
 from vecmill import errors as core
 from vecmill_server import errors as http
-from vecmill_server.problems import PROBLEMS, REASONS, UNEXPECTED, problem_of, problem_response
+from vecmill_server.problems import (
+    PROBLEMS,
+    REASONS,
+    UNEXPECTED,
+    ollama_response,
+    plain_response,
+    problem_of,
+    problem_response,
+    tei_response,
+)
 
 
 def leaves(kind: type[core.VecmillError]) -> Iterator[type[core.VecmillError]]:
@@ -104,3 +113,41 @@ def test_a_subclass_from_elsewhere_gets_its_parents_row() -> None:
         pass
 
     assert problem_of(Special("x", retry_after_s=1)).status == 429
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (core.InvalidRequest("x", field="inputs"), 422, "Validation"),
+        (core.UnknownPrompt("x", field="prompt_name"), 422, "Validation"),
+        (core.InputTooLong("x", token_count=900, max_tokens=512), 422, "Validation"),
+        (core.UnsupportedTask("x", field="model"), 424, "Backend"),
+        (core.InferenceFailed("x"), 424, "Backend"),
+        (core.NonFiniteOutput("x"), 424, "Backend"),
+        (core.QueueFull("x", retry_after_s=1), 429, "Overloaded"),
+        (core.NotReady("x"), 503, "Unhealthy"),
+        (core.ShuttingDown("x"), 503, "Unhealthy"),
+        (core.LaneLost("x"), 503, "Unhealthy"),
+        (core.DeadlineExceeded("x"), 504, "Backend"),
+        (core.RequestTooLarge("x"), 413, "Validation"),
+        (http.InvalidJson("x"), 400, "Validation"),
+        (http.UnknownModel("x", name="m"), 404, "Validation"),
+    ],
+)
+def test_tei_has_statuses_and_words_of_its_own(error: core.VecmillError, status: int, kind: str) -> None:
+    response = tei_response(error)
+    document = orjson.loads(response.body)
+    assert (response.status, document["error_type"]) == (status, kind)
+    is_long = isinstance(error, core.InputTooLong)
+    assert document["error"] == ("`inputs` must have less than 512 tokens. Given: 900" if is_long else "x")
+    assert response.reason == problem_of(error).reason
+
+
+def test_some_clients_read_a_sentence() -> None:
+    error = http.UnknownModel("The model `m` does not exist.", name="m")
+    assert orjson.loads(plain_response(error).body) == {"error": "The model `m` does not exist."}
+    assert orjson.loads(ollama_response(error).body) == {"error": 'model "m" not found, try pulling it first'}
+    assert plain_response(error).status == ollama_response(error).status == 404
+    full = ollama_response(core.QueueFull("full", retry_after_s=1))
+    assert orjson.loads(full.body) == {"error": "full"}
+    assert (b"retry-after", b"1") in full.headers

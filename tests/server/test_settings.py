@@ -12,7 +12,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill_server.cli import serve
 from vecmill_server.options import build_settings, settings_options
-from vecmill_server.settings import LogFormat, ServerSettings, TokenIds
+from vecmill_server.settings import LogFormat, MetricAliases, ServerSettings, TokenIds
 
 
 def probe() -> tuple[click.Command, dict[str, Any]]:
@@ -66,9 +66,11 @@ def test_the_environment_counts_and_the_command_line_wins() -> None:
         VECMILL_PORT="8123",
         VECMILL_API_KEY="a b",
         VECMILL_MAX_INPUTS="5",
+        VECMILL_METRIC_ALIASES="tei infinity",
     )
     assert (settings.host, settings.port, settings.api_key) == ("::1", 8123, ("a", "b"))
     assert config.inputs.max_inputs == 5
+    assert settings.metric_aliases == (MetricAliases.TEI, MetricAliases.INFINITY)
 
 
 def test_help_explains_every_setting() -> None:
@@ -79,6 +81,7 @@ def test_help_explains_every_setting() -> None:
         assert f"--{name.replace('_', '-')}" in text
         assert f"VECMILL_{name.upper()}" in text
     assert "7997" in text
+    assert "VECMILL_TOKEN_IDS; default: refuse]" in text
 
 
 def test_the_keys_are_not_in_the_repr() -> None:

@@ -131,3 +131,17 @@ def wait_until(condition: Callable[[], bool], *, patience_s: float = PATIENCE_S)
     while not condition():
         assert time.monotonic() < deadline, "it never came to pass"
         time.sleep(0.002)
+
+
+def occupy(server: HttpServer, texts: int, *, timeout_s: float = PATIENCE_S) -> threading.Thread:
+    """Send a request of so many texts and return when it has been admitted.
+
+    It waits so long for its answer.
+    """
+    admitted = server.metric("vecmill_texts_admitted_total", model=MODEL)
+    body = {"input": [f"text {admitted} {number}" for number in range(texts)]}
+    given = {"json": body, "timeout": timeout_s}
+    thread = threading.Thread(target=server.client.post, args=("/embeddings",), kwargs=given)
+    thread.start()
+    wait_until(lambda: server.metric("vecmill_texts_admitted_total", model=MODEL) == admitted + texts)
+    return thread

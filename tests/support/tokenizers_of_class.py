@@ -7,6 +7,9 @@ from vecmill.fidelity.sample import prose_words
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+LIKE_BERT = tuple(
+    f"{name}Tokenizer" for name in ("Bert", "ConvBert", "DistilBert", "MobileBert", "SqueezeBert")
+)
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
@@ -59,12 +62,19 @@ def make_tokenizer(class_name: str) -> Any:
     import transformers
 
     tokenizer_class = getattr(transformers, class_name)
-    if class_name in ("RobertaTokenizer", "Qwen2Tokenizer"):
-        vocabulary, merges = train_bytes(ROBERTA if class_name[0] == "R" else ("<|endoftext|>",))
+    if class_name in ("BartTokenizer", "GPT2Tokenizer", "RobertaTokenizer", "Qwen2Tokenizer"):
+        is_roberta = class_name in ("BartTokenizer", "RobertaTokenizer")
+        vocabulary, merges = train_bytes(ROBERTA if is_roberta else ("<|endoftext|>",))
         return tokenizer_class(vocab=vocabulary, merges=merges)
     if class_name == "GemmaTokenizer":
         return tokenizer_class(**train_fallback())
-    if class_name in ("BertTokenizer", "DistilBertTokenizer"):
+    if class_name.removesuffix("Tokenizer") in (
+        "Bert",
+        "ConvBert",
+        "DistilBert",
+        "MobileBert",
+        "SqueezeBert",
+    ):
         return tokenizer_class(vocab=word_pieces(BERT))
     if class_name == "MPNetTokenizer":
         return tokenizer_class(vocab=word_pieces((*ROBERTA, "[UNK]")))

@@ -18,6 +18,7 @@ from vecmill.errors import CorruptModel, InvalidRequest, UnsupportedModel
 from vecmill.fidelity.sample import prose_words
 from vecmill.models import describe_model, locate_model
 from vecmill.pairs import PairTokenizer
+from vecmill.reading import Reading
 from vecmill.tokens import Tokenizer
 
 TOLERANCE = 1e-4
@@ -128,7 +129,7 @@ def test_a_prompt_is_the_instruction(tmp_path: Path, open_mill: Open) -> None:
     plain = reference_scores(folder)
     for name in prompts:
         expected = reference_scores(folder, prompt_name=name)
-        found = our_scores(folder, open_mill, prompt_name=name)
+        found = our_scores(folder, open_mill, reading=Reading(prompt_name=name))
         np.testing.assert_allclose(found, expected, atol=TOLERANCE)
         instructed = our_scores(folder, open_mill, instruction=prompts[name])
         np.testing.assert_array_equal(instructed, found)
@@ -142,7 +143,7 @@ def test_an_instruction_that_would_not_be_heeded_is_refused(
     with pytest.raises(InvalidRequest, match="takes no instruction"):
         open_mill(plain).rerank("a", ["b"], instruction="find it")
     with pytest.raises(InvalidRequest, match="not both"):
-        open_mill(published).rerank("a", ["b"], instruction="find it", prompt_name="own")
+        open_mill(published).rerank("a", ["b"], instruction="find it", reading=Reading(prompt_name="own"))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

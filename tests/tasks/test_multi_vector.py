@@ -8,7 +8,7 @@ import pytest
 
 from support.task_models import save_colbert, save_task_model
 from tasks.conftest import TEXTS, Open
-from vecmill import Side, SyncMill
+from vecmill import Purpose, Reading, SyncMill
 from vecmill.errors import UnsupportedTask
 
 TOLERANCE = 1e-4
@@ -39,8 +39,8 @@ def colbert(
 
 def test_each_token_gets_the_reference_s_row(colbert: tuple[Any, SyncMill]) -> None:
     oracle, mill = colbert
-    for side, encode in ((Side.QUERY, oracle.encode_query), (Side.DOCUMENT, oracle.encode_document)):
-        found = mill.embed_all(TEXTS, side=side).rows
+    for side, encode in ((Purpose.QUERY, oracle.encode_query), (Purpose.DOCUMENT, oracle.encode_document)):
+        found = mill.embed_all(TEXTS, reading=Reading(purpose=side)).rows
         for text, rows in zip(TEXTS, found, strict=True):
             expected = np.asarray(encode([text])[0])
             assert rows.shape == expected.shape

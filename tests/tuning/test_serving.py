@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from support.landscape import accuracy_of
+from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models import locate_model
+from vecmill.models import describe_model, fingerprint_model, locate_model
 from vecmill.plan import EnginePlan, Precision
 from vecmill.tuning.artefact import Findings, describe_findings, write_manifest
 from vecmill.tuning.choice import Choice, Demand
 from vecmill.tuning.figures import Admission, Ledger, Pass, Speed
 from vecmill.tuning.machine import Machine, runtime_versions
 from vecmill.tuning.manifest import MANIFEST_FILE, PREPARED_FOLDER, Manifest
-from vecmill.tuning.serving import follow, plan_serving
+from vecmill.tuning.serving import follow, plan_model, plan_serving
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)
 FOUND = EnginePlan("openvino", Precision.BF16, "cpu", (2,), 8, 256)
@@ -98,6 +99,18 @@ def test_prepared_files_are_used_where_they_fit(directory: Path) -> None:
     assert plan_serving(directory, replace(config, engine="onnx")).cache_dir == directory / "cache"
     rewrite(directory, lambda document: document["versions"].update(vecmill="0.0.0"))
     assert plan_serving(directory, config).cache_dir == directory / "cache"
+
+
+def test_accuracy_is_not_said_of_other_weights(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    description = describe_model(locate_model(save_tiny_bert(tmp_path / "model", TinyBert())))
+    measured = replace(findings(), model_fingerprint=fingerprint_model(description))
+    write_manifest(measured, description.directory)
+    assert plan_model(description, MillConfig()).accuracy == accuracy_of(0.9999)
+    save_tiny_bert(description.directory, TinyBert(seed=1))
+    with caplog.at_level(logging.WARNING):
+        served = plan_model(description, MillConfig())
+    assert (served.plan, served.accuracy) == (FOUND, None)
+    assert "have changed since it was optimised" in caplog.text
 
 
 def test_another_machine_is_a_warning_with_the_command(

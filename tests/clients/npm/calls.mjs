@@ -2,8 +2,8 @@
 import { text } from "node:stream/consumers";
 import OpenAI from "openai";
 
-const { baseURL, calls } = JSON.parse(await text(process.stdin));
-const client = new OpenAI({ baseURL, apiKey: "none is asked", maxRetries: 0 });
+const { baseURL, calls, maxRetries } = JSON.parse(await text(process.stdin));
+const client = new OpenAI({ baseURL, apiKey: "none is asked", maxRetries });
 
 const kinds = {
   embed: async (given) => (await client.embeddings.create(given)).data.map((entry) => entry.embedding),

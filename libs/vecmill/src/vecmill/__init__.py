@@ -3,7 +3,7 @@
 from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill, MillState
-from vecmill.operations.multi_vector import Side
+from vecmill.reading import Purpose, Reading, Truncation
 from vecmill.sync import SyncMill
 from vecmill.types import (
     ClassifyResult,
@@ -29,11 +29,13 @@ __all__ = [
     "MillConfig",
     "MillState",
     "MultiVectorResult",
+    "Purpose",
     "QueueConfig",
+    "Reading",
     "RerankResult",
-    "Side",
     "SparseResult",
     "SparseRow",
     "SyncMill",
+    "Truncation",
     "VecmillError",
 ]

@@ -5,6 +5,7 @@ The library brings its own; other distributions add theirs through the entry-poi
 imported when that command is asked for, so that one of them never slows another down.
 """
 
+import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
@@ -14,11 +15,16 @@ import click
 
 from vecmill.errors import SetupError
 from vecmill.plan import Precision
+from vecmill.reading import Purpose
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 
 # Commands that we know of but do not bring, and the distribution that does.
 _ELSEWHERE = {"serve": "vecmill-server"}
+
+# Of an enumeration click would ask for the names of its members.
+_PRECISIONS = [precision.value for precision in Precision]
+_PURPOSES = [purpose.value for purpose in Purpose]
 
 _TRUST = click.option(
     "--trust-remote-code",
@@ -154,7 +160,7 @@ def describe(model: str | None, trusts_code: bool) -> None:
 @click.option("--task", help="What MODEL is for, where its directory says something else.")
 @click.option("--engine", help="The engine to check; the one that would serve MODEL if not given.")
 @click.option(
-    "--precision", type=click.Choice([*Precision]), help="What the engine multiplies; fp32 if not given."
+    "--precision", type=click.Choice(_PRECISIONS), help="What the engine multiplies; fp32 if not given."
 )
 @_TRUST
 @_TEXTS
@@ -264,6 +270,48 @@ def optimize(
     from vecmill.tuning.command import Order
     from vecmill.tuning.progress import run_shown
 
+    # Whoever stops it politely gets what Ctrl-C gives: what is known is kept, and nothing is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     texts = [line.rstrip("\n") for line in file] if file is not None else []
     demand = Demand(Objective(objective), min_cosine, min_neighbours)
     sys.exit(run_shown(Order(model, directory, demand, texts, **options)))
+
+
+@main.command()
+@click.argument("corpus", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What to write: .parquet, .npy or .jsonl.",
+)
+@click.option("--model", help="A directory, or a model of a hub; the embedded one if not given.")
+@click.option("--text-column", "text", help="Where the texts are; text, or the only column of texts.")
+@click.option("--id-column", "identity", help="What names each row in the output; id, where there is one.")
+@click.option(
+    "--copy-column", "copies", multiple=True, help="Write this column too; may be given several times."
+)
+@click.option("--skip-invalid", "skips_invalid", is_flag=True, help="Leave out rows without a text.")
+@click.option("--prompt-name", help="The model's prompt of this name goes before each text.")
+@click.option("--purpose", type=click.Choice(_PURPOSES), help="The model's prompt for this goes there.")
+@click.option("--dimensions", type=click.IntRange(min=1), help="Cut each row to so many numbers.")
+@click.option("--engine", help="The engine that computes; the one that would serve the model if not given.")
+@click.option("--precision", type=click.Choice(_PRECISIONS), help="What the engine multiplies.")
+@click.option("--device", help="What the engine runs on; the best it finds if not given.")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores to compute on; all if not given.")
+@_CACHE_DIR
+@_TRUST
+@click.option("--server", help="Have this server embed, such as http://127.0.0.1:7997, not this process.")
+@click.option(
+    "--api-key", envvar="VECMILL_API_KEY", show_envvar=True, help="The key that the server asks for."
+)
+def embed(corpus: Path, output: Path, **options: Any) -> None:
+    """Embed the texts of CORPUS, a file of JSON lines, CSV or Parquet, into another file.
+
+    Rows are in the order of the input. The output gets its name when it is complete; until then parts are
+    kept in a folder beside it, and the same command goes on with them, however it was stopped.
+    """
+    from vecmill.corpus.command import read_order, run_shown
+
+    sys.exit(run_shown(read_order(corpus, output, options)))

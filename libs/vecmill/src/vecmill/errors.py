@@ -24,7 +24,9 @@
         ├── UnsupportedModel    the directory is whole but asks for something that we do not do
         ├── CorruptModel        the directory is broken or was tampered with
         ├── SelfCheckFailed     the loaded model gives rows that cannot be right
-        └── MissingExtra        a package that this choice needs is not installed
+        ├── MissingExtra        a package that this choice needs is not installed
+        ├── InvalidCorpus       a file of texts cannot be read, or a text in it not be embedded
+        └── ServerFailed        a server that was named does not answer as it should
 
 Messages are sentences for the person who reads them: what was wrong, where, what to do.
 There is no HTTP in here: the server keeps one table from these classes to responses.
@@ -149,3 +151,11 @@ class SelfCheckFailed(SetupError):
 
 class MissingExtra(SetupError):
     """A package that this choice needs is not installed."""
+
+
+class InvalidCorpus(SetupError):
+    """A file of texts cannot be read as it stands, or one of its texts cannot be embedded."""
+
+
+class ServerFailed(SetupError):
+    """A server that was named cannot be reached, or does not answer as it should."""

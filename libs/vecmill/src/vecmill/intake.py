@@ -5,24 +5,28 @@ be read there is bounded too.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import Request, Share
 from vecmill.clock import Clock
-from vecmill.config import MillConfig
-from vecmill.errors import InvalidRequest, QueueFull, RequestTooLarge, UnknownPrompt
+from vecmill.config import InputConfig, MillConfig
+from vecmill.errors import InvalidRequest, QueueFull, RequestTooLarge
 from vecmill.models import ModelDescription
 from vecmill.observer import Observer, Rejection
 from vecmill.pairs import PairTokenizer
+from vecmill.reading import Reading, find_prompt
 from vecmill.tokens import Tokenizer
 from vecmill.types import Row, Timings, TokenSequence
 
 # Handing a text to another thread costs about as much as tokenising this many characters.
 INLINE_CHARACTERS = 1_024
 
+T = TypeVar("T")
 Read = Callable[[], list[TokenSequence]]
 
 
@@ -80,21 +84,23 @@ class Intake:
         field: str,
         timeout_s: float | None = None,
         uncounted: int = 0,
+        is_bulk: bool = False,
     ) -> Answer:
         """Compute what `read` gives: all of it, or nothing.
 
         `sizes` are the characters of each input, `field` what errors call them; the last `uncounted` do
-        not count towards the number of inputs. Raises as `Mill.submit` does.
+        not count towards the number of inputs. `is_bulk` gives way to small requests however few the inputs
+        are, and has no deadline but `timeout_s`. Raises as `Mill.submit` does.
         """
         began = self._clock()
-        self._check_sizes(sizes, field, uncounted)
+        self.check_sizes(sizes, field, uncounted)
         self.dispatcher.refuse_if_full()
         self._open_requests += 1
         self.idle.clear()
         try:
-            sequences = await self._read(read, sum(sizes), field)
+            sequences = await self._read_sequences(read, sum(sizes), field)
             tokenized = self._clock()
-            ended = await self._dispatch(sequences, timeout_s)
+            ended = await self._dispatch(sequences, timeout_s, is_bulk=is_bulk)
         finally:
             self._open_requests -= 1
             if not self._open_requests:
@@ -102,24 +108,21 @@ class Intake:
         rows = [row for row in ended.rows if row is not None]
         return Answer(sequences, rows, _timings(ended, began, tokenized, self._clock()))
 
-    def prompt(self, name: str | None) -> str:
-        """The prompt of that name, or the model's default one. Raises `UnknownPrompt`."""
-        description = self.description
-        name = name if name is not None else description.default_prompt_name
-        if name is None:
-            return ""
-        if name not in description.prompts:
-            known = ", ".join(sorted(description.prompts)) or "none"
-            raise UnknownPrompt(
-                f"The model has no prompt named {name[:100]!r}. It has: {known}.", field="prompt_name"
-            )
-        return description.prompts[name]
+    @property
+    def limits(self) -> InputConfig:
+        """What one request may carry."""
+        return self._config.inputs
+
+    def prompt(self, reading: Reading) -> str:
+        """What goes before each text. Raises as `find_prompt` does."""
+        return find_prompt(self.description.prompts, self.description.default_prompt, reading)
 
     def close(self) -> None:
         """Read nothing more. Twice is fine."""
         self._reading.shutdown(wait=False, cancel_futures=True)
 
-    def _check_sizes(self, sizes: Sequence[int], field: str, uncounted: int) -> None:
+    def check_sizes(self, sizes: Sequence[int], field: str, uncounted: int = 0) -> None:
+        """Raise `InvalidRequest` or `RequestTooLarge` for inputs of more characters than are accepted."""
         limits = self._config.inputs
         count = len(sizes) - uncounted
         if count < 1:
@@ -143,11 +146,8 @@ class Intake:
                 field=field,
             )
 
-    async def _read(self, read: Read, characters: int, field: str) -> list[TokenSequence]:
-        if characters <= INLINE_CHARACTERS:
-            sequences = read()
-        else:
-            sequences = await self._read_in_thread(read, characters)
+    async def _read_sequences(self, read: Read, characters: int, field: str) -> list[TokenSequence]:
+        sequences = await self.read(read, characters)
         tokens = sum(map(len, sequences))
         if tokens > self._config.inputs.max_request_tokens:
             raise RequestTooLarge(
@@ -157,7 +157,13 @@ class Intake:
             )
         return sequences
 
-    async def _read_in_thread(self, read: Read, characters: int) -> list[TokenSequence]:
+    async def read(self, read: Callable[[], T], characters: int) -> T:
+        """What `read` gives of so many characters, without keeping the event loop from others for long.
+
+        Raises `QueueFull`.
+        """
+        if characters <= INLINE_CHARACTERS:
+            return read()
         # What is being read waits too, before the queue sees it: bound it as well.
         if self._reading_characters > 2 * self._config.inputs.max_request_characters:
             self._observer.rejected(Rejection.QUEUE_FULL)
@@ -169,12 +175,15 @@ class Intake:
         finally:
             self._reading_characters -= characters
 
-    async def _dispatch(self, sequences: list[TokenSequence], timeout_s: float | None) -> Request:
-        longest_s = self._config.queue.timeout_s
-        is_bulk = len(sequences) > self._config.batch.bulk_texts
+    async def _dispatch(
+        self, sequences: list[TokenSequence], timeout_s: float | None, *, is_bulk: bool
+    ) -> Request:
+        # What nobody waits for at a screen is worth computing however late.
+        longest_s = math.inf if is_bulk else self._config.queue.timeout_s
+        gives_way = is_bulk or len(sequences) > self._config.batch.bulk_texts
         return await self.dispatcher.submit(
             sequences,
-            share=Share.BULK if is_bulk else Share.INTERACTIVE,
+            share=Share.BULK if gives_way else Share.INTERACTIVE,
             timeout_s=longest_s if timeout_s is None else min(longest_s, timeout_s),
         )
 

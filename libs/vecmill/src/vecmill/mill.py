@@ -29,10 +29,14 @@ from vecmill.observer import Observer, Rejection
 from vecmill.operations.classify import classify
 from vecmill.operations.embed import embed
 from vecmill.operations.entities import classify_tokens
-from vecmill.operations.multi_vector import Side, embed_all
-from vecmill.operations.rerank import choose_prompt, rerank
+from vecmill.operations.late_chunking import embed_chunks
+from vecmill.operations.multi_vector import embed_all
+from vecmill.operations.ranges import Ranges
+from vecmill.operations.rerank import rerank
 from vecmill.operations.sparse import embed_sparse
+from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.pairs import PairTokenizer
+from vecmill.reading import DEFAULT_READING, DEFAULT_TRUNCATION, Purpose, Reading, Truncation
 from vecmill.tokens import Tokenizer
 from vecmill.tuning.figures import Accuracy
 from vecmill.tuning.serving import plan_model
@@ -48,6 +52,7 @@ from vecmill.types import (
     RerankResult,
     SparseResult,
     TextOrPair,
+    TokenizeResult,
 )
 
 
@@ -89,6 +94,7 @@ class Mill:
         self._engine: Engine | None = None
         self._accuracy: Accuracy | None = None
         self._intake: Intake | None = None
+        self._ranges: Ranges | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -119,6 +125,7 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
+        self._ranges = Ranges(self._intake)
         dispatcher.start()
         self._state = MillState.READY
 
@@ -194,13 +201,15 @@ class Mill:
         texts: str | Sequence[str],
         *,
         prompt_name: str | None = None,
+        purpose: Purpose | None = None,
         dimensions: int | None = None,
         truncate: bool = True,
         timeout_s: float | None = None,
     ) -> FloatArray:
         """Embed `texts`: (texts, dim) float32; (1, dim) for a single string. Raises as `submit` does."""
         inputs = (texts,) if isinstance(texts, str) else tuple(texts)
-        result = await self.submit(EmbedRequest(inputs, prompt_name, dimensions, truncate, timeout_s))
+        reading = Reading(prompt_name, purpose=purpose, truncation=Truncation(truncate))
+        result = await self.submit(EmbedRequest(inputs, reading, dimensions, timeout_s=timeout_s))
         return result.rows
 
     async def submit(self, request: EmbedRequest) -> EmbedResult:
@@ -209,34 +218,34 @@ class Mill:
         Raises `RequestError` if it can never work, `OverloadError` if it may later, `UnavailableError` if
         this process cannot, `EngineError` if the engine failed. Cancelling the wait cancels the work.
         """
-        return await embed(self._accepting(), request)
+        operation = embed_chunks if request.late_chunking else embed
+        return await operation(self._accepting(), request)
 
     async def rerank(
         self,
-        query: str,
+        query: str | Sequence[str],
         documents: Sequence[str],
         *,
         raw_scores: bool = False,
-        prompt_name: str | None = None,
         instruction: str | None = None,
-        truncate: bool = True,
+        reading: Reading = DEFAULT_READING,
         timeout_s: float | None = None,
     ) -> RerankResult:
         """Score each document for the query: (documents,) float32, in input order.
 
-        A cross-encoder scores by its own activation (by none with `raw_scores`), a multi-vector model by
-        the best match of each token of the query, a sparse model by the dot product, an embedding model by
-        the cosine.
-        `instruction` tells a model that reads pairs as prose what is looked for. Raises as `submit` does.
+        Several queries are one for each document. A cross-encoder scores by its own activation (by none with
+        `raw_scores`), a multi-vector model by the best match of each token of the query, a sparse model by
+        the dot product, an embedding model by the similarity that it is meant for.
+        `instruction` tells a model that reads pairs as prose what is looked for; a prompt of `reading` is the
+        query's. Raises as `submit` does.
         """
-        intake = self._accepting()
         return await rerank(
-            intake,
-            query,
+            self._accepting(),
+            (query,) if isinstance(query, str) else query,
             documents,
             raw_scores=raw_scores,
-            prompt=choose_prompt(intake, prompt_name, instruction),
-            truncate=truncate,
+            reading=reading,
+            instruction=instruction,
             timeout_s=timeout_s,
         )
 
@@ -245,7 +254,7 @@ class Mill:
         inputs: Sequence[TextOrPair],
         *,
         raw_scores: bool = False,
-        truncate: bool = True,
+        reading: Reading = DEFAULT_READING,
         timeout_s: float | None = None,
         field: str = "input",
     ) -> ClassifyResult:
@@ -257,7 +266,7 @@ class Mill:
             self._accepting(),
             inputs,
             raw_scores=raw_scores,
-            truncate=truncate,
+            reading=reading,
             timeout_s=timeout_s,
             field=field,
         )
@@ -267,7 +276,7 @@ class Mill:
         texts: Sequence[str],
         *,
         aggregate: bool = True,
-        truncate: bool = True,
+        truncation: Truncation = DEFAULT_TRUNCATION,
         timeout_s: float | None = None,
         field: str = "input",
     ) -> ClassifyTokensResult:
@@ -280,7 +289,7 @@ class Mill:
             self._accepting(),
             texts,
             aggregate=aggregate,
-            truncate=truncate,
+            truncation=truncation,
             timeout_s=timeout_s,
             field=field,
         )
@@ -289,8 +298,7 @@ class Mill:
         self,
         texts: Sequence[str],
         *,
-        prompt_name: str | None = None,
-        truncate: bool = True,
+        reading: Reading = DEFAULT_READING,
         timeout_s: float | None = None,
         field: str = "input",
     ) -> SparseResult:
@@ -298,8 +306,7 @@ class Mill:
         return await embed_sparse(
             self._accepting(),
             texts,
-            prompt_name=prompt_name,
-            truncate=truncate,
+            reading=reading,
             timeout_s=timeout_s,
             field=field,
         )
@@ -308,15 +315,36 @@ class Mill:
         self,
         texts: Sequence[str],
         *,
-        side: Side = Side.DOCUMENT,
-        truncate: bool = True,
+        reading: Reading = DEFAULT_READING,
         timeout_s: float | None = None,
         field: str = "input",
     ) -> MultiVectorResult:
-        """Embed each token of each text, read as queries or as documents. Raises as `submit` does."""
-        return await embed_all(
-            self._accepting(), texts, side=side, truncate=truncate, timeout_s=timeout_s, field=field
-        )
+        """Embed each token of each text, as a document unless told otherwise. Raises as `submit` does."""
+        return await embed_all(self._accepting(), texts, reading=reading, timeout_s=timeout_s, field=field)
+
+    async def ranges(self, dimensions: int | None = None, *, normalize: bool | None = None) -> FloatArray:
+        """What `quantize_rows` needs for 8 bits: (2, dim), the same for every request.
+
+        Found by embedding texts of our own, once. Raises as `submit` does.
+        """
+        self._accepting()
+        assert self._ranges is not None
+        return await self._ranges.find(dimensions, normalize=normalize)
+
+    async def tokenize(
+        self, texts: Sequence[str], *, special: bool = True, field: str = "input"
+    ) -> TokenizeResult:
+        """The tokens of each text, all of them; with the model's special ones if `special`.
+
+        Raises `InvalidRequest`, `RequestTooLarge` or `UnavailableError`.
+        """
+        return await tokenize(self._accepting(), texts, special=special, field=field)
+
+    async def detokenize(
+        self, ids: Sequence[Sequence[int]], *, skip_special: bool = True, field: str = "tokens"
+    ) -> tuple[str, ...]:
+        """The text that each list of token ids spells. Raises as `tokenize` does."""
+        return await detokenize(self._accepting(), ids, skip_special=skip_special, field=field)
 
     def _describe(self) -> ModelDescription:
         assert not isinstance(self._model, ModelDescription)

@@ -14,6 +14,7 @@ from vecmill.chat import Render, compile_chat
 from vecmill.errors import UnsupportedModel
 from vecmill.models.heads import PairTemplate
 from vecmill.models.tokenizer_classes import gives_token_types
+from vecmill.reading import DEFAULT_TRUNCATION, Truncation
 from vecmill.tokens import Tokenizer, check_length, refuse_empty
 from vecmill.types import TokenSequence
 
@@ -60,23 +61,28 @@ class PairTokenizer:
             )
 
     def encode(
-        self, pairs: Sequence[Pair], *, prompt: str = "", truncate: bool = True, field: str = "input"
+        self,
+        pairs: Sequence[Pair],
+        *,
+        prompt: str = "",
+        truncation: Truncation = DEFAULT_TRUNCATION,
+        field: str = "input",
     ) -> list[TokenSequence]:
         """Cut each pair into the model's tokens, special ones included.
 
-        `prompt` goes before the first text, or is the template's instruction. Where a pair is longer
-        than the model reads, its longer text is cut first, or with `truncate=False` `InputTooLong` is
-        raised. Raises `InvalidRequest` for what is no Unicode text, and for a pair without any tokens.
+        `prompt` goes before the first text, or is the template's instruction. Of a pair that is too long
+        the longer text is cut first, or `InputTooLong` is raised, as `truncation` says. Raises
+        `InvalidRequest` for what is no Unicode text, and for a pair without any tokens.
         """
         if self._frame is None:
-            return self._encode_prose(pairs, prompt, truncate, field)
+            return self._encode_prose(pairs, prompt, truncation, field)
         ids_of: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
         return [
             self._join(
                 self._ids(ids_of, prompt + first, f"{field}[{index}]", field),
                 self._ids(ids_of, second, f"{field}[{index}]", field),
                 self._frame,
-                truncate,
+                truncation,
                 f"{field}[{index}]",
                 field,
             )
@@ -92,34 +98,46 @@ class PairTokenizer:
         return known[text]
 
     def _join(
-        self, first: list[int], second: list[int], frame: "_Frame", truncate: bool, where: str, field: str
+        self,
+        first: list[int],
+        second: list[int],
+        frame: "_Frame",
+        truncation: Truncation,
+        where: str,
+        field: str,
     ) -> TokenSequence:
-        limit = self._max_tokens
+        limit, keeps_end = self._limit(truncation), truncation.keeps_end
         count = len(first) + len(second) + frame.tokens
         if not count:
             refuse_empty(where, field)
         if count > limit:
-            check_length(count, limit, truncate, field)
+            check_length(count, limit, truncation, field)
             kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
-            first, second = self._keep(first, kept[0]), self._keep(second, kept[1])
+            first = self._keep(first, kept[0], keeps_end)
+            second = self._keep(second, kept[1], keeps_end)
         return frame.fill(first, second, count)
 
-    def _keep(self, ids: list[int], count: int) -> list[int]:
-        return ids[len(ids) - count :] if self._tokenizer.truncates_left else ids[:count]
+    def _limit(self, truncation: Truncation) -> int:
+        limit = truncation.max_tokens
+        return self._max_tokens if limit is None else min(limit, self._max_tokens)
+
+    def _keep(self, ids: list[int], count: int, keeps_end: bool | None) -> list[int]:
+        from_end = self._tokenizer.truncates_left if keeps_end is None else keeps_end
+        return ids[len(ids) - count :] if from_end else ids[:count]
 
     def _encode_prose(
-        self, pairs: Sequence[Pair], prompt: str, truncate: bool, field: str
+        self, pairs: Sequence[Pair], prompt: str, truncation: Truncation, field: str
     ) -> list[TokenSequence]:
-        limit, end = self._max_tokens, None
+        limit, end = self._limit(truncation), None
         sequences = []
         for index, (query, document) in enumerate(pairs):
             text = self._fill(prompt, query, document)
             ids = self._tokenizer.encode_one(text, f"{field}[{index}]", field, special=False).ids
             count = len(ids)
             if count > limit:
-                check_length(count, limit, truncate, field)
+                check_length(count, limit, truncation, field)
                 end = self._find_end(prompt) if end is None else end
-                ids = self._keep(ids, limit)[: limit - len(end)] + end
+                ids = self._keep(ids, limit, truncation.keeps_end)[: max(0, limit - len(end))] + end
             sequences.append(TokenSequence.of(ids, token_count_before_truncation=count))
         return sequences
 

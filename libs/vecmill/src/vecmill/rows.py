@@ -1,8 +1,10 @@
-"""What is done to finished rows: stack, cut, renormalise."""
+"""What is done to finished rows: stack, cut, renormalise, write in fewer bits."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from vecmill.types import FloatArray, Row, SparseRow
 
@@ -38,3 +40,51 @@ def cut_rows(rows: FloatArray, dimensions: int, *, normalize: bool) -> FloatArra
     """
     cut = np.ascontiguousarray(rows[:, :dimensions])
     return normalize_rows(cut) if normalize else cut
+
+
+class RowKind(StrEnum):
+    """How the numbers of a row are written."""
+
+    FLOAT = "float"  # 32 bits a number
+    INT8 = "int8"  # 8 bits: 256 steps between the least and the greatest value of each column, from -128
+    UINT8 = "uint8"  # the same from 0
+    UBINARY = "ubinary"  # 1 bit: whether it is above 0; eight to a byte, the first highest
+    BINARY = "binary"  # the same bytes, minus 128
+
+    @property
+    def needs_ranges(self) -> bool:
+        """Whether rows of this kind depend on what each column's values are like."""
+        return self in (RowKind.INT8, RowKind.UINT8)
+
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether the numbers of a row must fill whole bytes."""
+        return self in (RowKind.BINARY, RowKind.UBINARY)
+
+
+def find_ranges(rows: FloatArray) -> FloatArray:
+    """The least and the greatest value of each column of (n, dim): (2, dim)."""
+    ranges: FloatArray = np.stack([rows.min(axis=0), rows.max(axis=0)])
+    return ranges
+
+
+def quantize_rows(
+    rows: FloatArray, kind: RowKind, ranges: FloatArray | None = None
+) -> npt.NDArray[np.generic]:
+    """(n, dim) float32 as `kind`: (n, dim), or (n, dim / 8) of bits.
+
+    `ranges` (2, dim) are needed where the kind says so; what is outside of them is written as the nearest
+    step. Numbers that do not fill a byte are padded with zeros. Source: sentence-transformers 6.2
+    (`quantize_embeddings`), whose packing is Cohere's too.
+    """
+    if kind is RowKind.FLOAT:
+        return rows
+    if kind.needs_bytes:
+        packed = np.packbits(rows > 0, axis=-1)
+        return packed if kind is RowKind.UBINARY else (packed.astype(np.int16) - 128).astype(np.int8)
+    assert ranges is not None, "8 bits need ranges"
+    low, high = ranges
+    steps = (high - low) / 255
+    steps[steps == 0] = 1
+    numbers: FloatArray = np.clip(np.floor((rows - low) / steps), 0, 255)
+    return numbers.astype(np.uint8) if kind is RowKind.UINT8 else (numbers - 128).astype(np.int8)

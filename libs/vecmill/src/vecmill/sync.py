@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.operations.multi_vector import Side
+from vecmill.reading import DEFAULT_READING, Purpose, Reading
 from vecmill.types import (
     ClassifyResult,
     ClassifyTokensResult,
@@ -59,27 +59,30 @@ class SyncMill:
         texts: str | Sequence[str],
         *,
         prompt_name: str | None = None,
+        purpose: Purpose | None = None,
         dimensions: int | None = None,
         truncate: bool = True,
     ) -> FloatArray:
         """As `Mill.embed`: (texts, dim) float32."""
         return self._wait(
-            self._mill.embed(texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate)
+            self._mill.embed(
+                texts, prompt_name=prompt_name, purpose=purpose, dimensions=dimensions, truncate=truncate
+            )
         )
 
     def rerank(
         self,
-        query: str,
+        query: str | Sequence[str],
         documents: Sequence[str],
         *,
         raw_scores: bool = False,
-        prompt_name: str | None = None,
         instruction: str | None = None,
+        reading: Reading = DEFAULT_READING,
     ) -> RerankResult:
         """As `Mill.rerank`."""
         return self._wait(
             self._mill.rerank(
-                query, documents, raw_scores=raw_scores, prompt_name=prompt_name, instruction=instruction
+                query, documents, raw_scores=raw_scores, instruction=instruction, reading=reading
             )
         )
 
@@ -91,13 +94,13 @@ class SyncMill:
         """As `Mill.classify_tokens`."""
         return self._wait(self._mill.classify_tokens(texts, aggregate=aggregate))
 
-    def embed_sparse(self, texts: Sequence[str], *, prompt_name: str | None = None) -> SparseResult:
+    def embed_sparse(self, texts: Sequence[str], *, reading: Reading = DEFAULT_READING) -> SparseResult:
         """As `Mill.embed_sparse`."""
-        return self._wait(self._mill.embed_sparse(texts, prompt_name=prompt_name))
+        return self._wait(self._mill.embed_sparse(texts, reading=reading))
 
-    def embed_all(self, texts: Sequence[str], *, side: Side = Side.DOCUMENT) -> MultiVectorResult:
+    def embed_all(self, texts: Sequence[str], *, reading: Reading = DEFAULT_READING) -> MultiVectorResult:
         """As `Mill.embed_all`."""
-        return self._wait(self._mill.embed_all(texts, side=side))
+        return self._wait(self._mill.embed_all(texts, reading=reading))
 
     def close(self) -> None:
         """Free everything. Twice is fine."""

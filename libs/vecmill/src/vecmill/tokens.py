@@ -6,7 +6,7 @@ library's calls only those let go of the interpreter lock, and one text at a tim
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -15,7 +15,8 @@ import numpy as np
 from vecmill.errors import InputTooLong, InvalidRequest
 from vecmill.models.tokenizer import read_tokenizer
 from vecmill.models.tokenizer_classes import gives_token_types
-from vecmill.types import TokenSequence
+from vecmill.reading import DEFAULT_TRUNCATION, Truncation
+from vecmill.types import Token, TokenSequence
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -69,26 +70,24 @@ class Tokenizer:
         texts: Sequence[str],
         *,
         prompt: str = "",
-        truncate: bool = True,
+        truncation: Truncation = DEFAULT_TRUNCATION,
         field: str = "input",
-        max_tokens: int | None = None,
     ) -> list[TokenSequence]:
         """Cut each text, with `prompt` before it, into the model's tokens, special ones included.
 
-        A text longer than the model reads (or `max_tokens`, where that is less) is cut to the longest
-        input, or with `truncate=False` raises `InputTooLong`. Raises `InvalidRequest` for what is no Unicode
-        text, and for one without tokens where the model adds none of its own. `field` is the name under which
-        errors speak of the texts.
+        A text that is too long is cut, or raises `InputTooLong`, as `truncation` says. Raises
+        `InvalidRequest` for what is no Unicode text, and for one without tokens where the model adds none
+        of its own. `field` is the name under which errors speak of the texts.
         """
-        limit = self._max_tokens if max_tokens is None else min(max_tokens, self._max_tokens)
+        limit = self._limit(truncation)
         prompt_length = self._prompt_length(prompt, field) if prompt else 0
         sequences = []
         for index, text in enumerate(texts):
             encoding = self.encode_one(prompt + text if prompt else text, f"{field}[{index}]", field)
             ids, types, count = encoding.ids, self._types(encoding), len(encoding)
             if count > limit:
-                check_length(count, limit, truncate, field)
-                ids, types = self._cut(ids, limit), self._cut(types, limit)
+                check_length(count, limit, truncation, field)
+                ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
             if not ids:
                 if self._adds_special:
                     refuse_empty(f"{field}[{index}]", field)
@@ -104,19 +103,23 @@ class Tokenizer:
         return sequences
 
     def encode_with_spans(
-        self, texts: Sequence[str], *, truncate: bool = True, field: str = "input"
+        self,
+        texts: Sequence[str],
+        *,
+        truncation: Truncation = DEFAULT_TRUNCATION,
+        field: str = "input",
     ) -> list[tuple[TokenSequence, Spans]]:
         """As `encode`, with the place of each token in its text."""
         found = []
         for index, text in enumerate(texts):
             encoding = self.encode_one(text, f"{field}[{index}]", field, fast=False)
-            count, limit = len(encoding), self._max_tokens
+            count, limit = len(encoding), self._limit(truncation)
             if not count:
                 refuse_empty(f"{field}[{index}]", field)
             if count > limit:
-                check_length(count, limit, truncate, field)
+                check_length(count, limit, truncation, field)
             ids, types, offsets, special = (
-                self._cut(values, limit)
+                self._cut(values, limit, truncation)
                 for values in (
                     encoding.ids,
                     self._types(encoding),
@@ -135,13 +138,12 @@ class Tokenizer:
         expansion: "QueryExpansion",
         *,
         prompt: str,
-        truncate: bool,
+        truncation: Truncation,
         field: str,
-        max_tokens: int | None,
     ) -> list[TokenSequence]:
         """As `encode`, each filled up with the expansion's token to its length."""
         token_id = self._tokenizer.token_to_id(expansion.token)
-        plain_ones = self.encode(texts, prompt=prompt, truncate=truncate, field=field, max_tokens=max_tokens)
+        plain_ones = self.encode(texts, prompt=prompt, truncation=truncation, field=field)
         expanded = []
         for plain in plain_ones:
             missing = max(0, expansion.length - len(plain))
@@ -157,30 +159,49 @@ class Tokenizer:
         return expanded
 
     def from_ids(
-        self, token_ids: Sequence[int], *, truncate: bool = True, field: str = "input"
+        self,
+        token_ids: Sequence[int],
+        *,
+        truncation: Truncation = DEFAULT_TRUNCATION,
+        field: str = "input",
     ) -> TokenSequence:
         """Take the model's own token ids as they are; nothing is added.
 
-        Too many are cut to the first `max_tokens`, or with `truncate=False` raise `InputTooLong`.
+        Too many are cut, or raise `InputTooLong`, as `truncation` says; nothing among them is special then.
         Raises `InvalidRequest` if there are none, or one is no whole number from 0 to the size of
         the vocabulary.
         """
         if not token_ids:
             raise InvalidRequest(f"{field} has no token ids. Send at least one.", field=field)
-        for position, token_id in enumerate(token_ids):
-            if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
-                raise InvalidRequest(f"{field}: token id {position} is not a whole number.", field=field)
-            if not 0 <= token_id < self._vocab_size:
-                raise InvalidRequest(
-                    f"{field}: token id {position} is outside this model's vocabulary, "
-                    f"0 to {self._vocab_size - 1}.",
-                    field=field,
-                )
-        if len(token_ids) > self._max_tokens:
-            check_length(len(token_ids), self._max_tokens, truncate, field)
-        return TokenSequence.of(
-            list(token_ids[: self._max_tokens]), token_count_before_truncation=len(token_ids)
-        )
+        self._check_ids(token_ids, field)
+        count, limit = len(token_ids), self._limit(truncation)
+        if count > limit:
+            check_length(count, limit, truncation, field)
+        kept = token_ids[max(0, count - limit) :] if self._keeps_end(truncation) else token_ids[:limit]
+        return TokenSequence.of(list(kept), token_count_before_truncation=count)
+
+    def split(self, texts: Sequence[str], *, special: bool, field: str) -> tuple[tuple[Token, ...], ...]:
+        """All tokens of each text, however long; with the model's special ones if `special`."""
+        encodings = [
+            self.encode_one(text, f"{field}[{index}]", field, special=special, fast=False)
+            for index, text in enumerate(texts)
+        ]
+        return tuple(tuple(_tokens(encoding)) for encoding in encodings)
+
+    def cut_texts(self, texts: Sequence[str], max_tokens: int, *, field: str) -> list[str]:
+        """Each text up to the end of its token number `max_tokens`, special tokens not counted."""
+        cut = []
+        for index, text in enumerate(texts):
+            encoding = self.encode_one(text, f"{field}[{index}]", field, special=False, fast=False)
+            is_long = len(encoding) > max_tokens
+            cut.append(text[: encoding.offsets[max_tokens - 1][1]] if is_long else text)
+        return cut
+
+    def join(self, token_ids: Sequence[int], *, skip_special: bool, field: str) -> str:
+        """The text that tokens spell. Raises `InvalidRequest` for ids outside the vocabulary."""
+        self._check_ids(token_ids, field)
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special)
+        return text
 
     def encode_one(
         self, text: str, where: str, field: str, *, special: bool = True, fast: bool = True
@@ -198,6 +219,17 @@ class Tokenizer:
                 field=field,
             ) from error
 
+    def _check_ids(self, token_ids: Sequence[int], field: str) -> None:
+        for position, token_id in enumerate(token_ids):
+            if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
+                raise InvalidRequest(f"{field}: token id {position} is not a whole number.", field=field)
+            if not 0 <= token_id < self._vocab_size:
+                raise InvalidRequest(
+                    f"{field}: token id {position} is outside this model's vocabulary, "
+                    f"0 to {self._vocab_size - 1}.",
+                    field=field,
+                )
+
     def _prompt_length(self, prompt: str, field: str) -> int:
         """Tokens that the prompt takes at the front of a text, by the reference's count."""
         ids = self._cut(self.encode_one(prompt, "the prompt", field).ids, self._max_tokens)
@@ -207,15 +239,30 @@ class Tokenizer:
         types: list[int] = encoding.type_ids if self._gives_types else [0] * len(encoding)
         return types
 
-    def _cut(self, values: list[Any], limit: int) -> list[Any]:
+    def _limit(self, truncation: Truncation) -> int:
+        limit = truncation.max_tokens
+        return self._max_tokens if limit is None else min(limit, self._max_tokens)
+
+    def _keeps_end(self, truncation: Truncation) -> bool:
+        return self.truncates_left if truncation.keeps_end is None else truncation.keeps_end
+
+    def _cut(self, values: list[Any], limit: int, truncation: Truncation = DEFAULT_TRUNCATION) -> list[Any]:
         """Keep the special tokens and as much of the text between them as fits."""
         excess = len(values) - limit
         if excess <= 0:
             return values
         end = len(values) - self._trailing
-        if self.truncates_left:
+        if self._keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
+
+
+def _tokens(encoding: Any) -> Iterator[Token]:
+    """The tokens of the library's encoding of a text."""
+    parts = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
+    for token_id, piece, is_special, (start, end) in parts:
+        place = (None, None) if is_special else (start, end)
+        yield Token(token_id, piece, bool(is_special), *place)
 
 
 def _truncates_left(tokenizer: Any, description: "ModelDescription") -> bool:
@@ -233,9 +280,9 @@ def refuse_empty(where: str, field: str) -> NoReturn:
     )
 
 
-def check_length(count: int, max_tokens: int, truncate: bool, field: str) -> None:
+def check_length(count: int, max_tokens: int, truncation: Truncation, field: str) -> None:
     """Raise `InputTooLong` unless longer inputs are to be cut."""
-    if truncate:
+    if truncation.is_allowed:
         return
     # The wording that clients of the OpenAI API look for.
     raise InputTooLong(

@@ -12,6 +12,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vecmill.reading import DEFAULT_READING, Reading
+
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
@@ -196,17 +198,22 @@ TextOrIds = str | tuple[int, ...]
 class EmbedRequest:
     """What `Mill.submit` takes. Set by the caller.
 
-    `dimensions` cuts each row (and renormalises it where the model normalises); `truncate=False`
-    refuses texts longer than the model reads; `timeout_s` may only lower the configured one.
-    `field` is the name under which errors speak of the inputs.
+    `dimensions` cuts each row, and renormalises it where the model normalises. `normalize` true scales rows
+    to length 1 whatever the model; false does no more than the model does itself. `timeout_s` may only lower
+    the configured one. `field` is the name under which errors speak of the inputs. With `late_chunking` the
+    inputs are read together, as chunks of one text; only multi-vector models can. A request that `is_bulk`
+    gives way to small ones however few its inputs are, and waits as long as it takes unless `timeout_s` is
+    given.
     """
 
     inputs: tuple[TextOrIds, ...]
-    prompt_name: str | None = None
+    reading: Reading = DEFAULT_READING
     dimensions: int | None = None
-    truncate: bool = True
+    normalize: bool | None = None
     timeout_s: float | None = None
     field: str = "input"
+    late_chunking: bool = False
+    is_bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +309,32 @@ class MultiVectorResult:
     rows: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a text: `piece` is how the vocabulary spells it; it stands at `start:end`, in characters.
+
+    Special tokens stand nowhere.
+    """
+
+    token_id: int
+    piece: str
+    is_special: bool
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeResult:
+    """What `Mill.tokenize` returns: the tokens of each text, in input order."""
+
+    tokens: tuple[tuple[Token, ...], ...]
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the whole request."""
+        return sum(map(len, self.tokens))
 
 
 JsonValue = Any  # whatever a JSON document can hold

@@ -1,7 +1,7 @@
 """Reading the body of a request within its limits: bytes, time, and no compression."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from starlette.types import Receive
@@ -19,10 +19,11 @@ DISCARD_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a body may cost."""
+    """What a body may cost, and what to do about one that is too large."""
 
     max_bytes: int
     timeout_s: float
+    advice: str = "Send fewer texts at a time."
 
     @classmethod
     def of(cls, settings: ServerSettings) -> "BodyLimits":
@@ -42,6 +43,33 @@ async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> b
             return await _collect(receive, limits)
     except TimeoutError:
         raise RequestTimedOut(f"The body did not arrive within {limits.timeout_s:g} seconds.") from None
+
+
+async def stream_body(headers: Headers, receive: Receive, limits: BodyLimits) -> AsyncIterator[bytes]:
+    """The body in parts, for whoever need not have it whole. Raises as `read_body` does.
+
+    What the caller does between two parts is not counted as the client's time.
+    """
+    _check_headers(headers, limits)
+    left_s, left_bytes = limits.timeout_s, limits.max_bytes
+    clock = asyncio.get_running_loop().time
+    has_more = True
+    while has_more:
+        began = clock()
+        try:
+            async with asyncio.timeout(left_s):
+                message = await receive()
+        except TimeoutError:
+            raise RequestTimedOut(f"The body did not arrive within {limits.timeout_s:g} seconds.") from None
+        left_s -= clock() - began
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        left_bytes -= len(chunk)
+        if left_bytes < 0:
+            raise _too_large(limits)
+        has_more = message.get("more_body", False)
+        yield chunk
 
 
 async def discard_body(receive: Receive, limits: BodyLimits) -> None:
@@ -84,4 +112,4 @@ async def _collect(receive: Receive, limits: BodyLimits) -> bytes:
 
 
 def _too_large(limits: BodyLimits) -> BodyTooLarge:
-    return BodyTooLarge(f"The body is larger than {limits.max_bytes} bytes. Send fewer texts at a time.")
+    return BodyTooLarge(f"The body is larger than {limits.max_bytes} bytes. {limits.advice}")

@@ -1,5 +1,6 @@
 """Which models are served, and under which names."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,9 @@ from vecmill.errors import InvalidConfig, NotReady
 from vecmill.mill import Mill, MillState
 from vecmill.models import Task
 from vecmill_server.errors import UnknownModel
+
+# What Ollama's clients put after a name, and what RAGFlow does.
+_LABELS = re.compile("(:latest|___.*)$")
 
 # What some clients send when they were told no name.
 UNSPECIFIED = "default/not-specified"
@@ -64,6 +68,16 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
+        found = self._find(name) or self._find(_LABELS.sub("", name))
+        if found is None:
+            shown = name[:100]
+            raise UnknownModel(
+                f"The model `{shown}` does not exist. This server has: {', '.join(self._by_name)}.",
+                name=shown,
+            )
+        return found
+
+    def _find(self, name: str) -> ServedModel | None:
         folded = name.casefold()
         for names, key in (
             (self._by_name, name),
@@ -73,10 +87,7 @@ class Catalog:
         ):
             if key in names:
                 return names[key]
-        raise UnknownModel(
-            f"The model `{name[:100]}` does not exist. This server has: {', '.join(self._by_name)}.",
-            field="model",
-        )
+        return None
 
     def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
         if len(self._models) == 1:

@@ -10,6 +10,9 @@
         ├── UnsupportedEncoding     the body is compressed
         ├── InvalidKey              the key is missing or wrong
         ├── UnknownModel            no model of that name is served
+        ├── UnknownObject           no file or batch of that id is kept
+        ├── Conflict                what is asked for cannot be done as things stand
+        ├── BatchesOff              the server keeps no files and batches
         ├── UnknownRoute            there is nothing at this path
         └── MethodNotAllowed        there is, but not for this method
 
@@ -52,7 +55,23 @@ class InvalidKey(HttpError):
 
 
 class UnknownModel(HttpError):
-    """No model of that name is served."""
+    """No model is served under `name`, which is cut where it is long."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message, field="model")
+        self.name = name
+
+
+class UnknownObject(HttpError):
+    """No file or batch of that id is kept."""
+
+
+class Conflict(HttpError):
+    """What is asked for cannot be done as things stand, such as to cancel what has ended."""
+
+
+class BatchesOff(HttpError):
+    """The server was told no folder to keep files and batches in."""
 
 
 class UnknownRoute(HttpError):

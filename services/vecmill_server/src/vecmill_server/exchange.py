@@ -11,6 +11,9 @@ HeaderList = list[tuple[bytes, bytes]]
 
 _KEY = "vecmill.exchange"
 
+# Set by `protocol`: a function that gives the client so many seconds to send the body.
+BODY_TIME = "vecmill.body_time"
+
 
 @dataclass(slots=True)
 class Exchange:
@@ -36,6 +39,13 @@ class Exchange:
     def attach(self, scope: Scope) -> None:
         """Let `Exchange.of(scope)` find this one."""
         scope[_KEY] = self
+
+
+def allow_body_time(scope: Scope, seconds: float) -> None:
+    """Let the body of this request take longer than bodies may."""
+    allow = scope.get(BODY_TIME)
+    if allow is not None:  # there is none where the application is called without our protocol
+        allow(seconds)
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -57,7 +57,15 @@ class ServerMetrics:
         self._errors = Counter("vecmill_http_errors", "Errors answered.", ("reason",), registry=self.registry)
         for reason in REASONS:
             self._errors.labels(reason)
+        self._batch_lines = Counter(
+            "vecmill_batch_api_lines", "Requests of batches that ended.", ("outcome",), registry=self.registry
+        )
+        self._batches_ended = Counter(
+            "vecmill_batch_api_batches", "Batches by how they ended.", ("status",), registry=self.registry
+        )
         self._model_metrics = _ModelMetrics(self.registry)
+        self._backlogs = _BacklogCollector()
+        self.registry.register(self._backlogs)
         # `labels` takes a lock and builds a key; a request should not.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -75,13 +83,22 @@ class ServerMetrics:
         """Count one error. `reason` must be one of `problems.REASONS`."""
         self._errors.labels(reason).inc()
 
+    def batch_lines(self, *, completed: int, failed: int) -> None:
+        """Count requests of batches whose answers, or errors, are kept."""
+        self._batch_lines.labels("completed").inc(completed)
+        self._batch_lines.labels("failed").inc(failed)
+
+    def batch_ended(self, status: str) -> None:
+        """Count one batch. `status` must be one of `batches.records.BatchStatus`."""
+        self._batches_ended.labels(status).inc()
+
     def observe_model(self, model: str) -> "ModelObserver":
         """An observer that counts for the model of that name."""
         return ModelObserver(self._model_metrics, model)
 
     def watch_backlog(self, model: str, mill: Mill) -> None:
         """Report what waits for a model, asked when Prometheus asks."""
-        self.registry.register(_BacklogCollector(model, mill))
+        self._backlogs.mills[model] = mill
 
     def render(self) -> bytes:
         """Everything, as `CONTENT_TYPE`."""
@@ -185,23 +202,20 @@ class ModelObserver(Observer):
 
 
 class _BacklogCollector(Collector):
-    """Asks the batcher what waits, when Prometheus does, instead of counting along."""
+    """Asks the batchers what waits, when Prometheus does, instead of counting along."""
 
-    def __init__(self, model: str, mill: Mill) -> None:
-        self._model = model
-        self._mill = mill
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
+    def __init__(self) -> None:
+        self.mills: dict[str, Mill] = {}
 
     def collect(self) -> Iterable[Metric]:
-        backlog = self._mill.backlog
-        values = {
-            "vecmill_queue_texts": ("Texts that wait.", backlog.texts),
-            "vecmill_queue_tokens": ("Tokens that wait.", backlog.tokens),
-            "vecmill_queue_seconds": ("The measured time to work off what waits.", backlog.seconds),
-        }
-        for name, (text, value) in values.items():
-            family = GaugeMetricFamily(name, text, labels=("model",))
-            family.add_metric((self._model,), value)
-            yield family
+        texts = GaugeMetricFamily("vecmill_queue_texts", "Texts that wait.", labels=("model",))
+        tokens = GaugeMetricFamily("vecmill_queue_tokens", "Tokens that wait.", labels=("model",))
+        seconds = GaugeMetricFamily(
+            "vecmill_queue_seconds", "The measured time to work off what waits.", labels=("model",)
+        )
+        for model, mill in self.mills.items():
+            backlog = mill.backlog
+            texts.add_metric((model,), backlog.texts)
+            tokens.add_metric((model,), backlog.tokens)
+            seconds.add_metric((model,), backlog.seconds)
+        return (texts, tokens, seconds)

@@ -81,7 +81,8 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
         flag,
         field.name,
         type=_parameter_type(setting.type),
-        default=field.default,
+        # Of a member click would show the name, which nobody may type.
+        default=field.default.value if isinstance(field.default, StrEnum) else field.default,
         multiple=setting.repeats,
         help=field.metadata["help"],
         show_envvar=True,

@@ -1,7 +1,8 @@
 """The one table from errors to responses.
 
 Every error carries the same body: OpenAI's `error` object, plus the `message` and `detail` strings that
-Cohere's, Jina's, Voyage's and Weaviate's clients read. Only the routes of TEI's clients have theirs.
+Cohere's, Jina's, Voyage's and Weaviate's clients read. Only where clients read a sentence at `error`, as
+TEI's and Ollama's do, it has another.
 """
 
 import math
@@ -12,7 +13,7 @@ from types import MappingProxyType
 
 from vecmill import errors as core
 from vecmill_server import errors as http
-from vecmill_server.wire.documents import encode_json
+from vecmill_server.documents import encode_json
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -27,7 +28,7 @@ class Retry(Enum):
 
     SILENT = auto()  # nothing: the status says enough
     LATER = auto()  # after a time
-    NEVER = auto()  # clients retry a 5xx unless told not to
+    NEVER = auto()  # clients retry a 5xx, and some other errors, unless told not to
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         core.CorruptModel: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.SelfCheckFailed: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.MissingExtra: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.InvalidCorpus: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.ServerFailed: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         http.InvalidJson: Problem(400, _INVALID, "invalid_json", "invalid_json"),
         http.MalformedRequest: Problem(400, _INVALID, "malformed_request", "malformed_request"),
         http.HeadersTooLarge: Problem(431, _INVALID, "headers_too_large", "headers_too_large"),
@@ -83,14 +86,26 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         http.UnsupportedEncoding: Problem(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
         http.InvalidKey: Problem(401, _INVALID, "invalid_api_key", "invalid_key"),
         http.UnknownModel: Problem(404, _INVALID, "model_not_found", "unknown_model"),
+        http.UnknownObject: Problem(404, _INVALID, None, "unknown_object"),
+        # Clients retry a conflict unless told not to, and it does not pass by itself.
+        http.Conflict: Problem(409, _INVALID, None, "conflict", Retry.NEVER),
+        http.BatchesOff: Problem(404, _INVALID, "batches_off", "batches_off"),
         http.UnknownRoute: Problem(404, _INVALID, None, "unknown_route"),
         http.MethodNotAllowed: Problem(405, _INVALID, None, "method_not_allowed"),
     }
 )
 
-# What is wrong with a field of a body.
-_FIELD_CODES = frozenset({"invalid_value", "context_length_exceeded"})
-_TEI_KINDS: Mapping[int, str] = MappingProxyType({429: "Overloaded", 503: "Unhealthy"})
+# Where TEI's status for a `code` is another: that of frameworks which check a body's fields, and one for
+# whatever the model cannot do or failed at.
+_TEI_STATUSES: Mapping[str | None, int] = MappingProxyType(
+    {
+        "invalid_value": 422,
+        "context_length_exceeded": 422,
+        "model_not_supported": 424,
+        "internal_error": 424,
+    }
+)
+_TEI_KINDS: Mapping[int, str] = MappingProxyType({424: "Backend", 429: "Overloaded", 503: "Unhealthy"})
 
 # An exception that nobody foresaw. Its text may hold anything, so it goes to the log and not to the client.
 UNEXPECTED = Problem(500, _SERVER, "internal_error", "internal_error")
@@ -118,11 +133,30 @@ def problem_response(error: BaseException) -> ProblemResponse:
 
 def tei_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error` on the routes of TEI's clients."""
-    problem = problem_of(error)
-    # Theirs is the status of frameworks that check a body's fields; all else is as everywhere.
-    status = 422 if problem.code in _FIELD_CODES else problem.status
+    problem, message = problem_of(error), _message(error)
+    if isinstance(error, core.InputTooLong):
+        message = f"`inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+    status = _TEI_STATUSES.get(problem.code, problem.status)
     kind = _TEI_KINDS.get(status, "Validation" if status < 500 else "Backend")
-    return _response(error, problem, status, {"error": _message(error), "error_type": kind})
+    return _response(error, problem, status, {"error": message, "error_type": kind})
+
+
+def ollama_response(error: BaseException) -> ProblemResponse:
+    """The response that answers `error` on Ollama's routes."""
+    if isinstance(error, http.UnknownModel):
+        # In its words: some clients look for them.
+        return _plain_response(error, f'model "{error.name}" not found, try pulling it first')
+    return plain_response(error)
+
+
+def plain_response(error: BaseException) -> ProblemResponse:
+    """The response that answers `error` where clients read a sentence at `error`."""
+    return _plain_response(error, _message(error))
+
+
+def _plain_response(error: BaseException, message: str) -> ProblemResponse:
+    problem = problem_of(error)
+    return _response(error, problem, problem.status, {"error": message})
 
 
 def _message(error: BaseException) -> str:

@@ -8,7 +8,8 @@ Head    The bytes of the request line and headers are counted while they arrive 
         exactly, when they are complete. Over the limit is a 431.
 Time    A timer runs whenever it is the client's turn: from the connection to the end of the first
         headers, and after any packet that left a request unfinished, until the headers, or then
-        the body, are complete. A request in one packet, the usual case, costs no timer.
+        the body, are complete. A request in one packet, the usual case, costs no timer. A route that
+        takes uploads asks for more time through the scope.
 Refusal Our own errors, in the same JSON as everywhere. A refused client may still be sending, and
         closing a socket with unread bytes resets the connection, which can overtake the answer. So
         we close our sending half, throw away what still arrives, and close after a moment.
@@ -31,6 +32,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest, RequestTimedOut
+from vecmill_server.exchange import BODY_TIME
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.exchanges import NO_ROUTE
 from vecmill_server.problems import problem_response
@@ -86,6 +88,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._metrics = metrics
         self._part = Part.NONE
+        self._body_timeout_s = limits.body_timeout_s
         self._arrived_head_bytes = 0  # of headers that are not complete
         self._head_bytes = 0  # of those that the parser has seen the end of
         self._deadline: asyncio.TimerHandle | None = None
@@ -130,6 +133,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._part = Part.HEAD
         self._head_bytes = 0
+        self._body_timeout_s = self._limits.body_timeout_s
+        self.scope[BODY_TIME] = self._allow_body_time  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -201,13 +206,23 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_deadline(self) -> None:
         limits = self._limits
-        seconds = limits.body_timeout_s + BODY_GRACE_S if self._part is Part.BODY else limits.header_timeout_s
+        body_s = self._body_timeout_s + BODY_GRACE_S
+        seconds = body_s if self._part is Part.BODY else limits.header_timeout_s
         self._deadline = self.loop.call_later(seconds, self._on_deadline)
 
     def _stop_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _allow_body_time(self, seconds: float) -> None:
+        """A route wants the body that is arriving to have longer."""
+        if self._part is not Part.BODY:  # it is all there
+            return
+        self._body_timeout_s = seconds
+        if self._deadline is not None:
+            self._stop_deadline()
+            self._start_deadline()
 
     def _on_deadline(self) -> None:
         self._deadline = None

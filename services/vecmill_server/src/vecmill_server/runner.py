@@ -121,18 +121,26 @@ class Runner(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, free the models."""
         await self._stop_loading()
+        batches = self._service.batches
+        if batches is not None:
+            await batches.stop()
         # The models take work until the last connection is gone: to refuse it would lose requests that
         # were read, or half read, when the listener closed.
         await super().shutdown(sockets)
         self.is_clean = not (self.server_state.tasks or self.server_state.connections)
         self._service.drain.finish()
+        if batches is not None:
+            await batches.close()
         for model in self._service.catalog:
             await model.mill.close()
 
     async def _load(self) -> None:
+        batches = self._service.batches
         try:
             # All or none: the first that fails stops the others.
             async with asyncio.TaskGroup() as group:
+                if batches is not None:
+                    group.create_task(batches.open())
                 for model in self._service.catalog:
                     group.create_task(model.mill.start())
         except* SetupError as errors:
@@ -141,6 +149,8 @@ class Runner(uvicorn.Server):
             logger.exception("loading failed")
             self.load_error = SetupError("The model could not be loaded; the log says why.")
         else:
+            if batches is not None:
+                batches.start()
             self._on_ready()
 
     async def _stop_loading(self) -> None:

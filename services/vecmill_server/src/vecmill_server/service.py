@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vecmill_server.batches.facade import Batches
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.catalog import Catalog
+from vecmill_server.dialects import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
@@ -13,12 +15,14 @@ from vecmill_server.settings import ServerSettings
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Set by whoever starts the server. `wall_clock` gives Unix seconds."""
+    """Set by whoever starts the server. `wall_clock` gives Unix seconds; without `batches` they are off."""
 
     settings: ServerSettings
     catalog: Catalog
     metrics: ServerMetrics
     drain: Drain
+    dialect_options: DialectOptions
+    batches: Batches | None = None
     wall_clock: Callable[[], float] = time.time
 
     @property

@@ -16,6 +16,21 @@ class TokenIds(StrEnum):
 
     REFUSE = "refuse"
     NATIVE = "native"
+    CL100K = "cl100k"
+
+
+class RerankDocument(StrEnum):
+    """How the documents of a rerank answer are written."""
+
+    OBJECT = "object"
+    STRING = "string"
+
+
+class MetricAliases(StrEnum):
+    """Whose names our metrics are exposed under besides our own."""
+
+    INFINITY = "infinity"
+    TEI = "tei"
 
 
 class LogFormat(StrEnum):
@@ -68,7 +83,19 @@ class ServerSettings:
         "served or given; may be repeated.",
     )
     token_ids: TokenIds = setting(
-        TokenIds.REFUSE, "Inputs that are token ids: refuse them, or take them as the model's own (native)."
+        TokenIds.REFUSE,
+        "Inputs that are token ids: refuse them, take them as the model's own (native), or as "
+        "OpenAI's, whose text is then embedded (cl100k).",
+    )
+    rerank_document: RerankDocument = setting(
+        RerankDocument.OBJECT,
+        "How documents come back from a rerank: as an object with their text, or as a string, which "
+        "LiteLLM's infinity provider needs.",
+    )
+    metric_aliases: tuple[MetricAliases, ...] = setting(
+        (),
+        "Whose names the metrics have besides our own, for dashboards that exist: infinity or tei; "
+        "may be repeated.",
     )
     max_body_bytes: int = setting(32 * 1024 * 1024, "Bytes in the body of one request.")
     max_header_bytes: int = setting(16 * 1024, "Bytes in the request line and headers of one request.")
@@ -80,6 +107,21 @@ class ServerSettings:
         "After SIGTERM, requests are served this long while /readyz says 503 already.",
     )
     drain_s: float = setting(25.0, "After that, accepted work has this long to finish.")
+    batch_dir: Path | None = setting(
+        None,
+        "A folder, for this server alone, in which files and batches are kept; without one, /v1/files and "
+        "/v1/batches are off.",
+    )
+    batch_keep_s: int | None = setting(
+        None, "Files are deleted this long after they were made; without it, when a client says so."
+    )
+    max_batch_lines: int = setting(50_000, "Requests in the file of one batch.")
+    max_open_batches: int = setting(100, "Batches that have not ended.")
+    max_file_bytes: int = setting(200 * 1024 * 1024, "Bytes in an uploaded file.")
+    max_stored_bytes: int = setting(
+        20 * 1024 * 1024 * 1024, "Bytes in all files, beyond which no more are taken."
+    )
+    upload_timeout_s: float = setting(600.0, "A client has this long to send a file.")
     log_level: LogLevel = setting(LogLevel.INFO, "Which log lines are written.")
     log_format: LogFormat = setting(LogFormat.TEXT, "How log lines are written.")
     access_log: bool = setting(True, "Write a log line for each request.")
@@ -93,9 +135,12 @@ class ServerSettings:
         )
         _require("" not in self.api_key, "api_key must not be empty")
         _require(all(alias.strip() for alias in self.alias), "alias must not be empty")
-        for name in ("max_body_bytes", "max_header_bytes"):
+        for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
             _require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
-        for name in ("header_timeout_s", "body_timeout_s", "keep_alive_s"):
+        for name in ("max_batch_lines", "max_open_batches"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        _require(self.batch_keep_s is None or self.batch_keep_s > 0, "batch_keep_s must be more than 0")
+        for name in ("header_timeout_s", "body_timeout_s", "keep_alive_s", "upload_timeout_s"):
             _require(getattr(self, name) > 0, f"{name} must be more than 0")
         for name in ("lame_duck_s", "drain_s"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")

@@ -1,18 +1,25 @@
 """Puts a service together from settings and the names of models."""
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from vecmill.clock import monotonic
 from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, Task, describe_model, locate_model
+from vecmill_server.batches.access import StoreAccess
+from vecmill_server.batches.facade import Batches
+from vecmill_server.batches.work import Workshop
 from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.dialects import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.service import Service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.settings import RerankDocument, ServerSettings
+from vecmill_server.token_ids import choose_ids_reader
 
 
 def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
@@ -38,11 +45,24 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
 
 
 def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
-    """A service of `models`, whose observers count in `metrics`. Raises `InvalidConfig`."""
+    """A service of `models`, whose observers count in `metrics`. Raises `SetupError`."""
     catalog = Catalog(models, settings.alias)
     for model in models:
         metrics.watch_backlog(model.name, model.mill)
-    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s))
+    options = DialectOptions(
+        choose_ids_reader(settings.token_ids), settings.rerank_document is RerankDocument.STRING
+    )
+    batches = _assemble_batches(settings, catalog, metrics, options)
+    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches)
+
+
+def _assemble_batches(
+    settings: ServerSettings, catalog: Catalog, metrics: ServerMetrics, options: DialectOptions
+) -> Batches | None:
+    if settings.batch_dir is None:
+        return None
+    access = StoreAccess(settings.batch_dir, max_open=settings.max_open_batches)
+    return Batches(Workshop(access, settings, catalog, metrics, options, time.time, monotonic))
 
 
 def _refuse_unserved(option: str, names: Set[str | None]) -> None:

@@ -135,7 +135,7 @@ class Dispatcher:
         self._closing = False
         self._futures: dict[Request, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: tuple[float, asyncio.Handle] | None = None  # and when it is due
         self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
         self.lanes = [Lane(number) for number in range(engine.info.lanes_on(budget.total))]
 
@@ -206,7 +206,7 @@ class Dispatcher:
             self._budget.wake_others(self._condition)
         self._resolve(ended)
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer[1].cancel()
         await asyncio.to_thread(self._join)
         self._budget.leave(self._condition)
 
@@ -262,10 +262,10 @@ class Dispatcher:
         delay_s = TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - self._clock()))
         when = self._loop.time() + delay_s
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer[0] <= when:  # uvloop's own do not know it if that is in less than 0.5 ms
                 return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self.tick)
+            self._timer[1].cancel()
+        self._timer = when, self._loop.call_at(when, self.tick)
 
     # On a lane's thread.
 

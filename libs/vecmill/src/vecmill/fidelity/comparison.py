@@ -13,7 +13,7 @@ import numpy as np
 from vecmill.fidelity.answers import Answers
 from vecmill.fidelity.questions import Questions
 from vecmill.models import Task
-from vecmill.operations.multi_vector import Side
+from vecmill.reading import Purpose
 from vecmill.rows import dense, normalize_rows
 from vecmill.scores import cosine_at, max_similarity
 from vecmill.types import FloatArray, IntArray, SparseRow
@@ -135,7 +135,7 @@ def compare_token_rows(
     alike = _of_one_shape(rows, reference)
     owners = np.repeat(np.arange(len(reference)), [len(one) for one in reference])
     kept = None
-    if sum(question.side is Side.DOCUMENT for question in questions) > 2 * NEIGHBOURS:
+    if sum(question.side is Purpose.DOCUMENT for question in questions) > 2 * NEIGHBOURS:
         kept = share_kept(_between_sides(questions, alike), _between_sides(questions, reference))
     return _compare(np.concatenate(alike), np.concatenate(reference), owners, len(reference), kept)
 
@@ -207,8 +207,8 @@ def _between_texts(rows: FloatArray) -> FloatArray:
 def _between_sides(questions: Questions, rows: Sequence[FloatArray]) -> FloatArray:
     """How well each query goes with every document: (queries, documents)."""
     sided = list(zip(questions, map(np.nan_to_num, rows), strict=True))
-    documents = [rows for question, rows in sided if question.side is Side.DOCUMENT]
-    queries = [rows for question, rows in sided if question.side is Side.QUERY]
+    documents = [rows for question, rows in sided if question.side is Purpose.DOCUMENT]
+    queries = [rows for question, rows in sided if question.side is Purpose.QUERY]
     return np.array([[max_similarity(query, document) for document in documents] for query in queries])
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from vecmill.fidelity.answers import Answers
 from vecmill.fidelity.questions import Question, Questions, is_plain
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.multi_vector import Side
+from vecmill.reading import Purpose
 from vecmill.types import FloatArray, SparseRow
 
 Answer = Callable[[Questions], Answers]
@@ -197,7 +197,7 @@ def _load_sparse(description: ModelDescription) -> Answer:
 
 def _load_multi_vector(description: ModelDescription) -> Answer:
     model = _load_library("MultiVectorEncoder", description)
-    encoders = {Side.QUERY: model.encode_query, Side.DOCUMENT: model.encode_document}
+    encoders = {Purpose.QUERY: model.encode_query, Purpose.DOCUMENT: model.encode_document}
 
     def answer(questions: Questions) -> Answers:
         found: dict[int, FloatArray] = {}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.multi_vector import Side
+from vecmill.reading import Purpose
 
 # Twice as many as the best that are compared, and one query for all of them.
 DOCUMENTS_OF_A_QUERY = 30
@@ -18,7 +18,7 @@ class Question:
 
     text: str
     second: str | None = None
-    side: Side = Side.DOCUMENT
+    side: Purpose = Purpose.DOCUMENT
 
     @property
     def as_input(self) -> str | tuple[str, str]:
@@ -49,7 +49,7 @@ def make_questions(description: ModelDescription, texts: Sequence[str]) -> Quest
             return (*map(Question, texts), *_pair_neighbours(texts))
         case Task.MULTI_VECTOR:
             queries = texts[::TEXTS_OF_A_QUERY]
-            return (*map(Question, texts), *(Question(text, side=Side.QUERY) for text in queries))
+            return (*map(Question, texts), *(Question(text, side=Purpose.QUERY) for text in queries))
         case Task.EMBED | Task.SPARSE | Task.CLASSIFY_TOKENS:
             return tuple(map(Question, texts))
 

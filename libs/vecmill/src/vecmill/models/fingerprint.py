@@ -1,7 +1,9 @@
 """A digest of everything that determines the rows of a model."""
 
+import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from vecmill.errors import CorruptModel
@@ -32,16 +34,32 @@ def fingerprint_model(description: ModelDescription) -> str:
 
 def hash_file(path: Path) -> str:
     """The SHA-256 of a file, in lower-case hex. Raises `CorruptModel` if it cannot be read."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
+    return _hash_content(path, found.st_size, found.st_mtime_ns)
+
+
+# A start asks for the same file several times: what the model was measured as, what was prepared of it.
+@functools.lru_cache(maxsize=64)
+def _hash_content(path: Path, _size: int, _changed_ns: int) -> str:
     digest = hashlib.sha256()
+    for chunk in read_chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_chunks(path: Path) -> Iterator[memoryview]:
+    """The content of a file, piece by piece; each is gone with the next. Raises `CorruptModel`."""
     # Large reads: with the small ones of `hashlib.file_digest` this takes three times as long.
     chunk = memoryview(bytearray(CHUNK_BYTES))
     try:
         with path.open("rb", buffering=0) as file:
             while count := file.readinto(chunk):
-                digest.update(chunk[:count])
+                yield chunk[:count]
     except OSError as error:
         raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()
 
 
 def stage_files(description: ModelDescription) -> list[Path]:

@@ -121,10 +121,12 @@ _ENDED = {"bos": "[CLS]", "eos": "[SEP]"}
 SPECIAL_TOKENS: Mapping[str, Special] = MappingProxyType(
     {
         "BertTokenizer": _BERT,
+        "ConvBertTokenizer": _BERT,
         "DistilBertTokenizer": _BERT,
         "ElectraTokenizer": _BERT,
         "MPNetTokenizer": {**_ROBERTA, "unk": "[UNK]"},
         "RobertaTokenizer": _ROBERTA,
+        "GPT2Tokenizer": dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
         "Qwen2Tokenizer": dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
         "XLMRobertaTokenizer": _ROBERTA,
         "CamembertTokenizer": _ROBERTA,
@@ -136,16 +138,19 @@ SPECIAL_TOKENS: Mapping[str, Special] = MappingProxyType(
 """The special tokens of each class where the settings name no others."""
 
 _frame_bert = _frame("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
+_frame_nothing = _frame("$A:0", "$A:0 $B:1")
 _frame_roberta = _frame("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}")
 
 _FRAMES: Mapping[str, Frame] = MappingProxyType(
     {
         "BertTokenizer": _frame_bert,
+        "ConvBertTokenizer": _frame_bert,
         "DistilBertTokenizer": _frame_bert,
         "ElectraTokenizer": _frame_bert,
         "MPNetTokenizer": _frame_mpnet,
         "RobertaTokenizer": _frame_bytes,
-        "Qwen2Tokenizer": _frame("$A:0", "$A:0 $B:1"),
+        "GPT2Tokenizer": _frame_nothing,
+        "Qwen2Tokenizer": _frame_nothing,
         "XLMRobertaTokenizer": _frame_roberta,
         "CamembertTokenizer": _frame_roberta,
         "AlbertTokenizer": _frame_bert,
@@ -155,11 +160,12 @@ _FRAMES: Mapping[str, Frame] = MappingProxyType(
 )
 
 # Classes whose own tokens count only where tokenizer.json has none.
-_FRAMED_BY_FILE = frozenset({"AlbertTokenizer", "Qwen2Tokenizer"})
+_FRAMED_BY_FILE = frozenset({"AlbertTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer"})
 
 _USED_ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys(_FRAMES, ("cls", "sep")),
+        "GPT2Tokenizer": (),
         "Qwen2Tokenizer": (),
         "XLMRobertaTokenizer": ("bos", "eos"),
         "CamembertTokenizer": ("bos", "eos"),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from vecmill.errors import CorruptModel
 from vecmill.models.conversion import convert_vocabulary
 from vecmill.models.frames import frame_texts
-from vecmill.models.tokenizer_classes import apply_class, find_class
+from vecmill.models.tokenizer_classes import apply_class
+from vecmill.models.tokenizer_names import find_class
 
 if TYPE_CHECKING:
     from vecmill.models.description import ModelDescription

@@ -2,11 +2,11 @@
 
 Most classes take from tokenizer.json only the vocabulary and the added tokens. How letters are normalised,
 texts are cut into words, and tokens are put together again is written in the class, and tokenizer_config.json
-sets its options; what goes around a text is in `frames`. Where a directory names no class, or one that is not
-here, tokenizer.json counts.
+sets its options; what goes around a text is in `frames`, which class a model has in `tokenizer_names`.
+Where transformers has no class of that name, tokenizer.json counts; where it has one that is not here, the
+model is refused.
 
-Source of the rules: transformers 5.23, `tokenization_*.py` of each model and
-`models/auto/tokenization_auto.py`.
+Source of the rules: transformers 5.23, `tokenization_*.py` of each model.
 """
 
 import json
@@ -17,39 +17,15 @@ from typing import Any
 
 from vecmill.errors import UnsupportedModel
 from vecmill.models.frames import token_content
+from vecmill.models.tokenizer_names import UNKNOWN_CLASSES, find_class
 
 _SPACE = "\u2581"  # how sentencepiece writes one
 
 BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"})
 
 # The classes that give token types where tokenizer_config.json does not say what they give.
-_CLASSES_WITH_TYPES = frozenset({"BertTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer"})
-
-# The class of a model that does not name one.
-_CLASS_OF_FAMILY: Mapping[str, str] = MappingProxyType(
-    {
-        "albert": "AlbertTokenizer",
-        "bert": "BertTokenizer",
-        "camembert": "CamembertTokenizer",
-        "deberta-v2": "DebertaV2Tokenizer",
-        "distilbert": "BertTokenizer",
-        "electra": "BertTokenizer",
-        "gemma3_text": "GemmaTokenizer",
-        "gte": "XLMRobertaTokenizer",
-        "mpnet": "MPNetTokenizer",
-        "nomic_bert": "BertTokenizer",
-        "qwen2": "Qwen2Tokenizer",
-        "qwen3": "Qwen2Tokenizer",
-        "roberta": "RobertaTokenizer",
-        "t5": "T5Tokenizer",
-        "xlm-roberta": "XLMRobertaTokenizer",
-    }
-)
-
-
-# Families whose files often name a wrong class: transformers takes its own, or for "" tokenizer.json alone.
-_NEVER_NAMED: Mapping[str, str] = MappingProxyType(
-    {"mistral": "", "modernbert": "", "qwen2": "Qwen2Tokenizer"}
+_CLASSES_WITH_TYPES = frozenset(
+    {"BertTokenizer", "ConvBertTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer"}
 )
 
 # How Qwen2's class cuts texts before pairs are merged.
@@ -57,17 +33,6 @@ _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-
-
-def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The name of the class, without "Fast" at its end; empty if there is none that is known."""
-    family = str(config.get("model_type"))
-    if family in _NEVER_NAMED:
-        return _NEVER_NAMED[family]
-    named = tokenizer_config.get("tokenizer_class") or config.get("tokenizer_class")
-    if named is None:
-        return _CLASS_OF_FAMILY.get(family, "")
-    return str(named).removesuffix("Fast")
 
 
 def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -84,9 +49,15 @@ def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, 
 def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
     """Let the class called `name` decide about letters and words, with its options from `config`.
 
-    Changes `tokenizer`, which was read from `path`. Raises `UnsupportedModel` if its vocabulary is of another
-    kind than the class's: transformers would read it as what it is not.
+    Changes `tokenizer`, which was read from `path`. Raises `UnsupportedModel` if the class is not known here,
+    or if its vocabulary is of another kind than the class's: transformers would read it as what it is not.
     """
+    if name in UNKNOWN_CLASSES and not _counts_alone(tokenizer, name):
+        raise UnsupportedModel(
+            f"The model's tokenizer class is {name}, which has rules of its own that are not known here. If "
+            f"texts are to be read as {path} says, set tokenizer_class in tokenizer_config.json to "
+            "'PreTrainedTokenizerFast'."
+        )
     kind, change = _CLASSES.get(name, ("", None))
     if change is None:
         return
@@ -98,6 +69,14 @@ def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path
             "tokenizer_config.json to 'PreTrainedTokenizerFast'."
         )
     change(tokenizer, config)
+
+
+def _counts_alone(tokenizer: Any, name: str) -> bool:
+    """Whether transformers passes over the class: Llama's, for a vocabulary of bytes."""
+    if name != "LlamaTokenizer":
+        return False
+    parts = (tokenizer.pre_tokenizer, tokenizer.post_processor, tokenizer.decoder)
+    return any(b'"ByteLevel"' in part.__getstate__() for part in parts if part is not None)
 
 
 def _set_bert_letters(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -221,7 +200,7 @@ def _charsmap(tokenizer: Any) -> bytes | None:
 _CLASSES: Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], None]]] = MappingProxyType(
     {
         **dict.fromkeys((*BERT_CLASSES, "MPNetTokenizer"), ("WordPiece", _set_bert_letters)),
-        "RobertaTokenizer": ("BPE", _set_byte_level),
+        **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer"), ("BPE", _set_byte_level)),
         "GemmaTokenizer": ("BPE", _set_gemma),
         "Qwen2Tokenizer": ("BPE", _set_qwen),
         "XLMRobertaTokenizer": ("Unigram", _set_sentencepiece),

@@ -6,6 +6,7 @@ from vecmill.intake import Intake
 from vecmill.models import Task
 from vecmill.operations.tasks import require_task
 from vecmill.pairs import PairTokenizer
+from vecmill.reading import DEFAULT_TRUNCATION, Reading, Truncation
 from vecmill.rows import stack_rows
 from vecmill.scores import activate_logits
 from vecmill.tokens import Tokenizer
@@ -17,7 +18,7 @@ async def classify(
     inputs: Sequence[TextOrPair],
     *,
     raw_scores: bool,
-    truncate: bool,
+    reading: Reading,
     timeout_s: float | None,
     field: str,
 ) -> ClassifyResult:
@@ -27,10 +28,15 @@ async def classify(
     tasks = (Task.CLASSIFY, Task.RERANK) if head is not None and head.labels else (Task.CLASSIFY,)
     require_task(intake.description, *tasks, asked="classify texts")
     assert head is not None
-    prompt = intake.prompt(None)
+    prompt = intake.prompt(reading)
     answer = await intake.run(
         lambda: read_texts_and_pairs(
-            intake.tokenizer, intake.pairs, inputs, prompt=prompt, truncate=truncate, field=field
+            intake.tokenizer,
+            intake.pairs,
+            inputs,
+            prompt=prompt,
+            truncation=reading.truncation,
+            field=field,
         ),
         [len(item) if isinstance(item, str) else sum(map(len, item)) for item in inputs],
         field=field,
@@ -51,18 +57,15 @@ def read_texts_and_pairs(
     inputs: Sequence[TextOrPair],
     *,
     prompt: str,
-    truncate: bool = True,
+    truncation: Truncation = DEFAULT_TRUNCATION,
     field: str = "input",
 ) -> list[TokenSequence]:
     """The sequences of `inputs`, in order. `pairs` may be `None` where there are only texts."""
-    of_texts = iter(
-        tokenizer.encode(
-            [item for item in inputs if isinstance(item, str)], prompt=prompt, truncate=truncate, field=field
-        )
-    )
+    texts = [item for item in inputs if isinstance(item, str)]
+    of_texts = iter(tokenizer.encode(texts, prompt=prompt, truncation=truncation, field=field))
     together = [item for item in inputs if not isinstance(item, str)]
     if not together:
         return list(of_texts)
     assert pairs is not None, "the model reads no pairs"
-    of_pairs = iter(pairs.encode(together, prompt=prompt, truncate=truncate, field=field))
+    of_pairs = iter(pairs.encode(together, prompt=prompt, truncation=truncation, field=field))
     return [next(of_texts if isinstance(item, str) else of_pairs) for item in inputs]

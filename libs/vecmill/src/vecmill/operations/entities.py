@@ -12,6 +12,7 @@ import numpy as np
 from vecmill.intake import Intake
 from vecmill.models import Task
 from vecmill.operations.tasks import require_task
+from vecmill.reading import Truncation
 from vecmill.rows import dense
 from vecmill.scores import softmax
 from vecmill.tokens import Spans
@@ -26,7 +27,7 @@ async def classify_tokens(
     texts: Sequence[str],
     *,
     aggregate: bool,
-    truncate: bool,
+    truncation: Truncation,
     timeout_s: float | None,
     field: str,
 ) -> ClassifyTokensResult:
@@ -38,7 +39,7 @@ async def classify_tokens(
     spans: list[Spans] = []
 
     def read() -> list[TokenSequence]:
-        found = intake.tokenizer.encode_with_spans(texts, truncate=truncate, field=field)
+        found = intake.tokenizer.encode_with_spans(texts, truncation=truncation, field=field)
         spans.extend(span for _, span in found)
         return [sequence for sequence, _ in found]
 

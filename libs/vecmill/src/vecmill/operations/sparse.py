@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from vecmill.intake import Intake
 from vecmill.models import Task
 from vecmill.operations.tasks import require_task
+from vecmill.reading import Reading
 from vecmill.rows import sparse
 from vecmill.types import SparseResult
 
@@ -13,16 +14,15 @@ async def embed_sparse(
     intake: Intake,
     texts: Sequence[str],
     *,
-    prompt_name: str | None,
-    truncate: bool,
+    reading: Reading,
     timeout_s: float | None,
     field: str,
 ) -> SparseResult:
     """One sparse row for each text. Raises as `Mill.submit` does."""
     require_task(intake.description, Task.SPARSE, asked="give sparse embeddings")
-    prompt = intake.prompt(prompt_name)
+    prompt = intake.prompt(reading)
     answer = await intake.run(
-        lambda: intake.tokenizer.encode(texts, prompt=prompt, truncate=truncate, field=field),
+        lambda: intake.tokenizer.encode(texts, prompt=prompt, truncation=reading.truncation, field=field),
         [len(text) for text in texts],
         field=field,
         timeout_s=timeout_s,

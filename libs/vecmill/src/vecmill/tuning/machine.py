@@ -13,6 +13,8 @@ from vecmill.cores import available_cores
 from vecmill.engines import ENGINES
 from vecmill.engines.prepared import processor_name
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+
 _PROCESSOR_KEYS = ("model name", "Model", "Processor")
 
 
@@ -58,14 +60,32 @@ def resident_mb() -> float | None:
     return None if found is None else int(found.split()[1]) * 1024 / 1e6
 
 
-def available_mb() -> float | None:
-    """Memory in MB that could be had without swapping; `None` where nobody tells."""
+def available_mb(group: Path = CONTROL_GROUP) -> float | None:
+    """Memory in MB that could be had without swapping; `None` where nobody tells.
+
+    Of the machine, or of the control group (version 2) in `group`, where that is less.
+    """
+    found = [free for free in (_free_of_machine_mb(), _free_of_group_mb(group)) if free is not None]
+    return min(found, default=None)
+
+
+def _free_of_machine_mb() -> float | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
     found = next((line for line in lines if line.startswith("MemAvailable:")), None)
     return None if found is None else int(found.split()[1]) * 1024 / 1e6
+
+
+def _free_of_group_mb(folder: Path) -> float | None:
+    """What the group may still take: files that it has read may make room."""
+    try:
+        limit, used = (folder / "memory.max").read_text(), (folder / "memory.current").read_text()
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return (int(limit) - int(used) + int(counts["inactive_file"])) / 1e6
+    except (OSError, ValueError, KeyError):
+        return None  # no group, no limit ("max"), or another version
 
 
 def _processor_model() -> str:

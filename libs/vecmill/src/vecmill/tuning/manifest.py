@@ -36,6 +36,7 @@ class Manifest:
     """What serving needs of a manifest. `accuracies` has those that were measured, by plan."""
 
     model: str
+    model_fingerprint: str
     machine_fingerprint: str
     versions: Mapping[str, str]
     plan: EnginePlan
@@ -75,6 +76,7 @@ class Manifest:
         }
         return cls(
             model=name,
+            model_fingerprint=document["model_fingerprint"],
             machine_fingerprint=document["machine"]["fingerprint"],
             versions=dict(document["versions"]),
             plan=read_plan(document["plan"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.engines import default_engine
-from vecmill.models import ModelDescription
+from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.tuning.figures import Accuracy
 from vecmill.tuning.machine import Machine, runtime_versions
@@ -18,17 +18,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServedPlan:
-    """How to load a model. `accuracy` is what was measured for it, if it was."""
+    """How to load a model. `accuracy` is what was measured for it, if it was.
+
+    `measured_model` is the fingerprint of the model that was optimised.
+    """
 
     plan: EnginePlan
     cache_dir: Path
     accuracy: Accuracy | None = None
+    measured_model: str | None = None
 
 
 def plan_model(description: ModelDescription, config: MillConfig) -> ServedPlan:
     """How to load this model; raises as `plan_serving` does."""
     engine = config.engine or default_engine(description)
-    return plan_serving(description.directory, config, engine=engine)
+    served = plan_serving(description.directory, config, engine=engine)
+    if served.measured_model in (None, fingerprint_model(description)):
+        return served
+    logger.warning(
+        "The files of %s have changed since it was optimised: what was measured then is not said of it.",
+        description.directory,
+    )
+    return replace(served, accuracy=None)
 
 
 def plan_serving(directory: Path, config: MillConfig, *, engine: str = DEFAULT_ENGINE) -> ServedPlan:
@@ -55,7 +66,7 @@ def plan_serving(directory: Path, config: MillConfig, *, engine: str = DEFAULT_E
     fits = is_same_machine and runtime_versions([plan.engine]).items() <= dict(manifest.versions).items()
     if fits and plan == manifest.plan and prepared.is_dir():
         cache_dir = prepared
-    return ServedPlan(plan, cache_dir, manifest.accuracy_of(plan))
+    return ServedPlan(plan, cache_dir, manifest.accuracy_of(plan), manifest.model_fingerprint)
 
 
 def follow(found: EnginePlan, config: MillConfig) -> EnginePlan:

@@ -49,12 +49,13 @@ class Exchanges:
         exchange = Exchange(self._request_id(scope), self._clock())
         exchange.attach(scope)
         scope["app"] = self  # with it, Starlette's routes raise instead of answering in plain text
-        id_header = (b"x-request-id", exchange.request_id.encode("ascii"))
+        request_id = exchange.request_id.encode("ascii")
+        id_headers = ((b"x-request-id", request_id), (b"request-id", request_id))
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exchange.status = message["status"]
-                message["headers"].append(id_header)
+                message["headers"].extend(id_headers)
                 if not self._drain.is_serving:  # the next request should find another process
                     message["headers"].append((b"connection", b"close"))
             await send(message)

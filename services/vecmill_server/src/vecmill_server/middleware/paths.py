@@ -1,4 +1,4 @@
-"""Forgives how clients join paths: doubled slashes, a slash at the end; and takes the prefix off.
+"""Forgives how clients join paths: doubled slashes, a slash at the end, two versions; takes the prefix off.
 
 No redirects: many clients do not follow one for a POST.
 """
@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vecmill_server.errors import UnknownRoute
 
 _SLASHES = re.compile("/{2,}")
+_DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
 
 
 class Paths:
@@ -29,6 +30,8 @@ class Paths:
             path = _SLASHES.sub("/", path)
         if self._prefix:
             path = self._without_prefix(path)
+        if path.startswith("/v1/v"):  # a base URL that ended in /v1, and a client that adds its own
+            path = _DOUBLED_VERSION.sub(r"\1", path)
         if path.endswith("/"):
             path = path.rstrip("/") or "/"
         return path

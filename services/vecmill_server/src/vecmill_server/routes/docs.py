@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill_server.documents import encode_json
 from vecmill_server.errors import UnknownRoute
-from vecmill_server.openapi import describe_api
+from vecmill_server.openapi.document import describe_api
 from vecmill_server.service import Service
-from vecmill_server.wire import encode_json
 
 # The page may load what this server gives, and nothing else.
 PAGE_POLICY = (

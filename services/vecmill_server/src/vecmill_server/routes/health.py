@@ -4,17 +4,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill_server.documents import encode_json
 from vecmill_server.service import Service
-from vecmill_server.wire import encode_json
 
 
 def health_routes(service: Service) -> list[Route]:
-    """`/livez`, `/readyz`, and `/health`, which many clients ask for: it says what `/readyz` says."""
+    """`/livez` and `/readyz`; clients and platforms ask for the latter under other names too."""
     health = Health(service)
     return [
         Route("/livez", health.live, methods=["GET"], name="livez"),
         Route("/readyz", health.ready, methods=["GET"], name="readyz"),
         Route("/health", health.ready, methods=["GET"], name="health"),
+        Route("/ping", health.ready, methods=["GET"], name="health"),
+        Route("/", health.ready, methods=["GET"], name="health"),
     ]
 
 

@@ -1,42 +1,92 @@
-"""What every route that computes has in common: deadlines, disconnects, large bodies."""
+"""What every route that computes does: read a body in some dialect, ask a model, answer in that dialect.
+
+Deadlines, disconnects and large bodies are dealt with here, once for all dialects.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
+from vecmill.errors import VecmillError
 from vecmill_server.bodies import read_body
+from vecmill_server.dialects import Asked, Dialect, Document
+from vecmill_server.documents import Envelope, decode_object, encode_json
 from vecmill_server.errors import ClientGone, MalformedRequest
-from vecmill_server.exchange import header
+from vecmill_server.exchange import Exchange, header, send_json
+from vecmill_server.problems import ProblemResponse
 from vecmill_server.service import Service
 
-Call = TypeVar("Call")
 Result = TypeVar("Result")
+
+Choose = Callable[[Document], Dialect]
 
 # Reading or writing more than this at once would keep the event loop from everybody else.
 LARGE_BODY_BYTES = 256 * 1024
 LARGE_ROWS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Asked(Generic[Call]):
-    """A request that was read: its body, the deadline that it asks for, and whether it is long."""
+class Endpoint:
+    """POST. An ASGI application rather than a function, which saves a request object.
 
-    call: Call
-    timeout_s: float | None
-    is_large: bool
+    `choose` says which dialect a document is written in; what cannot be read as a document at all is
+    answered in the `usual` one.
+    """
+
+    def __init__(self, service: Service, usual: Dialect, choose: Choose | None = None) -> None:
+        self._service = service
+        self._limits = service.body_limits
+        self._options = service.dialect_options
+        self._usual = usual
+        self._choose = choose
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # What is wrong with the body's bytes is answered as everywhere: the connection may have to close.
+        body = await read_body(scope["headers"], receive, self._limits)
+        is_large = len(body) > LARGE_BODY_BYTES
+        dialect = self._usual
+        try:
+            timeout_s = requested_timeout_s(scope)
+            document = await run_off_loop(is_large, lambda: decode_object(body))
+            if scope["path_params"]:
+                document = {**document, **scope["path_params"]}
+            dialect = self.choose_dialect(document)
+            read = dialect.read
+            asked = await run_off_loop(is_large, lambda: read(document, self._options))
+            await self._answer(dialect, asked, timeout_s, scope, receive, send)
+        except VecmillError as error:
+            await _send_problem(dialect.problem(error), scope, send)
+
+    def choose_dialect(self, document: Document) -> Dialect:
+        """The dialect that `document` is written in. Raises `UnknownModel` where its model decides that."""
+        return self._usual if self._choose is None else self._choose(document)
+
+    async def _answer(
+        self,
+        dialect: Dialect,
+        asked: Asked,
+        timeout_s: float | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        exchange, call = Exchange.of(scope), asked.call
+        model = self._service.catalog.resolve(call.model, call.tasks)
+        exchange.texts = len(call.sizes)
+        result = await unless_client_leaves(call.run(model.mill, timeout_s), receive)
+        exchange.tokens = result.token_count
+        envelope = Envelope(exchange.request_id, model.name, int(self._service.wall_clock()))
+        body = await run_off_loop(
+            exchange.texts > LARGE_ROWS, lambda: encode_json(asked.write(result, envelope))
+        )
+        await send_json(send, body, dialect.headers(call, result))
 
 
-async def read_call(
-    service: Service, scope: Scope, receive: Receive, decode: Callable[[bytes], Call]
-) -> Asked[Call]:
-    """Read a request whose body `decode` makes sense of. Raises `MalformedRequest` and as `decode` does."""
-    timeout_s = requested_timeout_s(scope)
-    body = await read_body(scope["headers"], receive, service.body_limits)
-    is_large = len(body) > LARGE_BODY_BYTES
-    return Asked(await run_off_loop(is_large, lambda: decode(body)), timeout_s, is_large)
+async def _send_problem(response: ProblemResponse, scope: Scope, send: Send) -> None:
+    Exchange.of(scope).reason = response.reason
+    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 async def run_off_loop(is_large: bool, function: Callable[[], Result]) -> Result:

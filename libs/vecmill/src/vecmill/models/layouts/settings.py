@@ -12,6 +12,9 @@ from vecmill.models.directory import read_object
 from vecmill.models.heads import Similarity
 from vecmill.models.stages import Truncate
 
+# Prompts of these names models have in the reference, empty where none is written. Rerankers have not.
+_ALWAYS_THERE = ("query", "document")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
@@ -30,9 +33,7 @@ class ModelSettings:
         values = read_object(directory, cls.FILE) or {}
         path = directory / cls.FILE
         prompts = _read_prompts(path, values)
-        default = values.get("default_prompt_name")
-        if default is not None and default not in prompts:
-            raise CorruptModel(f"{path}: default_prompt_name {default!r} is not one of its prompts.")
+        default = _read_default(path, values, prompts)
         return cls(path, MappingProxyType(values), MappingProxyType(prompts), default)
 
     @property
@@ -68,3 +69,12 @@ def _read_prompts(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(written, dict) or not all(isinstance(text, str | None) for text in written.values()):
         raise CorruptModel(f"{path}: prompts must be an object of strings.")
     return {key: text or "" for key, text in written.items()}
+
+
+def _read_default(path: Path, values: Mapping[str, Any], prompts: Mapping[str, str]) -> str | None:
+    written = values.get("default_prompt_name")
+    if written is None or (isinstance(written, str) and written in prompts):
+        return written
+    if written in _ALWAYS_THERE and values.get("model_type") != "CrossEncoder":
+        return None  # an empty prompt is none
+    raise CorruptModel(f"{path}: default_prompt_name {written!r} is not one of its prompts.")

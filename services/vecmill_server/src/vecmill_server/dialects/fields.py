@@ -1,0 +1,248 @@
+"""Fields that several families have in common, under all the names that they give them."""
+
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vecmill.errors import InvalidRequest
+from vecmill.reading import Purpose, Reading, Truncation
+from vecmill.rows import RowKind
+from vecmill.types import ClassifyResult, JsonValue, RerankResult, TextOrIds
+from vecmill_server.dialects import Document, ReadIds
+from vecmill_server.documents import (
+    LARGEST_WHOLE_NUMBER,
+    kind_of,
+    read_count,
+    read_optional_flag,
+    read_string,
+    read_text,
+)
+
+T = TypeVar("T")
+
+# What Cohere, Jina, Voyage, Nomic and Google call the purposes of a text.
+PURPOSES: Mapping[str, Purpose] = MappingProxyType(
+    {
+        "query": Purpose.QUERY,
+        "search_query": Purpose.QUERY,
+        "retrieval.query": Purpose.QUERY,
+        "code.query": Purpose.QUERY,
+        "retrieval_query": Purpose.QUERY,
+        "document": Purpose.DOCUMENT,
+        "passage": Purpose.DOCUMENT,
+        "search_document": Purpose.DOCUMENT,
+        "retrieval.passage": Purpose.DOCUMENT,
+        "code.passage": Purpose.DOCUMENT,
+        "retrieval_document": Purpose.DOCUMENT,
+        "classification": Purpose.CLASSIFICATION,
+        "clustering": Purpose.CLUSTERING,
+        "separation": Purpose.CLUSTERING,
+        "text-matching": Purpose.SIMILARITY,
+        "semantic_similarity": Purpose.SIMILARITY,
+    }
+)
+
+# Cohere's words for what becomes of long texts, which say which end is cut off.
+_CUTS: Mapping[str, Truncation] = MappingProxyType(
+    {
+        "none": Truncation(is_allowed=False),
+        "start": Truncation(keeps_end=True),
+        "end": Truncation(keeps_end=False),
+        "true": Truncation(),
+        "false": Truncation(is_allowed=False),
+    }
+)
+_SIDES: Mapping[str, bool] = MappingProxyType({"left": True, "right": False})
+
+
+def read_reading(document: Document, *, purpose: str = "input_type") -> Reading:
+    """Which prompt goes before the texts, and what becomes of long ones.
+
+    `purpose` is the field that says what the texts are for. Raises `InvalidRequest`, as all that read do.
+    """
+    return Reading(
+        prompt_name=read_string(document, "prompt_name"),
+        prompt=read_string(document, "prompt"),
+        purpose=read_purpose(document, purpose),
+        truncation=read_truncation(document),
+    )
+
+
+def read_purpose(document: Document, name: str) -> Purpose | None:
+    """What texts are for, in any of the words for it."""
+    value = read_string(document, name)
+    if value is None:
+        return None
+    if value.lower() not in PURPOSES:
+        raise InvalidRequest(f"`{name}` must be one of: {', '.join(PURPOSES)}.", field=name)
+    return PURPOSES[value.lower()]
+
+
+def read_truncation(document: Document) -> Truncation:
+    """What becomes of long texts: `truncate` or `truncation`, a side of them, and a length of one's own."""
+    cuts = [_read_cut(document, name) for name in ("truncate", "truncation")]
+    cut = _first(cuts) or Truncation()
+    keeps_end = _read_side(document)
+    return Truncation(
+        cut.is_allowed, cut.keeps_end if keeps_end is None else keeps_end, _read_limit(document)
+    )
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    """The first that is not `None`. All have been read by then: a mistake in any of them is refused."""
+    return next((value for value in values if value is not None), None)
+
+
+def _read_cut(document: Document, name: str) -> Truncation | None:
+    value = document.get(name)
+    value = str(value).lower() if isinstance(value, bool) else value
+    if value is None:
+        return None
+    if not isinstance(value, str) or value.lower() not in _CUTS:
+        raise InvalidRequest(f"`{name}` must be true, false, NONE, START or END.", field=name)
+    return _CUTS[value.lower()]
+
+
+def _read_side(document: Document) -> bool | None:
+    sides = []
+    for name in ("truncation_direction", "truncation_side"):
+        value = read_string(document, name)
+        if value is not None and value.lower() not in _SIDES:
+            raise InvalidRequest(f"`{name}` must be Left or Right: the end that is cut off.", field=name)
+        sides.append(None if value is None else _SIDES[value.lower()])
+    return _first(sides)
+
+
+def _read_limit(document: Document) -> int | None:
+    name = "truncate_prompt_tokens"
+    if document.get(name) == -1:  # as long as the model reads
+        return None
+    return read_count(document, name)
+
+
+def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[tuple[TextOrIds, ...], bool]:
+    """A text, a list of texts, or the same as token ids; whether it is a list.
+
+    A list of numbers is one text. A text may also be `{"text": ...}`, as Jina's clients write it.
+    """
+    value = document.get(name)
+    if isinstance(value, str):
+        return (value,), False
+    if value is None:
+        raise InvalidRequest(f"`{name}` is required: a string, or a list of strings.", field=name)
+    if not isinstance(value, list):
+        raise InvalidRequest(f"`{name}` must be a string, or a list of strings.", field=name)
+    if not value:
+        raise InvalidRequest(f"`{name}` is an empty list: there is nothing to embed.", field=name)
+    if type(value[0]) is int:  # one text, as ids
+        return (read_ids(read_token_ids(value, name), name),), False
+    return tuple(_read_input(item, f"{name}[{index}]", read_ids) for index, item in enumerate(value)), True
+
+
+def _read_input(item: JsonValue, field: str, read_ids: ReadIds) -> TextOrIds:
+    if isinstance(item, list):
+        return read_ids(read_token_ids(item, field), field)
+    if isinstance(item, dict) and isinstance(item.get("text"), str):
+        return str(item["text"])
+    if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
+        raise InvalidRequest(f"`{field}` is an image or audio: this server reads text alone.", field=field)
+    return read_text(item, field)
+
+
+def read_token_ids(items: Sequence[JsonValue], field: str) -> tuple[int, ...]:
+    """Token ids: whole numbers from 0 up, at least one of them."""
+    if not items:
+        raise InvalidRequest(f"`{field}` is an empty list of token ids.", field=field)
+    for index, item in enumerate(items):
+        if type(item) is not int or not 0 <= item <= LARGEST_WHOLE_NUMBER:
+            raise InvalidRequest(
+                f"`{field}[{index}]` must be a token id, a whole number from 0 up, not {kind_of(item)}.",
+                field=f"{field}[{index}]",
+            )
+    return tuple(items)
+
+
+def read_normalize(document: Document) -> bool | None:
+    """Whether rows are to have length 1; `None` leaves it to the model."""
+    return _first([read_optional_flag(document, name) for name in ("normalize", "normalized")])
+
+
+def read_dimensions(document: Document) -> int | None:
+    """How many numbers a row is cut to, in any of the names for it."""
+    return _first([read_count(document, name) for name in ("dimensions", "output_dimension")])
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How rows are written: as lists of numbers, or as base64 of their bytes."""
+
+    kind: RowKind = RowKind.FLOAT
+    base64: bool = False
+
+    def encode(self, rows: npt.NDArray[np.generic]) -> list[str] | npt.NDArray[np.generic]:
+        """`rows`, which are of `kind` already."""
+        return base64_rows(rows) if self.base64 else rows
+
+
+def base64_rows(rows: Iterable[npt.NDArray[np.generic]]) -> list[str]:
+    """Each row, or each table of them, as base64 of its little-endian bytes."""
+    little_endian = (row.astype(row.dtype.newbyteorder("<"), copy=False) for row in rows)
+    return [binascii.b2a_base64(row.tobytes(), newline=False).decode("ascii") for row in little_endian]
+
+
+def read_output(document: Document) -> Output:
+    """How rows are to be written.
+
+    `encoding_format` is float or base64; `output_dtype` (Voyage, Mistral) and `embedding_type` or
+    `encoding_type` (Jina) name the numbers, Jina's base64 too.
+    """
+    formats = ("float", "base64")
+    base64 = read_choice(document, "encoding_format", formats) == "base64"
+    kinds = tuple(RowKind)
+    dtype = read_choice(document, "output_dtype", kinds)
+    names = ("embedding_type", "encoding_type")
+    types = [read_choice(_only_one_of(document, name), name, (*kinds, "base64")) for name in names]
+    kind = _first([dtype, *types]) or RowKind.FLOAT
+    return Output(RowKind.FLOAT, base64=True) if kind == "base64" else Output(RowKind(kind), base64)
+
+
+def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | None:
+    """One of `choices`, or `None` if it is absent."""
+    value = read_string(document, name)
+    if value is None or value in choices:
+        return value
+    raise InvalidRequest(f"`{name}` must be one of: {', '.join(choices)}.", field=name)
+
+
+def _only_one_of(document: Document, name: str) -> Document:
+    """The field's only entry where it is a list, as Jina's newer clients write it."""
+    value = document.get(name)
+    if isinstance(value, list) and len(value) == 1:
+        return {name: value[0]}
+    if isinstance(value, list):
+        raise InvalidRequest(f"`{name}` must name one type of numbers.", field=name)
+    return document
+
+
+def best_first(result: RerankResult, limit: int | None) -> list[int]:
+    """The documents' places, best first, ties in input order; so many of them."""
+    places: list[int] = (-result.scores).argsort(kind="stable")[:limit].tolist()
+    return places
+
+
+def write_labels(result: ClassifyResult) -> list[list[dict[str, Any]]]:
+    """All labels of each input, the best first."""
+    return [
+        [{"score": score, "label": label} for label, score in result.ranked(index)]
+        for index in range(len(result.scores))
+    ]
+
+
+def usage(tokens: int) -> dict[str, int]:
+    """What a request cost, as OpenAI's clients read it."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens}

@@ -1,0 +1,140 @@
+"""Bodies without a route of their own: Hugging Face's and SageMaker's endpoints, and Vertex AI.
+
+What such a body asks is told by its keys, and where they do not say it, by what the model is for.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from vecmill.errors import InvalidRequest
+from vecmill.mill import Mill
+from vecmill.models import Task
+from vecmill.types import JsonValue, Timings
+from vecmill_server.calls import NO_TIME, Call
+from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
+from vecmill_server.dialects.predict import PREDICT
+from vecmill_server.dialects.tei import (
+    INPUTS,
+    TEI_EMBED,
+    TEI_EMBED_ALL,
+    TEI_RERANK,
+    TEI_SIMILARITY,
+    TEI_SPARSE,
+    in_tei,
+    read_parameters,
+    read_rerank,
+    with_parameters,
+)
+from vecmill_server.documents import Envelope, kind_of, read_string
+
+
+def choose_by_task(document: Document, task: Task | None) -> Dialect:
+    """The dialect of a body that came without a route of its own, for a model with this task."""
+    inputs = document.get(INPUTS)
+    if isinstance(inputs, dict) and "source_sentence" in inputs:
+        return TEI_SIMILARITY
+    if "texts" in document or (isinstance(inputs, dict) and "texts" in inputs):
+        return NESTED_RERANK if isinstance(inputs, dict) else TEI_RERANK
+    return TEI_EMBED if task is None else _BY_TASK[task]
+
+
+def read_nested_rerank(document: Document, options: DialectOptions) -> Asked:
+    """`{"inputs": {"query": ..., "texts": ...}}`, as Hugging Face's endpoints take a rerank."""
+    inputs = document[INPUTS]
+    return read_rerank({**document, **inputs}, options)
+
+
+def read_instances(task: Task | None, document: Document, options: DialectOptions) -> Asked:
+    """Vertex AI: `{"instances": [...]}`, each a body of its own, to `{"predictions": [...]}`."""
+    instances = document.get("instances")
+    if not isinstance(instances, list) or not instances:
+        raise InvalidRequest("`instances` is required: a list of at least one object.", field="instances")
+    asked = [_read_instance(item, index, document, task, options) for index, item in enumerate(instances)]
+    call = TogetherCall(read_string(document, "model"), tuple(one.call for one in asked), "instances")
+
+    def write(result: Together, envelope: Envelope) -> JsonValue:
+        answers = zip(asked, result.results, strict=True)
+        return {"predictions": [one.write(found, envelope) for one, found in answers]}
+
+    return Asked(call, write)
+
+
+def _read_instance(
+    item: JsonValue, index: int, document: Document, task: Task | None, options: DialectOptions
+) -> Asked:
+    if not isinstance(item, dict):
+        raise InvalidRequest(
+            f"`instances[{index}]` must be an object, not {kind_of(item)}.", field=f"instances[{index}]"
+        )
+    whole = with_parameters(item, read_parameters(document))
+    return choose_by_task(whole, task).read(whole, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What several calls gave."""
+
+    results: tuple[Any, ...]
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all of them."""
+        return sum(result.token_count for result in self.results)
+
+    @property
+    def timings(self) -> Timings:
+        """Those of the one that took longest."""
+        timings: Timings = max(
+            (result.timings for result in self.results), key=lambda one: one.total_s, default=NO_TIME
+        )
+        return timings
+
+
+@dataclass(frozen=True, slots=True)
+class TogetherCall:
+    """Several calls of one model; the first that fails cancels the others."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ()
+
+    model: str | None
+    calls: tuple[Call, ...]
+    field: str
+
+    @property
+    def sizes(self) -> list[int]:
+        """The characters of each input of each call."""
+        return [size for call in self.calls for size in call.sizes]
+
+    async def run(self, mill: Mill, timeout_s: float | None) -> Together:
+        """Ask the model. Raises as the calls do, and `InvalidRequest` for more inputs than one may have."""
+        count, most = len(self.sizes), mill.config.inputs.max_inputs
+        if count > most:
+            raise InvalidRequest(
+                f"`{self.field}` has {count} inputs in all; at most {most} are accepted. Send it in parts.",
+                field=self.field,
+            )
+        tasks = [asyncio.ensure_future(call.run(mill, timeout_s)) for call in self.calls]
+        try:
+            return Together(tuple(await asyncio.gather(*tasks)))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+NESTED_RERANK = in_tei(read_nested_rerank)
+
+_BY_TASK = {
+    Task.EMBED: TEI_EMBED,
+    Task.CLASSIFY: PREDICT,
+    Task.CLASSIFY_TOKENS: PREDICT,
+    Task.RERANK: PREDICT,
+    Task.SPARSE: TEI_SPARSE,
+    Task.MULTI_VECTOR: TEI_EMBED_ALL,
+}
+
+
+def vertex_dialect(task: Task | None) -> Dialect:
+    """The dialect of Vertex AI, for a model with this task."""
+    return in_tei(partial(read_instances, task))

@@ -1,0 +1,126 @@
+"""JSON documents and their fields, and the only user of orjson.
+
+Reading is lenient where clients differ (unknown fields are ignored, null is absent, "true" is true)
+and strict where a guess could give a wrong answer. No message repeats what the client sent: it may be
+secret, or nested so deeply that printing it fails.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from vecmill.errors import InvalidRequest
+from vecmill.types import JsonValue
+from vecmill_server.errors import InvalidJson
+
+LARGEST_WHOLE_NUMBER = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What surrounds an answer. `created` is a Unix time in seconds."""
+
+    request_id: str
+    model: str
+    created: int
+
+
+def encode_json(value: JsonValue) -> bytes:
+    """JSON as bytes. Numpy arrays must be C-contiguous and finite."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def decode_object(body: bytes) -> Mapping[str, Any]:
+    """The JSON object in `body`. Raises `InvalidJson`."""
+    if not body:
+        raise InvalidJson("The body is empty. Send a JSON object.")
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        # The error's own text names what is wrong and where; `doc`, which it carries, is left alone.
+        raise InvalidJson(f"The body is not valid JSON: {error.msg} at position {error.pos}.") from None
+    if not isinstance(document, dict):
+        raise InvalidJson("The body must be a JSON object.")
+    return document
+
+
+def read_string(document: Mapping[str, Any], name: str) -> str | None:
+    """A string, or `None` if it is absent. Raises `InvalidRequest`, as all that read do."""
+    value = document.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidRequest(f"`{name}` must be a string, not {kind_of(value)}.", field=name)
+
+
+def read_count(document: Mapping[str, Any], name: str) -> int | None:
+    """A whole number from 1 up, or `None`; 0 is how some clients say that they want no limit."""
+    value = document.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value <= LARGEST_WHOLE_NUMBER:
+        raise InvalidRequest(f"`{name}` must be a whole number that is not negative.", field=name)
+    return value or None
+
+
+def read_flag(document: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """A boolean, or one in words."""
+    value = read_optional_flag(document, name)
+    return default if value is None else value
+
+
+def read_optional_flag(document: Mapping[str, Any], name: str) -> bool | None:
+    """The same, or `None` if it is absent."""
+    value = document.get(name)
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.lower(), value)
+    if value is None or isinstance(value, bool):
+        return value
+    raise InvalidRequest(f"`{name}` must be true or false.", field=name)
+
+
+def kind_of(value: JsonValue) -> str:
+    """What JSON calls a value of this type."""
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "this number",
+        float: "a fraction or too large a number",
+        str: "a string",
+        list: "a list",
+        dict: "an object",
+    }
+    return names[type(value)]
+
+
+def read_texts(document: Mapping[str, Any], name: str) -> tuple[tuple[str, ...], bool]:
+    """A string, or a list of strings; whether it is a list."""
+    value = document.get(name)
+    if isinstance(value, str):
+        return (value,), False
+    if not isinstance(value, list) or not value:
+        raise InvalidRequest(f"`{name}` is required: a string, or a list of at least one string.", field=name)
+    return tuple(read_text(item, f"{name}[{index}]") for index, item in enumerate(value)), True
+
+
+def read_text(item: JsonValue, field: str) -> str:
+    """A string, named `field` in errors."""
+    if isinstance(item, str):
+        return item
+    raise InvalidRequest(f"`{field}` must be a string, not {kind_of(item)}.", field=field)
+
+
+def read_raw_scores(document: Mapping[str, Any]) -> bool:
+    """Whether scores are asked for as they are before the model's activation, in one of two spellings."""
+    activated = read_flag(document, "use_activation", default=True)
+    return read_flag(document, "raw_scores", default=not activated)
+
+
+def refuse_other_modalities(document: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` if the inputs are said to be images or sound."""
+    if read_string(document, "modality") not in (None, "text"):
+        raise InvalidRequest(
+            '`modality` must be "text": this server reads text, and neither images nor audio.',
+            field="modality",
+        )

@@ -1,0 +1,216 @@
+"""What `routes.batches` reads and writes: files and batches."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vecmill_server.batches.lines import ENDPOINTS
+from vecmill_server.batches.records import BatchStatus, Purpose
+from vecmill_server.batches.requests import MAX_METADATA
+from vecmill_server.batches.uploads import LONGEST_AGE_S, SHORTEST_AGE_S
+from vecmill_server.openapi.vocabulary import Family
+from vecmill_server.settings import ServerSettings
+
+Schema = Mapping[str, Any]
+
+_STRING: Schema = {"type": "string"}
+_TEXT_OR_NULL: Schema = {"type": "string", "nullable": True}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_TIME: Schema = {"type": "integer", "description": "Unix seconds"}
+_TIME_OR_NULL: Schema = {**_TIME, "nullable": True}
+_JSON = "application/json"
+
+
+def describe_batches(settings: ServerSettings) -> Family:
+    """Files and batches, with and without a version in the path."""
+    return Family(_paths(), _schemas())
+
+
+def _paths() -> dict[str, Any]:
+    file_id, batch_id = [_parameter("id", "path")], [_parameter("id", "path")]
+    paths = {
+        "/files": {"get": _list_files(), "post": _upload()},
+        "/files/{id}": {
+            "get": _operation("A file", "File", 404, parameters=file_id),
+            "delete": _operation("Delete a file", "FileDeleted", 404, 409, parameters=file_id),
+        },
+        "/files/{id}/content": {"get": _read_content(file_id)},
+        "/batches": {"get": _list_batches(), "post": _create_batch()},
+        "/batches/{id}": {"get": _operation("A batch", "Batch", 404, parameters=batch_id)},
+        "/batches/{id}/cancel": {
+            "post": _operation("Run no more of a batch", "Batch", 404, 409, parameters=batch_id)
+        },
+    }
+    return {f"{version}{path}": item for path, item in paths.items() for version in ("/v1", "")}
+
+
+def _schemas() -> dict[str, Any]:
+    return {
+        "File": _object(
+            id=_STRING,
+            object={"type": "string", "enum": ["file"]},
+            purpose={"type": "string", "enum": list(Purpose)},
+            filename=_STRING,
+            bytes=_COUNT,
+            created_at=_TIME,
+            expires_at=_TIME_OR_NULL,
+            status={"type": "string", "enum": ["processed"]},
+            status_details=_TEXT_OR_NULL,
+        ),
+        "FileDeleted": _object(
+            id=_STRING, object={"type": "string", "enum": ["file"]}, deleted={"type": "boolean"}
+        ),
+        "FileList": _list("File"),
+        "BatchRequest": {
+            "type": "object",
+            "required": ["input_file_id", "endpoint"],
+            "properties": {
+                "input_file_id": {**_STRING, "description": "A file that was uploaded for a batch."},
+                "endpoint": {"type": "string", "enum": list(ENDPOINTS)},
+                "completion_window": {
+                    **_TEXT_OR_NULL,
+                    "pattern": "^[1-9][0-9]{0,3}h$",
+                    "description": "Hours, `24h` if absent; what has not been run by then is not run.",
+                },
+                "metadata": _metadata(),
+                "output_expires_after": {
+                    **_object(
+                        anchor={"type": "string", "enum": ["created_at"]},
+                        seconds={"type": "integer", "minimum": SHORTEST_AGE_S, "maximum": LONGEST_AGE_S},
+                    ),
+                    "nullable": True,
+                },
+            },
+        },
+        "Batch": _batch(),
+        "BatchList": _list("Batch"),
+    }
+
+
+def _batch() -> Schema:
+    times = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+    problem = _object(
+        code=_STRING, message=_STRING, param=_TEXT_OR_NULL, line={"type": "integer", "nullable": True}
+    )
+    problems = _object(object={"type": "string", "enum": ["list"]}, data={"type": "array", "items": problem})
+    return _object(
+        id=_STRING,
+        object={"type": "string", "enum": ["batch"]},
+        endpoint=_STRING,
+        errors={**problems, "nullable": True},
+        input_file_id=_STRING,
+        completion_window=_STRING,
+        status={"type": "string", "enum": list(BatchStatus)},
+        output_file_id=_TEXT_OR_NULL,
+        error_file_id=_TEXT_OR_NULL,
+        created_at=_TIME,
+        expires_at=_TIME,
+        **{f"{name}_at": _TIME_OR_NULL for name in times},
+        request_counts=_object(total=_COUNT, completed=_COUNT, failed=_COUNT),
+        metadata=_metadata(),
+        usage={"type": "object", "description": "Tokens, in OpenAI's shape."},
+    )
+
+
+def _metadata() -> Schema:
+    return {
+        "type": "object",
+        "nullable": True,
+        "maxProperties": MAX_METADATA,
+        "additionalProperties": {"type": "string", "maxLength": 512},
+    }
+
+
+def _list_files() -> dict[str, Any]:
+    order: Schema = {"type": "string", "enum": ["asc", "desc"]}
+    return _operation(
+        "The files",
+        "FileList",
+        400,
+        404,
+        parameters=[*_paging(10_000), _parameter("order", "query", order), _parameter("purpose", "query")],
+    )
+
+
+def _list_batches() -> dict[str, Any]:
+    return _operation("The batches, newest first", "BatchList", 400, 404, parameters=_paging(100))
+
+
+def _create_batch() -> dict[str, Any]:
+    operation = _operation("Run the requests of a file", "Batch", 400, 404, 408, 413, 415, 429)
+    operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": _reference("BatchRequest")}}}
+    return operation
+
+
+def _upload() -> dict[str, Any]:
+    form = {
+        "type": "object",
+        "required": ["purpose", "file"],
+        "properties": {
+            "purpose": {"type": "string", "enum": ["batch"]},
+            "file": {
+                "type": "string",
+                "format": "binary",
+                "description": "One request a line: custom_id, method, url and body as a JSON object.",
+            },
+            "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+            "expires_after[seconds]": {
+                "type": "integer",
+                "minimum": SHORTEST_AGE_S,
+                "maximum": LONGEST_AGE_S,
+            },
+        },
+    }
+    operation = _operation("Upload a file", "File", 400, 404, 408, 413, 415)
+    operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": form}}}
+    return operation
+
+
+def _read_content(parameters: list[Schema]) -> dict[str, Any]:
+    operation = _operation("What is in a file", "File", 404, parameters=parameters)
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    for status, description in (("200", "Done"), ("206", "The part that a range asks for")):
+        operation["responses"][status] = {"description": description, "content": content}
+    return operation
+
+
+def _operation(
+    summary: str, answer: str, *statuses: int, parameters: Iterable[Schema] = ()
+) -> dict[str, Any]:
+    """What every route of this family has in common: it may also not be ready yet, or stopping."""
+    problems = {
+        str(status): {"description": "An error", "content": {_JSON: {"schema": _reference("Problem")}}}
+        for status in (*statuses, 503)
+    }
+    done = {"description": "Done", "content": {_JSON: {"schema": _reference(answer)}}}
+    return {"summary": summary, "parameters": list(parameters), "responses": {"200": done, **problems}}
+
+
+def _paging(most: int) -> list[Schema]:
+    limit: Schema = {"type": "integer", "minimum": 1, "maximum": most}
+    return [
+        _parameter("limit", "query", limit),
+        _parameter("after", "query", {**_STRING, "description": "The id that the page before ended with."}),
+    ]
+
+
+def _parameter(name: str, place: str, schema: Schema = _STRING) -> Schema:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _list(name: str) -> Schema:
+    return _object(
+        object={"type": "string", "enum": ["list"]},
+        data={"type": "array", "items": _reference(name)},
+        first_id=_TEXT_OR_NULL,
+        last_id=_TEXT_OR_NULL,
+        has_more={"type": "boolean"},
+    )
+
+
+def _object(**properties: Schema) -> dict[str, Any]:
+    """An object that has all of `properties`."""
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}

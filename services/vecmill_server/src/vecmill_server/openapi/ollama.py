@@ -1,0 +1,57 @@
+"""What `dialects.ollama` reads and writes, and what `routes.models` tells Ollama's clients."""
+
+from vecmill_server.openapi.fields import DIMENSIONS, MODEL, TRUNCATION, inputs
+from vecmill_server.openapi.operations import OLLAMA_PROBLEM, as_json, get, post
+from vecmill_server.openapi.vocabulary import (
+    COUNT,
+    NUMBER,
+    STRING,
+    Family,
+    an_object,
+    list_of,
+    reference,
+)
+from vecmill_server.settings import ServerSettings
+
+
+def describe_ollama(settings: ServerSettings) -> Family:
+    """`/api/...`."""
+    problems = (OLLAMA_PROBLEM,)
+    embed = post(
+        "Embed texts", reference("OllamaEmbedRequest"), reference("OllamaEmbedResponse"), problems=problems
+    )
+    embeddings = post(
+        "Embed a text",
+        reference("OllamaEmbeddingsRequest"),
+        reference("OllamaEmbeddingsResponse"),
+        problems=problems,
+    )
+    rows = {
+        "model": STRING,
+        "embeddings": list_of(list_of(NUMBER)),
+        "total_duration": COUNT,
+        "load_duration": COUNT,
+        "prompt_eval_count": COUNT,
+    }
+    asked = {"input": inputs(settings.token_ids), **MODEL, **TRUNCATION, **DIMENSIONS}
+    tag = {
+        **dict.fromkeys(("name", "model", "modified_at", "digest"), STRING),
+        "size": COUNT,
+        "details": {"type": "object"},
+    }
+    return Family(
+        {
+            "/api/embed": {"post": embed},
+            "/api/embeddings": {"post": embeddings},
+            "/api/tags": {"get": get("The models that are served", as_json(reference("OllamaTags")))},
+            "/api/version": {"get": get("Our version", as_json(reference("OllamaVersion")))},
+        },
+        {
+            "OllamaEmbedRequest": an_object(("input",), asked),
+            "OllamaEmbedResponse": an_object(tuple(rows), rows),
+            "OllamaEmbeddingsRequest": an_object(("prompt",), {"prompt": STRING, **MODEL}),
+            "OllamaEmbeddingsResponse": an_object(("embedding",), {"embedding": list_of(NUMBER)}),
+            "OllamaTags": an_object(("models",), {"models": list_of(an_object(tuple(tag), tag))}),
+            "OllamaVersion": an_object(("version",), {"version": STRING}),
+        },
+    )

@@ -1,0 +1,301 @@
+"""What the store was told stays true, and a line is kept once, wherever the process ends."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from vecmill.errors import InvalidConfig, QueueFull
+from vecmill_server.batches.folder import new_file_id
+from vecmill_server.batches.records import (
+    BatchRecord,
+    BatchRequest,
+    BatchStatus,
+    FileRecord,
+    LineProblem,
+    Page,
+    Progress,
+    Purpose,
+)
+from vecmill_server.batches.store import Store
+from vecmill_server.errors import Conflict, UnknownObject
+
+NOW = 1_700_000_000
+DAY_S = 24 * 3600
+FIRST = Progress(2, 20, b'{"a": 1}\n', b'{"b": 2}\n', 1, 1, 7)
+SECOND = Progress(1, 10, b'{"c": 3}\n', b"", 1, 0, 3)
+
+
+@contextmanager
+def opened(root: Path, *, max_open: int = 10) -> Iterator[Store]:
+    store = Store(root, max_open=max_open)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def upload(store: Store, content: bytes = b"0123456789" * 3, expires_at: int | None = None) -> FileRecord:
+    file_id = new_file_id()
+    with store.folder.create(file_id) as written:
+        written.write(content)
+        store.folder.seal(written)
+    record = FileRecord(file_id, Purpose.BATCH, "in.jsonl", len(content), NOW, expires_at)
+    store.add_file(record)
+    return record
+
+
+def add_batch(store: Store, *, age_s: int | None = None) -> BatchRecord:
+    request = BatchRequest(
+        upload(store).id, "/v1/embeddings", "24h", DAY_S, {"who": "me"}, output_expires_after_s=age_s
+    )
+    return store.add_batch(request, (new_file_id(), new_file_id()), NOW)
+
+
+def begun(store: Store, *, age_s: int | None = None) -> BatchRecord:
+    return store.begin(add_batch(store, age_s=age_s).id, 3, NOW + 1)
+
+
+def content(store: Store, file_id: str) -> bytes:
+    return store.folder.path(file_id).read_bytes()
+
+
+def test_a_batch_goes_from_its_file_to_its_answers(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = add_batch(store)
+        assert (batch.status, batch.expires_at, batch.metadata) == ("validating", NOW + DAY_S, {"who": "me"})
+        batch = store.begin(batch.id, 3, NOW + 1)
+        batch = store.advance(batch, FIRST)
+        assert batch.document()["output_file_id"] is None
+        batch = store.finish(store.advance(batch, SECOND).id, NOW + 2, keep_s=None)
+        assert (batch.status, batch.in_progress_at, batch.completed_at) == ("completed", NOW + 1, NOW + 2)
+        assert batch.document()["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
+        assert batch.document()["output_file_id"] == batch.output_file_id
+        assert content(store, batch.output_file_id) == b'{"a": 1}\n{"c": 3}\n'
+        assert content(store, batch.error_file_id) == b'{"b": 2}\n'
+        output = store.file(batch.output_file_id)
+        assert (output.purpose, output.bytes, output.filename) == (
+            "batch_output",
+            18,
+            f"{batch.id}_output.jsonl",
+        )
+
+
+def test_all_of_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.advance(begun(store), FIRST)
+        files = store.files(Page(10))
+    with opened(tmp_path) as store:
+        assert store.batch(batch.id) == batch
+        assert store.files(Page(10)) == files
+        assert store.batch_ids([BatchStatus.IN_PROGRESS]) == [batch.id]
+
+
+def test_lines_that_were_written_but_not_committed_are_written_again_in_their_place(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.advance(begun(store), FIRST)
+        # The process ends between the write and the transaction, with more written than comes next.
+        store.folder.write_at(batch.output_file_id, batch.output_bytes, b"torn" * 100)
+        store.folder.write_at(batch.error_file_id, batch.error_bytes, b"torn" * 100)
+    with opened(tmp_path) as store:
+        batch = store.advance(store.batch(batch.id), SECOND)
+        batch = store.finish(batch.id, NOW + 2, keep_s=None)
+        assert content(store, batch.output_file_id) == b'{"a": 1}\n{"c": 3}\n'
+        assert content(store, batch.error_file_id) == b'{"b": 2}\n'
+
+
+def test_the_same_lines_cannot_be_kept_twice(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = begun(store)
+        store.advance(batch, FIRST)
+        with pytest.raises(RuntimeError, match="is not where it was"):
+            store.advance(batch, FIRST)
+        assert store.batch(batch.id).completed == 1
+
+
+def test_a_batch_that_was_finalizing_ends_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        batch = store.advance(store.advance(begun(store), FIRST), SECOND)
+        cut, seen = store.folder.cut, list[str]()
+
+        def cut_one(file_id: str, size: int) -> None:
+            if seen:
+                raise KeyboardInterrupt
+            seen.append(file_id)
+            cut(file_id, size)
+
+        monkeypatch.setattr(store.folder, "cut", cut_one)
+        with pytest.raises(KeyboardInterrupt):
+            store.finish(batch.id, NOW + 2, keep_s=None)
+    with opened(tmp_path) as store:
+        assert store.batch(batch.id).status is BatchStatus.FINALIZING
+        assert store.batch(batch.id).document()["output_file_id"] is None
+        batch = store.finish(batch.id, NOW + 3, keep_s=None)
+        assert (batch.status, batch.finalizing_at, batch.completed_at) == ("completed", NOW + 2, NOW + 3)
+        assert len(store.files(Page(10))[0]) == 3
+
+
+def test_files_without_anything_in_them_are_not_made(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.finish(store.advance(begun(store), SECOND).id, NOW, keep_s=None)
+        assert batch.document()["error_file_id"] is None
+        with pytest.raises(UnknownObject):
+            store.file(batch.error_file_id)
+
+
+def test_what_is_of_no_file_is_swept_at_the_start_and_the_rest_stays(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.advance(begun(store), FIRST)
+        with store.folder.create("file-half") as half:  # an upload that the process did not survive
+            half.write(b"half")
+    with opened(tmp_path) as store:
+        names = {path.name for path in (tmp_path / "files").iterdir()}
+        assert names == {batch.input_file_id, batch.output_file_id, batch.error_file_id}
+        assert store.stored_bytes() == 30 + len(FIRST.output + FIRST.errors)
+
+
+def test_cancelling_before_the_beginning_ends_it_at_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.cancel(add_batch(store).id, NOW + 5)
+        assert (batch.status, batch.cancelled_at) == ("cancelled", NOW + 5)
+        assert store.begin(batch.id, 3, NOW + 6).status is BatchStatus.CANCELLED
+
+
+def test_cancelling_keeps_what_is_done_and_is_the_same_twice(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.advance(begun(store), FIRST)
+        batch = store.cancel(batch.id, NOW + 5)
+        assert (batch.status, batch.cancelling_at, batch.cancelled_at) == ("cancelling", NOW + 5, None)
+        assert store.cancel(batch.id, NOW + 6) == batch
+        assert store.expire(batch.id).ending is BatchStatus.CANCELLED
+        batch = store.finish(batch.id, NOW + 7, keep_s=None)
+        assert (batch.status, batch.cancelled_at) == ("cancelled", NOW + 7)
+        assert content(store, batch.output_file_id) == FIRST.output
+        assert store.cancel(batch.id, NOW + 8) == batch
+
+
+def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = store.finish(begun(store).id, NOW, keep_s=None)
+        with pytest.raises(Conflict, match="completed"):
+            store.cancel(batch.id, NOW)
+        with pytest.raises(UnknownObject):
+            store.cancel("batch_none", NOW)
+
+
+def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        problem = LineProblem("invalid_json_line", "This line is not JSON.", None, 3)
+        batch = store.fail(add_batch(store).id, [problem], NOW + 1)
+        assert batch.document()["errors"] == {
+            "object": "list",
+            "data": [
+                {"code": "invalid_json_line", "message": "This line is not JSON.", "param": None, "line": 3}
+            ],
+        }
+        assert (batch.status, batch.failed_at) == ("failed", NOW + 1)
+        assert not store.folder.path(batch.output_file_id).exists()
+
+
+def test_a_file_that_an_open_batch_reads_cannot_be_deleted(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        batch = begun(store)
+        with pytest.raises(Conflict, match=batch.id):
+            store.delete_file(batch.input_file_id)
+        store.finish(batch.id, NOW, keep_s=None)
+        store.delete_file(batch.input_file_id)
+        assert not store.folder.path(batch.input_file_id).exists()
+        with pytest.raises(UnknownObject):
+            store.delete_file(batch.input_file_id)
+
+
+def test_files_go_when_their_time_has_come_but_not_from_under_a_batch(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        old, young = upload(store, expires_at=NOW + 10), upload(store, expires_at=NOW + 11)
+        lasting, read = upload(store), upload(store, expires_at=NOW + 1)
+        request = BatchRequest(read.id, "/v1/embeddings", "24h", DAY_S)
+        batch = store.add_batch(request, (new_file_id(), new_file_id()), NOW)
+        assert store.delete_expired(NOW + 10) == 1
+        assert not store.folder.path(old.id).exists()
+        left = {record.id for record in store.files(Page(10))[0]}
+        assert left == {young.id, lasting.id, read.id}
+        store.cancel(batch.id, NOW)
+        assert store.delete_expired(NOW + 10) == 1
+
+
+@pytest.mark.parametrize(("keep_s", "age_s", "expected"), [(None, None, None), (50, None, 50), (50, 20, 20)])
+def test_answers_are_kept_as_long_as_setting_and_client_say(
+    tmp_path: Path, keep_s: int | None, age_s: int | None, expected: int | None
+) -> None:
+    with opened(tmp_path) as store:
+        batch = store.finish(store.advance(begun(store, age_s=age_s), FIRST).id, NOW, keep_s)
+        wanted = None if expected is None else NOW + expected
+        assert store.file(batch.output_file_id).expires_at == wanted
+
+
+def test_pages_follow_one_another(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        made = [upload(store).id for _ in range(5)]
+        first, has_more = store.files(Page(2))
+        assert ([record.id for record in first], has_more) == (made[:-3:-1], True)
+        second, has_more = store.files(Page(3, after=first[-1].id))
+        assert ([record.id for record in second], has_more) == (made[2::-1], False)
+        oldest, _ = store.files(Page(2, after=made[0], newest_first=False))
+        assert [record.id for record in oldest] == made[1:3]
+        assert store.files(Page(5), "batch_output") == ([], False)
+        with pytest.raises(UnknownObject, match="file-none"):
+            store.files(Page(2, after="file-none"))
+
+
+def test_so_many_batches_are_open_and_no_more(tmp_path: Path) -> None:
+    with opened(tmp_path, max_open=1) as store:
+        batch = begun(store)
+        with pytest.raises(QueueFull, match="1 batches are open"):
+            add_batch(store)
+        store.finish(batch.id, NOW, keep_s=None)
+        assert add_batch(store).is_open
+
+
+def test_a_batch_needs_a_file_that_was_uploaded_for_one(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        done = store.finish(store.advance(begun(store), FIRST).id, NOW, keep_s=None)
+        for file_id in (done.output_file_id, "file-none", "\udcff"):
+            with pytest.raises(UnknownObject, match="for a batch"):
+                store.add_batch(BatchRequest(file_id, "/v1/embeddings", "24h", DAY_S), ("a", "b"), NOW)
+
+
+@pytest.mark.parametrize("which", ["input", "output"])
+def test_a_file_that_somebody_took_away_is_noticed(tmp_path: Path, which: str) -> None:
+    with opened(tmp_path) as store:
+        batch = store.advance(begun(store), FIRST)
+        store.check_contents(batch.id)
+        store.folder.remove(batch.input_file_id if which == "input" else batch.output_file_id)
+        with pytest.raises(FileNotFoundError):
+            store.check_contents(batch.id)
+
+
+def test_one_process_has_a_folder_to_itself(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(InvalidConfig, match="Another process"), opened(tmp_path):
+        pass
+    with opened(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidConfig, match="--batch-dir"), opened(tmp_path / "file"):
+        pass
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/vecmill.sqlite3").write_bytes(b"this is no database" * 100)
+    with pytest.raises(InvalidConfig, match="--batch-dir"), opened(tmp_path / "broken"):
+        pass
+
+
+def test_the_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store._database.execute("PRAGMA user_version = 99")
+    with pytest.raises(InvalidConfig, match="newer vecmill"), opened(tmp_path):
+        pass

@@ -1,0 +1,239 @@
+"""Lines end in order, whatever passes is tried again, and what is too late is said to be."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from support.batches import request_line
+from vecmill import EmbedRequest, Mill
+from vecmill.config import MillConfig
+from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, ShuttingDown, VecmillError
+from vecmill.models import describe_model, locate_model
+from vecmill.types import EmbedResult
+from vecmill_server.batches.access import StoreAccess
+from vecmill_server.batches.folder import new_file_id
+from vecmill_server.batches.jobs import Jobs
+from vecmill_server.batches.records import BatchRecord, BatchRequest, BatchStatus, FileRecord, Purpose
+from vecmill_server.batches.work import LONGEST_RETRY_S, RETRY_S, Workshop, validate, work_on
+from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.dialects import DialectOptions
+from vecmill_server.metrics import ServerMetrics
+from vecmill_server.settings import ServerSettings
+from vecmill_server.token_ids import refuse_ids
+
+NOW = 1_700_000_000
+HOUR_S = 3600
+
+
+@dataclass
+class MoodyMill:
+    """A mill that raises what it is told to before it answers, and remembers what it was asked."""
+
+    real: Mill
+    errors: list[Exception] = field(default_factory=list)
+    asked: list[EmbedRequest] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    async def submit(self, request: EmbedRequest) -> EmbedResult:
+        self.asked.append(request)
+        if self.errors:
+            raise self.errors.pop(0)
+        return await self.real.submit(request)
+
+
+@dataclass
+class Bench:
+    """A workshop whose time is told by the test."""
+
+    shop: Workshop
+    mill: MoodyMill
+    pauses: list[float]
+    now: list[float]
+
+    async def add(self, lines: list[str]) -> str:
+        """A batch of these lines, which has an hour; its id."""
+        access, file_id = self.shop.access, new_file_id()
+        content = "\n".join(lines).encode()
+        with access.store.folder.create(file_id) as written:
+            written.write(content)
+            access.store.folder.seal(written)
+        record = FileRecord(file_id, Purpose.BATCH, "in.jsonl", len(content), NOW, None)
+        await access.call(lambda store: store.add_file(record))
+        request = BatchRequest(file_id, "/v1/embeddings", "1h", HOUR_S)
+        ids = (new_file_id(), new_file_id())
+        return (await access.call(lambda store: store.add_batch(request, ids, NOW))).id
+
+    async def record(self, batch_id: str) -> BatchRecord:
+        return await self.shop.access.call(lambda store: store.batch(batch_id))
+
+    async def run(self, lines: list[str]) -> BatchRecord:
+        """A batch of these lines, worked on to its end."""
+        batch_id = await self.add(lines)
+        await validate(self.shop, batch_id)
+        await work_on(self.shop, batch_id)
+        return await self.record(batch_id)
+
+    def lines(self, file_id: str) -> list[dict[str, Any]]:
+        path = self.shop.access.store.folder.path(file_id)
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@asynccontextmanager
+async def bench(folder: Path) -> AsyncIterator[Bench]:
+    now, pauses = [float(NOW)], list[float]()
+    description = describe_model(locate_model())
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async with Mill(description, MillConfig(engine="fake")) as real:
+        mill = MoodyMill(real)
+        catalog = Catalog([ServedModel("fake", cast("Mill", mill))])
+        access = StoreAccess(folder, max_open=10)
+        await access.open()
+        options = DialectOptions(refuse_ids)
+        settings = ServerSettings(batch_dir=folder)
+        shop = Workshop(
+            access, settings, catalog, ServerMetrics(), options, lambda: now[0], lambda: now[0], pause
+        )
+        try:
+            yield Bench(shop, mill, pauses, now)
+        finally:
+            await access.close()
+
+
+def requests(count: int) -> list[str]:
+    return [request_line(str(number), {"input": f"text {number}"}) for number in range(count)]
+
+
+async def test_lines_are_asked_as_bulk_and_end_in_order(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch = await place.run(requests(400))
+        assert (batch.status, batch.completed, batch.lines_done) == ("completed", 400, 400)
+        assert all(request.is_bulk for request in place.mill.asked)
+        found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
+        assert found == [str(number) for number in range(400)]
+
+
+PASSING: list[tuple[VecmillError, float]] = [
+    (QueueFull("full", retry_after_s=0.25), 0.25),
+    (QueueFull("full", retry_after_s=1e9), LONGEST_RETRY_S),
+    (NotReady("loading"), RETRY_S),
+    (ShuttingDown("ending"), RETRY_S),
+    (LaneLost("lost"), RETRY_S),
+    (DeviceLost("lost"), RETRY_S),
+]
+
+
+@pytest.mark.parametrize(("error", "pause_s"), PASSING, ids=lambda value: type(value).__name__)
+async def test_what_passes_is_tried_again_after_a_pause(
+    tmp_path: Path, error: VecmillError, pause_s: float
+) -> None:
+    async with bench(tmp_path) as place:
+        place.mill.errors = [error, error]
+        batch = await place.run(requests(1))
+        assert (batch.completed, batch.failed) == (1, 0)
+        assert place.pauses == [pause_s, pause_s]
+
+
+async def test_what_nobody_foresaw_costs_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with bench(tmp_path) as place:
+        place.mill.errors = [ZeroDivisionError("secret")]
+        batch = await place.run(requests(3))
+        assert (batch.status, batch.completed, batch.failed) == ("completed", 2, 1)
+        (line,) = place.lines(batch.error_file_id)
+        assert (line["custom_id"], line["response"]["status_code"]) == ("0", 500)
+        assert "secret" not in json.dumps(line)
+        assert f"line 1 of {batch.id}" in caplog.text
+
+
+async def test_what_has_not_been_run_in_time_is_said_to_be_too_late(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(600))
+        await validate(place.shop, batch_id)
+
+        class Late(MoodyMill):
+            async def submit(self, request: EmbedRequest) -> EmbedResult:
+                place.now[0] += HOUR_S / 100
+                return await super().submit(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Late(place.mill.real)))])
+        await work_on(replace(place.shop, catalog=catalog), batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.total) == ("expired", 600)
+        assert batch.expired_at is not None
+        assert 0 < batch.completed < 600 == batch.completed + batch.failed
+        answers, errors = place.lines(batch.output_file_id), place.lines(batch.error_file_id)
+        assert [line["custom_id"] for line in answers + errors] == [str(number) for number in range(600)]
+        assert {line["error"]["code"] for line in errors} == {"batch_expired"}
+
+
+async def test_work_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(300))
+        await validate(place.shop, batch_id)
+
+        class Stopping(MoodyMill):
+            async def submit(self, request: EmbedRequest) -> EmbedResult:
+                place.now[0] += 0.01
+                if (await place.record(batch_id)).completed:
+                    task.cancel()
+                return await super().submit(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Stopping(place.mill.real)))])
+        task = asyncio.ensure_future(work_on(replace(place.shop, catalog=catalog), batch_id))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stopped = await place.record(batch_id)
+        assert (stopped.status, 0 < stopped.completed < 300) == ("in_progress", True)
+        await work_on(place.shop, batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.completed) == ("completed", 300)
+        found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
+        assert found == [str(number) for number in range(300)]
+
+
+async def test_jobs_go_on_after_an_error_that_nobody_foresaw(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(2))
+        settings, count = place.shop.settings, iter(range(10**6))
+
+        class Broken:
+            """Settings that cannot be read the first time, as on a disk that is full for a while."""
+
+            def __getattr__(self, name: str) -> Any:
+                if next(count) == 0:
+                    raise OSError("no space left")
+                return getattr(settings, name)
+
+        jobs = Jobs(replace(place.shop, settings=cast("ServerSettings", Broken())))
+        jobs.start()
+        while (await place.record(batch_id)).status is not BatchStatus.COMPLETED:
+            pass
+        await jobs.stop()
+        assert 30.0 in place.pauses
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_a_batch_whose_input_somebody_took_away_fails(tmp_path: Path, is_begun: bool) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(2))
+        if is_begun:
+            await validate(place.shop, batch_id)
+        place.shop.access.store.folder.remove((await place.record(batch_id)).input_file_id)
+        jobs = Jobs(place.shop)
+        jobs.start()
+        while (await place.record(batch_id)).is_open:
+            pass
+        await jobs.stop()
+        batch = await place.record(batch_id)
+        assert (batch.status, [error.code for error in batch.errors]) == ("failed", ["file_gone"])

@@ -1,0 +1,45 @@
+"""cohere, both of its clients."""
+
+import cohere
+
+from clients.drivers.report import base_url, ranked, report
+from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS, TOO_LONG, UNKNOWN
+
+KINDS = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
+
+v1 = cohere.Client(api_key="none is asked", base_url=base_url())
+v2 = cohere.ClientV2(api_key="none is asked", base_url=base_url())
+mistaken = cohere.ClientV2(api_key="none is asked", base_url=f"{base_url()}/v1")
+given = {"model": EMBEDDER, "texts": TEXTS, "input_type": "search_document"}
+asked = {"model": RERANKER, "query": QUERY, "documents": DOCUMENTS}
+
+
+def kinds_of(embeddings: object) -> dict[str, object]:
+    return {kind: getattr(embeddings, "float_" if kind == "float" else kind) for kind in KINDS}
+
+
+report(
+    {
+        "embed v1": lambda: v1.embed(**given).embeddings,
+        "embed v1 in kinds": lambda: kinds_of(v1.embed(**given, embedding_types=KINDS).embeddings),
+        "embed v2": lambda: v2.embed(**given, embedding_types=["float"]).embeddings.float_,
+        "embed v2 in kinds": lambda: kinds_of(v2.embed(**given, embedding_types=KINDS).embeddings),
+        "rerank v1": lambda: ranked(v1.rerank(**asked).results),
+        "rerank v1 with documents": lambda: [
+            result.document.text for result in v1.rerank(**asked, return_documents=True).results
+        ],
+        "rerank v2": lambda: ranked(v2.rerank(**asked).results),
+        "rerank v2 at /v1": lambda: ranked(mistaken.rerank(**asked).results),
+        "best of v2": lambda: ranked(v2.rerank(**asked, top_n=1).results),
+        "tokenize": lambda: v1.tokenize(text=TEXTS[0], model=EMBEDDER, offline=False).token_strings,
+        "error": lambda: v2.embed(**{**given, "model": UNKNOWN}, embedding_types=["float"]),
+        "error v1": lambda: v1.embed(**{**given, "model": UNKNOWN}),
+        "too long": lambda: v2.embed(
+            **{**given, "texts": [TOO_LONG]}, embedding_types=["float"], truncate="NONE"
+        ),
+        "retried": lambda: len(
+            v2.embed(**{**given, "texts": TEXTS[:2]}, embedding_types=["float"]).embeddings.float_
+        ),
+        "retried v1": lambda: len(v1.embed(**{**given, "texts": TEXTS[:2]}).embeddings),
+    }
+)

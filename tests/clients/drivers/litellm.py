@@ -1,0 +1,75 @@
+"""LiteLLM: the same calls in the dialects of its providers."""
+
+from functools import partial
+from typing import Any
+
+import litellm
+
+from clients.drivers.report import base_url, report
+from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS, TOO_LONG, UNKNOWN
+
+litellm.suppress_debug_info = True
+
+# What each provider's address ends in, and what else it has to be told.
+EMBEDDING: dict[str, tuple[str, dict[str, Any]]] = {
+    "openai": ("/v1", {}),
+    "hosted_vllm": ("/v1", {}),
+    "infinity": ("", {}),
+    "cohere": ("/v2/embed", {"input_type": "search_document"}),
+    "jina_ai": ("/v1", {}),
+    "voyage": ("/v1", {}),
+    "huggingface": ("/embed", {"input_type": "embed"}),
+}
+RERANK: dict[str, tuple[str, dict[str, Any]]] = {
+    "hosted_vllm": ("", {}),
+    "infinity": ("", {"return_documents": False}),
+    "cohere": ("", {}),
+    "jina_ai": ("", {}),
+    "voyage": ("", {"top_n": len(DOCUMENTS)}),
+    "huggingface": ("", {}),
+}
+
+
+def embed(provider: str, model: str = EMBEDDER, **options: Any) -> list[list[float]]:
+    path, extra = EMBEDDING[provider]
+    given = {
+        "input": TEXTS,
+        "api_base": base_url() + path,
+        "api_key": "none",
+        "max_retries": 0,
+        **extra,
+        **options,
+    }
+    answer = litellm.embedding(model=f"{provider}/{model}", **given)
+    return [entry["embedding"] for entry in answer.data]
+
+
+def rerank(provider: str, **options: Any) -> list[dict[str, Any]]:
+    path, extra = RERANK[provider]
+    given = {"query": QUERY, "documents": DOCUMENTS, "api_key": "none", **extra, **options}
+    results: list[dict[str, Any]] = litellm.rerank(
+        model=f"{provider}/{RERANKER}", api_base=base_url() + path, **given
+    ).results
+    return results
+
+
+def rank(provider: str, **options: Any) -> list[list[Any]]:
+    return [[entry["index"], entry["relevance_score"]] for entry in rerank(provider, **options)]
+
+
+def documents(provider: str) -> list[str]:
+    return [entry["document"]["text"] for entry in rerank(provider, return_documents=True)]
+
+
+report(
+    {
+        **{f"embed {name}": partial(embed, name) for name in EMBEDDING},
+        **{f"rerank {name}": partial(rank, name) for name in RERANK},
+        **{f"documents {name}": partial(documents, name) for name in RERANK},
+        "voyage without top_n": lambda: rank("voyage", top_n=None),
+        "error": lambda: embed("openai", UNKNOWN),
+        "error of hosted_vllm": lambda: embed("hosted_vllm", UNKNOWN),
+        "too long": lambda: embed("openai", input=[TOO_LONG], extra_body={"truncate": False}),
+        "retried": lambda: len(embed("openai", input=TEXTS[:2], max_retries=2)),
+    }
+)

@@ -1,0 +1,20 @@
+"""ollama, which never retries."""
+
+import ollama
+
+from clients.drivers.report import base_url, report
+from clients.inputs import EMBEDDER, TEXTS, TOO_LONG, UNKNOWN
+
+client = ollama.Client(host=base_url())
+
+report(
+    {
+        "embed": lambda: client.embed(model=EMBEDDER, input=TEXTS).embeddings,
+        "embed short": lambda: client.embed(model=EMBEDDER, input=TEXTS, dimensions=64).embeddings,
+        "embed one by one": lambda: [client.embeddings(EMBEDDER, text).embedding for text in TEXTS],
+        "latest": lambda: client.embed(model=f"{EMBEDDER}:latest", input=TEXTS).embeddings,
+        "models": lambda: [model.model for model in client.list().models],
+        "error": lambda: client.embed(model=UNKNOWN, input="a text"),
+        "too long": lambda: client.embed(model=EMBEDDER, input=TOO_LONG, truncate=False),
+    }
+)

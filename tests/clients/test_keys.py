@@ -1,0 +1,84 @@
+"""Where the server asks for a key, clients send it in their own ways, and say when it is the wrong one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.inputs import DOCUMENTS, RERANKER, TEXTS
+from support.client_packages import GROUPS, drive
+from support.http_server import HttpServer, serve_in_thread
+from vecmill_server.settings import ServerSettings
+
+KEY = "none is asked"  # what the drivers send
+
+
+def full(*values: Any) -> Any:
+    """Arguments of a test at full size."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+# A driver, its call, and how many answers there are.
+ADMITTED = [
+    ("cohere", "embed v2", len(TEXTS)),
+    ("mistralai", "embed", len(TEXTS)),
+    ("voyageai", "embed", len(TEXTS)),
+    full("langchain", "embed", len(TEXTS)),
+    full("llama_index", "embed", len(TEXTS)),
+    full("llama_index", "rerank", len(DOCUMENTS)),  # which sends the bare key
+    full("haystack", "embed", len(TEXTS)),
+    full("haystack", "tei", len(TEXTS)),
+    full("haystack", "rerank", len(DOCUMENTS)),
+]
+# What each raises.
+REFUSED = [
+    ("cohere", "embed v2", "UnauthorizedError"),
+    ("huggingface_hub", "embed", "HfHubHTTPError"),
+    ("mistralai", "embed", "SDKError"),
+    ("ollama", "embed", "ResponseError"),
+    ("openai", "embed", "AuthenticationError"),
+    ("voyageai", "embed", "AuthenticationError"),
+    full("langchain", "embed", "AuthenticationError"),
+    full("langchain", "infinity", "Exception"),
+    full("infinity_client", "error", "UnexpectedStatus"),
+    full("llama_index", "embed", "AuthenticationError"),
+    full("litellm", "embed openai", "AuthenticationError"),
+    full("litellm", "embed hosted_vllm", "AuthenticationError"),
+    full("haystack", "embed one by one", "AuthenticationError"),
+    full("haystack", "rerank", "RuntimeError"),
+]
+
+
+def serve(key: str) -> Iterator[HttpServer]:
+    """A server that asks for `key`."""
+    with serve_in_thread(ServerSettings(lame_duck_s=0, api_key=(key,), alias=(RERANKER,))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def friendly() -> Iterator[HttpServer]:
+    yield from serve(KEY)
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[HttpServer]:
+    yield from serve("another key")
+
+
+@pytest.mark.parametrize(("driver", "call", "count"), ADMITTED)
+def test_the_right_key_is_known(
+    friendly: HttpServer, tmp_path: Path, driver: str, call: str, count: int
+) -> None:
+    url = f"http://127.0.0.1:{friendly.port}"
+    assert len(drive(driver, GROUPS[driver], url, tmp_path, call)[call].unwrap()) == count
+
+
+@pytest.mark.parametrize(("driver", "call", "kind"), REFUSED)
+def test_the_wrong_key_is_the_clients_own_error(
+    closed: HttpServer, tmp_path: Path, driver: str, call: str, kind: str
+) -> None:
+    url = f"http://127.0.0.1:{closed.port}"
+    error = drive(driver, GROUPS[driver], url, tmp_path, call)[call].raised()
+    assert kind in error.types, error
+    assert "API key" in error.message

@@ -1,0 +1,266 @@
+"""Every client's package gets the plain rows and scores, and raises its own errors with our words.
+
+The drivers that make the calls are in `drivers`, and run where the packages are installed.
+"""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.inputs import CLASSIFIER, DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS, UNKNOWN
+from support.client_packages import GROUPS, Ask, drive
+from support.http_server import DIM, serve_in_thread
+from support.plain_http import embed, get, post
+from support.server import LiveServer
+from vecmill.rows import RowKind
+from vecmill.types import FloatArray
+from vecmill_server.settings import RerankDocument, ServerSettings
+
+
+def full(*values: Any) -> Any:
+    """Arguments of a test at full size."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+ROWS = [
+    ("openai@openai-oldest", "embed"),
+    ("openai@openai-oldest", "embed as floats"),
+    ("openai", "embed"),
+    ("openai", "embed as floats"),
+    ("cohere", "embed v1"),
+    ("cohere", "embed v2"),
+    ("voyageai", "embed"),
+    ("voyageai", "embed documents"),
+    ("mistralai", "embed"),
+    ("ollama", "embed"),
+    ("ollama", "latest"),
+    ("huggingface_hub", "embed"),
+    full("langchain", "embed"),
+    full("langchain", "infinity"),
+    full("infinity_client", "embed"),
+    full("infinity_client", "embed by name"),
+    full("llama_index", "embed"),
+    full("llama_index", "tei"),
+    full("litellm", "embed openai"),
+    full("litellm", "embed hosted_vllm"),
+    full("litellm", "embed infinity"),
+    full("litellm", "embed cohere"),
+    full("litellm", "embed jina_ai"),
+    full("litellm", "embed voyage"),
+    full("litellm", "embed huggingface"),
+    full("haystack", "embed"),
+    full("mteb", "server"),
+]
+ROWS_ONE_BY_ONE = [
+    ("ollama", "embed one by one"),
+    full("langchain", "embed queries"),
+    full("llama_index", "embed queries"),
+    full("haystack", "embed one by one"),
+    full("haystack", "tei"),
+]
+SHORT_ROWS = [
+    ("voyageai", "embed short"),
+    ("mistralai", "embed short"),
+    ("ollama", "embed short"),
+    ("huggingface_hub", "embed short"),
+]
+RANKINGS = [
+    ("cohere", "rerank v1"),
+    ("cohere", "rerank v2"),
+    ("cohere", "rerank v2 at /v1"),
+    ("voyageai", "rerank"),
+    full("langchain", "rerank"),
+    full("infinity_client", "rerank"),
+    full("llama_index", "rerank"),
+    full("litellm", "rerank hosted_vllm"),
+    full("litellm", "rerank infinity"),
+    full("litellm", "rerank cohere"),
+    full("litellm", "rerank jina_ai"),
+    full("litellm", "rerank voyage"),
+    full("litellm", "rerank huggingface"),
+    full("haystack", "rerank"),
+]
+NOT_FOUND = (UNKNOWN, EMBEDDER)  # a message says what was asked for, and what there is
+TOO_LONG = ("maximum context length is 256 tokens",)
+ERRORS = [
+    ("openai@openai-oldest", "error", "NotFoundError", NOT_FOUND),
+    ("openai", "error", "NotFoundError", NOT_FOUND),
+    ("cohere", "error", "NotFoundError", NOT_FOUND),
+    ("cohere", "error v1", "NotFoundError", NOT_FOUND),
+    ("cohere", "too long", "BadRequestError", TOO_LONG),
+    ("voyageai", "error", "InvalidRequestError", TOO_LONG),
+    ("voyageai", "unknown model", "APIError", NOT_FOUND),
+    ("mistralai", "error", "SDKError", NOT_FOUND),
+    ("ollama", "error", "ResponseError", NOT_FOUND),
+    ("ollama", "too long", "ResponseError", TOO_LONG),
+    ("huggingface_hub", "error", "HfHubHTTPError", ("no-such-prompt",)),
+    full("langchain", "error", "NotFoundError", NOT_FOUND),
+    full("langchain", "infinity error", "Exception", NOT_FOUND),
+    full("infinity_client", "error", "UnexpectedStatus", NOT_FOUND),
+    full("llama_index", "error", "NotFoundError", NOT_FOUND),
+    full("litellm", "error", "NotFoundError", NOT_FOUND),
+    full("litellm", "error of hosted_vllm", "NotFoundError", NOT_FOUND),
+    full("litellm", "too long", "ContextWindowExceededError", TOO_LONG),
+    full("haystack", "error", "NotFoundError", NOT_FOUND),
+    full("mteb", "error", "RuntimeError", ("messages",)),
+]
+
+
+@pytest.mark.parametrize(("client", "call"), ROWS)
+def test_rows_are_the_plain_ones(ask: Ask, rows: FloatArray, client: str, call: str) -> None:
+    np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), rows)
+
+
+@pytest.mark.parametrize(("client", "call"), ROWS_ONE_BY_ONE)
+def test_rows_of_single_texts_are_the_plain_ones(
+    ask: Ask, single_rows: FloatArray, client: str, call: str
+) -> None:
+    np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), single_rows)
+
+
+@pytest.mark.full
+def test_stock_langchain_gets_the_plain_rows_of_a_server_that_reads_its_token_ids(
+    ask: Ask, rows: FloatArray, single_rows: FloatArray
+) -> None:
+    """It has no token ids for an empty text, and asks for that one alone."""
+    empty = np.array([not text for text in TEXTS])[:, None]
+    expected = np.where(empty, single_rows, rows)
+    np.testing.assert_array_equal(as_rows(ask("langchain", "embed stock").unwrap()), expected)
+
+
+@pytest.mark.parametrize(("client", "call"), SHORT_ROWS)
+def test_short_rows_are_the_plain_ones(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
+    expected = embed(zoo.url, TEXTS, model=EMBEDDER, dimensions=64)
+    np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), expected)
+
+
+@pytest.mark.parametrize(("client", "call"), RANKINGS)
+def test_scores_are_the_plain_ones(ask: Ask, ranking: list[list[float]], client: str, call: str) -> None:
+    assert ask(client, call).unwrap() == ranking
+
+
+@pytest.mark.parametrize(("client", "call"), [("cohere", "best of v2"), ("voyageai", "best")])
+def test_the_best_alone(ask: Ask, ranking: list[list[float]], client: str, call: str) -> None:
+    assert ask(client, call).unwrap() == ranking[:1]
+
+
+@pytest.mark.parametrize(("client", "call", "kind", "words"), ERRORS)
+def test_errors_are_the_clients_own_with_our_words(
+    ask: Ask, client: str, call: str, kind: str, words: tuple[str, ...]
+) -> None:
+    error = ask(client, call).raised()
+    assert kind in error.types, error
+    assert [word for word in words if word not in error.message] == [], error.message
+
+
+@pytest.mark.parametrize("call", ["embed v1 in kinds", "embed v2 in kinds"])
+def test_cohere_gets_every_kind_of_row_at_once(ask: Ask, zoo: LiveServer, call: str) -> None:
+    found = ask("cohere", call).unwrap()
+    for kind in RowKind:
+        np.testing.assert_array_equal(as_rows(found[kind]), rows_of(zoo, kind))
+    assert [len(row) for row in found["base64"]] == [len(base64.b64encode(bytes(4 * DIM)))] * len(TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "binary", "ubinary"])
+def test_voyage_gets_every_kind_of_row(ask: Ask, zoo: LiveServer, kind: RowKind) -> None:
+    found = ask("voyageai", f"embed as {kind}").unwrap()
+    np.testing.assert_array_equal(as_rows(found), rows_of(zoo, kind))
+
+
+def test_mistral_gets_eight_bits(ask: Ask, zoo: LiveServer) -> None:
+    found = ask("mistralai", "embed as int8").unwrap()
+    np.testing.assert_array_equal(as_rows(found), rows_of(zoo, RowKind.INT8))
+
+
+def test_cohere_gets_documents_and_tokens(ask: Ask, ranking: list[list[float]]) -> None:
+    texts = [DOCUMENTS[int(index)] for index, _ in ranking]
+    assert ask("cohere", "rerank v1 with documents").unwrap() == texts
+    assert ask("cohere", "tokenize").unwrap() == ["a", "short", "text", "."]
+
+
+@pytest.mark.parametrize("client", ["openai@openai-oldest", "openai"])
+def test_openai_finds_the_models(ask: Ask, client: str) -> None:
+    assert ask(client, "models").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
+    assert ask(client, "model").unwrap() == EMBEDDER
+
+
+def test_ollama_finds_the_models(ask: Ask) -> None:
+    assert ask("ollama", "models").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
+
+
+def test_hugging_face_compares_sentences(ask: Ask, zoo: LiveServer) -> None:
+    query, *documents = embed(zoo.url, [QUERY, *DOCUMENTS], model=EMBEDDER)
+    found = ask("huggingface_hub", "similarity").unwrap()
+    np.testing.assert_allclose(found, np.stack(documents) @ query, rtol=0, atol=1e-6)
+
+
+def test_hugging_face_gets_labels(ask: Ask, zoo: LiveServer) -> None:
+    (expected,) = post(f"{zoo.url}/predict", {"model": CLASSIFIER, "inputs": [[TEXTS[0]]]})
+    assert ask("huggingface_hub", "classify").unwrap() == expected
+    assert ask("huggingface_hub", "best label").unwrap() == expected[:1]
+    raw = {entry["label"]: entry["score"] for entry in ask("huggingface_hub", "classify raw").unwrap()}
+    assert max(raw, key=raw.__getitem__) == expected[0]["label"]
+    assert sum(raw.values()) != pytest.approx(1)
+
+
+@pytest.mark.full
+def test_infinity_gets_labels_models_and_health(ask: Ask, zoo: LiveServer) -> None:
+    answer = post(f"{zoo.url}/classify", {"model": CLASSIFIER, "input": TEXTS, "raw_scores": False})
+    expected = [[[entry["label"], entry["score"]] for entry in entries] for entries in answer["data"]]
+    assert ask("infinity_client", "classify").unwrap() == expected
+    assert ask("infinity_client", "models").unwrap() == [[EMBEDDER, 0], [RERANKER, 0], [CLASSIFIER, 0]]
+    assert ask("infinity_client", "health").unwrap() is True
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("provider", ["cohere", "hosted_vllm", "jina_ai", "huggingface"])
+def test_litellm_gets_documents(ask: Ask, ranking: list[list[float]], provider: str) -> None:
+    texts = [DOCUMENTS[int(index)] for index, _ in ranking]
+    assert ask("litellm", f"documents {provider}").unwrap() == texts
+
+
+@pytest.mark.full
+def test_litellms_voyage_asks_as_cohere_does_without_top_n(ask: Ask) -> None:
+    assert "APIConnectionError" in ask("litellm", "voyage without top_n").raised().types
+
+
+@pytest.mark.full
+def test_litellms_infinity_gets_documents_where_the_server_writes_them_as_strings(tmp_path: Path) -> None:
+    """That provider wants strings and the others objects: each fails where it gets the other."""
+    providers = ("infinity", "hosted_vllm")
+    calls = [f"documents {provider}" for provider in providers]
+    for written, served in zip((RerankDocument.STRING, RerankDocument.OBJECT), providers, strict=True):
+        settings = ServerSettings(lame_duck_s=0, rerank_document=written, alias=("tiny-reranker",))
+        with serve_in_thread(settings) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            outcomes = drive("litellm", GROUPS["litellm"], url, tmp_path, *calls)
+        assert [name for name in calls if outcomes[name].error is None] == [f"documents {served}"]
+
+
+@pytest.mark.full
+def test_mteb_gets_the_plain_rows_but_of_empty_texts(ask: Ask, rows: FloatArray) -> None:
+    expected = np.array([row if text else 0 * row for text, row in zip(TEXTS, rows, strict=True)])
+    np.testing.assert_array_equal(as_rows(ask("mteb", "embed").unwrap()), expected)
+
+
+@pytest.mark.full
+def test_mteb_gets_the_plain_scores(ask: Ask, ranking: list[list[float]]) -> None:
+    scores = [score for _, score in sorted(ranking)]
+    np.testing.assert_array_equal(ask("mteb", "scores").unwrap(), np.array(scores, np.float32))
+
+
+def test_the_server_is_well_after_all_of_it(zoo: LiveServer) -> None:
+    assert get(f"{zoo.url}/readyz")["status"] == "ready"
+
+
+def as_rows(found: Any) -> FloatArray:
+    """What a client gave, in the precision in which it was sent."""
+    return np.array(found, np.float32)
+
+
+def rows_of(server: LiveServer, kind: RowKind) -> FloatArray:
+    """The plain rows of `TEXTS` in so many bits."""
+    return embed(server.url, TEXTS, model=EMBEDDER, output_dtype=kind)

@@ -1,0 +1,234 @@
+"""`vecmill embed` as a person runs it: every format, in process and by a server, and how it fails."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
+from support.http_server import QUIET, serve_in_thread
+from support.server import LiveServer
+from vecmill import SyncMill, cli
+from vecmill.corpus import command, pipeline
+from vecmill.corpus.parts import Parts, folder_of
+from vecmill.corpus.records import PART_TEXTS
+
+INPUTS = [".jsonl", ".csv", ".parquet"]
+OUTPUTS = [".parquet", ".npy", ".jsonl"]
+COUNT = 2 * PART_TEXTS + 30
+
+
+def run(*arguments: object) -> Result:
+    line = ["embed", *map(str, arguments)]
+    return CliRunner().invoke(cli.main, line, prog_name="vecmill", catch_exceptions=False)
+
+
+def run_fake(*arguments: object) -> Result:
+    return run(*arguments, "--engine", "fake")
+
+
+@pytest.mark.parametrize("suffix", INPUTS)
+def test_every_input_is_embedded_in_its_order(suffix: str, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / f"corpus{suffix}", numbered_rows(COUNT))
+    output = tmp_path / "vectors.parquet"
+    done = run_fake(corpus, "-o", output)
+    assert done.exit_code == 0, done.output
+    assert f"{COUNT} rows of 384 numbers" in done.output
+    kind = str if suffix == ".csv" else int
+    assert read_column(output, "id") == [kind(number) for number in range(COUNT)]
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(COUNT)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([corpus.name, output.name])
+
+
+@pytest.mark.parametrize("suffix", OUTPUTS)
+def test_every_output_holds_the_same_rows(suffix: str, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(40))
+    output = tmp_path / f"vectors{suffix}"
+    assert run_fake(corpus, "-o", output).exit_code == 0
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(40)))
+
+
+def test_the_embedded_model_gives_the_rows_of_a_mill(tmp_path: Path, server_folder: Path) -> None:
+    texts = ["", "Cats sleep anywhere.", "long " * 1_000, "漢🦊"]
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [{"text": text} for text in texts])
+    output = tmp_path / "vectors.npy"
+    done = run(corpus, "-o", output, "--dimensions", 100, "--cache-dir", server_folder / "cache")
+    assert done.exit_code == 0, done.output
+    with SyncMill() as mill:
+        expected = mill.embed(texts, dimensions=100)
+    np.testing.assert_allclose(read_rows(output), expected, atol=1e-5)
+
+
+def test_a_live_server_gives_the_same_rows(server: LiveServer, tmp_path: Path) -> None:
+    texts = numbered_texts(300)
+    corpus = write_corpus(tmp_path / "corpus.csv", [{"text": text} for text in texts])
+    output = tmp_path / "vectors.parquet"
+    done = run(corpus, "-o", output, "--server", server.url)
+    assert done.exit_code == 0, done.output
+    with SyncMill() as mill:
+        expected = mill.embed(texts)
+    np.testing.assert_allclose(read_rows(output), expected, atol=1e-5)
+
+
+def test_a_server_may_ask_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(50))
+    output = tmp_path / "vectors.npy"
+    with serve_in_thread(dataclasses.replace(QUIET, api_key=("secret",))) as server:
+        line = (corpus, "-o", output, "--server", f"http://127.0.0.1:{server.port}/v1")
+        refused = run(*line)
+        assert refused.exit_code == 2
+        assert "401" in refused.output
+        monkeypatch.setenv("VECMILL_API_KEY", "secret")
+        assert run(*line).exit_code == 0
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(50)))
+
+
+def test_columns_are_copied_and_rows_without_a_text_left_out(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"key": "a", "body": "one", "year": 2001},
+        {"key": "b", "body": None, "year": 2002},
+        {"key": "c", "body": "three", "year": None},
+    ]
+    corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
+    output = tmp_path / "vectors.parquet"
+    columns = ("--text-column", "body", "--id-column", "key", "--copy-column", "year")
+    refused = run_fake(corpus, "-o", output, *columns)
+    assert refused.exit_code == 2
+    assert "line 2 has no text" in refused.output
+    done = run_fake(corpus, "-o", output, *columns, "--skip-invalid")
+    assert "1 without a text left out" in done.output
+    assert read_column(output, "key") == ["a", "c"]
+    assert read_column(output, "year") == [2001, None]
+    assert np.array_equal(read_rows(output), fake_rows(["one", "three"]))
+
+
+def test_a_text_that_cannot_be_embedded_is_named(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", [{"text": "a"}, {"text": "b \ud800"}])
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert done.exit_code == 2
+    assert "line 2" in done.output
+
+
+class Stopped(Exception):
+    """Stands for whatever stops a process between two parts."""
+
+
+@pytest.fixture
+def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """An input, and the output of a run that was stopped after its second part."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(4 * PART_TEXTS))
+    output = tmp_path / "vectors.npy"
+    write = Parts.write
+
+    def stop(parts: Parts, number: int, rows: Any) -> None:
+        if number == 2:
+            raise Stopped
+        write(parts, number, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "write", stop)
+        with pytest.raises(Stopped):
+            run_fake(corpus, "-o", output)
+    assert not output.exists()
+    return corpus, output
+
+
+def test_the_same_command_goes_on(stopped_run: tuple[Path, Path]) -> None:
+    corpus, output = stopped_run
+    there = len(list(folder_of(output).glob("part-*.npz")))
+    assert there >= 1
+    done = run_fake(corpus, "-o", output)
+    assert f"{there * PART_TEXTS:,} in an earlier run" in done.output
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * PART_TEXTS)))
+    assert not folder_of(output).exists()
+
+
+def test_a_truncated_part_is_computed_again(stopped_run: tuple[Path, Path]) -> None:
+    corpus, output = stopped_run
+    part = next(folder_of(output).glob("part-*.npz"))
+    part.write_bytes(part.read_bytes()[:1000])
+    assert run_fake(corpus, "-o", output).exit_code == 0
+    assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * PART_TEXTS)))
+
+
+def test_another_input_or_option_does_not_go_on(stopped_run: tuple[Path, Path]) -> None:
+    corpus, output = stopped_run
+    refused = run_fake(corpus, "-o", output, "--dimensions", 10)
+    assert (refused.exit_code, "another number of dimensions" in refused.output) == (2, True)
+    refused = run_fake(corpus, "-o", output, "--purpose", "query")
+    assert (refused.exit_code, "another prompt" in refused.output) == (2, True)
+    refused = run(corpus, "-o", output)
+    assert (refused.exit_code, "another model" in refused.output) == (2, True)
+    corpus.write_text(corpus.read_text("utf-8").replace("text 5 ", "text five "), "utf-8")
+    refused = run_fake(corpus, "-o", output)
+    assert (refused.exit_code, "another input" in refused.output) == (2, True)
+
+
+def test_an_input_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
+
+    async def change(*arguments: Any, **details: Any) -> None:
+        await pipeline.embed_parts(*arguments, **details)
+        corpus.write_text(corpus.read_text("utf-8").replace("text 5", "text five"), "utf-8")
+
+    monkeypatch.setattr(command, "embed_parts", change)
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert done.exit_code == 2
+    assert "has changed since this began" in done.output
+    assert not (tmp_path / "vectors.npy").exists()
+
+
+def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupt(*arguments: Any, **details: Any) -> None:
+        raise KeyboardInterrupt
+
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
+    monkeypatch.setattr(command, "embed_parts", interrupt)
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert done.exit_code == 130
+    assert "The same command goes on" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("missing.jsonl", "-o", "v.npy"), "There is no file missing.jsonl"),
+        (("corpus.jsonl", "-o", "v.txt"), "none of the endings that can be written"),
+        (("corpus.jsonl", "-o", "missing/v.npy"), "There is no folder missing"),
+        (("corpus.jsonl", "-o", "taken.npy"), "taken.npy exists already"),
+        (("corpus.jsonl", "-o", "v.npy", "--prompt-name", "p"), "no prompt named 'p'"),
+        (("corpus.jsonl", "-o", "v.npy", "--dimensions", "1000"), "1 to 384"),
+        (("corpus.jsonl", "-o", "v.npy", "--model", "missing"), "There is no directory 'missing'"),
+        (("corpus.jsonl", "-o", "v.npy", "--server", "http://127.0.0.1:1", "--cores", "2"), "Leave out"),
+        (("corpus.jsonl", "-o", "v.npy", "--server", "nowhere"), "--server is 'nowhere'"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_work_is_one_sentence(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_corpus(Path("corpus.jsonl"), numbered_rows(3))
+    Path("taken.npy").touch()
+    done = run_fake(*arguments) if "--server" not in arguments else run(*arguments)
+    assert done.exit_code == 2
+    assert sentence in done.output
+    assert done.output.count("\n") == 1
+    assert not Path("v.npy.parts").exists()
+
+
+def test_a_run_that_was_complete_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
+    output = tmp_path / "vectors.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "remove", lambda parts: None)
+        run_fake(corpus, "-o", output)
+    done = run_fake(corpus, "-o", output)
+    assert (done.exit_code, "complete already" in done.output) == (0, True)
+    assert len(output.read_text("utf-8").splitlines()) == 20
+    assert not folder_of(output).exists()
+    assert json.loads(output.read_text("utf-8").splitlines()[3])["id"] == 3

@@ -1,0 +1,122 @@
+"""What is written is what is read back, by the libraries that people read it with."""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from support.corpora import read_column, read_rows
+from vecmill.corpus import outputs
+from vecmill.corpus.outputs import Shape, check_output, open_output
+from vecmill.corpus.survey import Kind
+from vecmill.errors import InvalidConfig
+from vecmill.types import FloatArray
+
+SUFFIXES = [".parquet", ".npy", ".jsonl"]
+DIM = 6
+
+
+def rows(count: int) -> FloatArray:
+    return np.random.default_rng(1).standard_normal((count, DIM), np.float32)
+
+
+def write(
+    path: Path,
+    values: FloatArray,
+    columns: Mapping[str, Sequence[Any]],
+    kinds: Mapping[str, Kind],
+    types: Mapping[str, Any] | None = None,
+    step: int = 3,
+) -> Path:
+    shape = Shape(len(values), DIM, kinds, types or {}, {"name": "m"})
+    with open_output(path, shape) as output:
+        for at in range(0, len(values), step):
+            cut = {name: column[at : at + step] for name, column in columns.items()}
+            output.write(values[at : at + step], cut)
+    return path
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_come_back_bit_for_bit(suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"a{suffix}", rows(10), {"id": list(range(10))}, {"id": Kind.INTEGER})
+    assert np.array_equal(read_rows(path), rows(10))
+    assert read_rows(path).dtype == np.float32
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Kind.INTEGER, [1, None, -(2**63)]),
+        (Kind.FLOAT, [1, 2.5, None]),
+        (Kind.TEXT, ["a", "漢🦊", None]),
+        (Kind.BOOLEAN, [True, False, None]),
+        (Kind.NOTHING, [None, None, None]),
+    ],
+    ids=str,
+)
+def test_columns_come_back_as_they_were(kind: Kind, values: list[Any], suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"a{suffix}", rows(3), {"id": values}, {"id": kind}, step=2)
+    assert read_column(path, "id") == values
+
+
+def test_mixed_values_are_written_as_text(tmp_path: Path) -> None:
+    values = [1, "b", None, {"c": [1]}, True]
+    path = write(tmp_path / "a.parquet", rows(5), {"id": values}, {"id": Kind.MIXED})
+    assert read_column(path, "id") == ["1", "b", None, '{"c": [1]}', "true"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us", tz="UTC"), [datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), None]),
+        (pa.struct([("a", pa.int8()), ("b", pa.string())]), [{"a": 1, "b": "x"}, None]),
+        (pa.list_(pa.float64()), [[1.0], []]),
+        (pa.dictionary(pa.int32(), pa.string()), ["a", "a"]),
+        (pa.large_string(), ["a", None]),
+        (pa.decimal128(10, 2), [None, None]),
+        (pa.binary(), [b"a", None]),
+    ],
+    ids=str,
+)
+def test_columns_of_parquet_keep_their_types(kind: Any, values: list[Any], tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.parquet", rows(2), {"extra": values}, {"extra": Kind.MIXED}, {"extra": kind}, step=1
+    )
+    assert parquet.read_schema(path).field("extra").type == kind
+    assert read_column(path, "extra") == values
+
+
+def test_the_embedding_is_a_list_of_fixed_length_and_the_model_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", rows(3), {}, {})
+    schema = parquet.read_schema(path)
+    assert schema.field("embedding").type == pa.list_(pa.float32(), DIM)
+    assert json.loads(schema.metadata[b"vecmill"]) == {"name": "m"}
+
+
+def test_groups_are_filled_and_not_one_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "_GROUP_BYTES", 10 * DIM * 4)
+    path = write(tmp_path / "a.parquet", rows(25), {}, {}, step=5)
+    with parquet.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    assert groups == [10, 10, 5]
+
+
+def test_an_array_can_be_mapped(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npy", rows(3), {}, {})
+    assert np.array_equal(np.load(path, mmap_mode="r"), rows(3))
+
+
+def test_what_cannot_be_written_is_refused_beforehand() -> None:
+    with pytest.raises(InvalidConfig, match=r"\.parquet, \.npy, \.jsonl"):
+        check_output(Path("a.csv"), ())
+    with pytest.raises(InvalidConfig, match="no place for columns"):
+        check_output(Path("a.npy"), ("title",))
+    with pytest.raises(InvalidConfig, match="'embedding'"):
+        check_output(Path("a.jsonl"), ("embedding",))

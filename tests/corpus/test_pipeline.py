@@ -1,0 +1,157 @@
+"""Parts are computed once, several at a time, and a text that cannot be embedded is named."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vecmill.corpus import pipeline
+from vecmill.corpus.embedder import Embedded
+from vecmill.corpus.parts import Parts
+from vecmill.corpus.pipeline import PARTS_AT_ONCE, embed_parts
+from vecmill.corpus.records import PART_TEXTS, Part, Record, cut_parts
+from vecmill.errors import DeviceLost, InferenceFailed, InvalidCorpus, InvalidRequest, LaneLost, VecmillError
+from vecmill.types import JsonValue
+
+DIM = 2
+
+
+class NumberEmbedder:
+    """The row of a text is its number. Fails for the texts that it is told to."""
+
+    call_texts = 10
+    dim = DIM
+
+    def __init__(self, failures: Mapping[str, VecmillError] | None = None) -> None:
+        self.identity: Mapping[str, JsonValue] = {}
+        self.seen: list[str] = []
+        self._failures = failures or {}
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        self.seen += texts
+        await asyncio.sleep(0)
+        for text in texts:
+            if text in self._failures:
+                raise self._failures[text]
+        return Embedded(np.array([[float(text), 1] for text in texts], np.float32), 3 * len(texts))
+
+
+class Tally:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.texts_found = self.texts_embedded = self.tokens = 0
+
+    def found(self, texts: int) -> None:
+        self.texts_found += texts
+
+    def embedded(self, texts: int, tokens: int) -> None:
+        self.texts_embedded += texts
+        self.tokens += tokens
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    return Parts(tmp_path / "a.npy", tmp_path, DIM)
+
+
+def some_parts(count: int) -> list[Part]:
+    return list(cut_parts(Record(number + 1, (str(number),)) for number in range(count)))
+
+
+def numbers(parts: Parts, count: int) -> list[float]:
+    found = [parts.read(part.number) for part in some_parts(count)]
+    return [float(number) for number in np.concatenate(found)[:, 0]]
+
+
+async def test_each_text_is_embedded_once_and_in_its_place(parts: Parts) -> None:
+    count = 5 * PART_TEXTS + 7
+    embedder, tally = NumberEmbedder(), Tally()
+    await embed_parts(iter(some_parts(count)), embedder, parts, tally)
+    assert numbers(parts, count) == list(range(count))
+    assert sorted(map(int, embedder.seen)) == list(range(count))
+    assert (tally.texts_embedded, tally.tokens, tally.texts_found) == (count, 3 * count, 0)
+
+
+async def test_what_an_earlier_run_has_done_is_not_done_again(parts: Parts) -> None:
+    count = 4 * PART_TEXTS
+    for part in some_parts(count)[1:3]:
+        parts.write(part.number, np.array([[float(text), 1] for text in part.texts], np.float32))
+    embedder, tally = NumberEmbedder(), Tally()
+    await embed_parts(iter(some_parts(count)), embedder, parts, tally)
+    assert numbers(parts, count) == list(range(count))
+    assert (tally.texts_embedded, tally.texts_found) == (2 * PART_TEXTS, 2 * PART_TEXTS)
+    assert len(embedder.seen) == 2 * PART_TEXTS
+
+
+class PatientEmbedder(NumberEmbedder):
+    """Answers nothing before so many texts have come."""
+
+    def __init__(self, texts: int) -> None:
+        super().__init__()
+        self._texts = texts
+        self._enough = asyncio.Event()
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        if len(self.seen) + len(texts) >= self._texts:
+            self._enough.set()
+        found = await super().embed(texts)
+        async with asyncio.timeout(20):
+            await self._enough.wait()
+        return found
+
+
+async def test_parts_overlap(parts: Parts) -> None:
+    assert PARTS_AT_ONCE * PART_TEXTS >= 2_048  # enough to sort by length
+    count = 2 * PARTS_AT_ONCE * PART_TEXTS
+    await embed_parts(iter(some_parts(count)), PatientEmbedder(count // 2), parts, Tally())
+    assert numbers(parts, count) == list(range(count))
+
+
+async def test_the_number_of_parts_under_way_is_bounded(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "PARTS_AT_ONCE", 3)
+    most = 0
+
+    def watched() -> Iterator[Part]:
+        nonlocal most
+        for part in some_parts(12 * PART_TEXTS):
+            most = max(most, part.number + 1 - len(list(parts.folder.glob("part-*.npz"))))
+            yield part
+
+    await embed_parts(watched(), NumberEmbedder(), parts, Tally())
+    assert 1 <= most <= 3
+
+
+@pytest.mark.parametrize(
+    "failure", [InferenceFailed("The engine fails."), InvalidRequest("It has no tokens.")], ids=str
+)
+async def test_the_one_text_that_fails_is_named(failure: VecmillError, parts: Parts) -> None:
+    with pytest.raises(InvalidCorpus, match=rf"The text of line 14 cannot be embedded: {failure.message}"):
+        await embed_parts(
+            iter(some_parts(PART_TEXTS)), NumberEmbedder({"13": failure}), parts, Tally(), unit="line"
+        )
+    assert not list(parts.folder.glob("part-*.npz"))
+
+
+@pytest.mark.parametrize("failure", [DeviceLost("The card is gone."), LaneLost("A worker is gone.")], ids=str)
+async def test_what_no_text_is_at_fault_for_ends_it_at_once(failure: VecmillError, parts: Parts) -> None:
+    embedder = NumberEmbedder({"13": failure})
+    with pytest.raises(type(failure)):
+        await embed_parts(iter(some_parts(PART_TEXTS)), embedder, parts, Tally())
+    assert len(embedder.seen) == len(set(embedder.seen))
+
+
+async def test_a_failure_leaves_nothing_running(parts: Parts) -> None:
+    before = asyncio.all_tasks()
+    with pytest.raises(InvalidCorpus):
+        await embed_parts(
+            iter(some_parts(6 * PART_TEXTS)),
+            NumberEmbedder({"700": InferenceFailed("No.")}),
+            parts,
+            Tally(),
+        )
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,60 @@
+"""The bar says how fast it goes and how long it will take."""
+
+import io
+from collections.abc import Iterator
+
+from vecmill.corpus.progress import Bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def ticking(*times: float) -> Iterator[float]:
+    return iter(times)
+
+
+def test_a_terminal_sees_texts_tokens_and_the_time_left() -> None:
+    file = Terminal()
+    times = ticking(100.0, 110.0)
+    with Bar(2_000, file=file, clock=lambda: next(times)) as bar:
+        bar.embedded(1_000, 50_000)
+        bar._bar.refresh()
+    shown = file.getvalue()
+    assert "1,000/2,000 texts" in shown
+    assert "texts/s" in shown
+    assert "5,000 tokens/s" in shown
+    assert "left" in shown
+
+
+def test_where_nobody_looks_nothing_is_shown() -> None:
+    file = io.StringIO()
+    with Bar(10, file=file) as bar:
+        bar.embedded(10, 50)
+    assert file.getvalue() == ""
+
+
+def test_the_summary_counts_what_this_run_has_done() -> None:
+    times = ticking(100.0, 104.0, 110.0)
+    with Bar(3_000, file=io.StringIO(), clock=lambda: next(times)) as bar:
+        bar.found(2_000)
+        bar.embedded(500, 5_000)
+        bar.embedded(500, 5_000)
+    assert bar.summary() == (
+        "1,000 texts were embedded in 10.0 s (100.0 texts/s, 1,000 tokens/s), and 2,000 in an earlier run."
+    )
+
+
+def test_what_was_there_already_does_not_shorten_the_time_left() -> None:
+    with Bar(2 * 10**9, file=Terminal()) as bar:
+        bar._bar.mininterval = 0
+        bar.found(10**9)
+        bar.embedded(1, 1)
+        assert bar._bar.format_dict["rate"] < 10**7
+
+
+def test_what_was_there_already_is_no_speed() -> None:
+    with Bar(10, file=io.StringIO(), clock=lambda: 5.0) as bar:
+        bar.found(10)
+    assert bar.summary() == "0 texts were embedded in 0.0 s, and 10 in an earlier run."

@@ -1,0 +1,106 @@
+"""Which columns are read, and what is said of an input before anything is embedded."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.corpora import write_corpus
+from vecmill.corpus.sources import open_source
+from vecmill.corpus.survey import Columns, Kind, Survey, Wanted, survey_source, valid_records
+from vecmill.errors import InvalidConfig, InvalidCorpus
+
+SUFFIXES = [".jsonl", ".csv", ".parquet"]
+
+
+def survey(path: Path, **wanted: Any) -> Survey:
+    return survey_source(open_source(path), Wanted(**wanted))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_text_and_id_are_found_by_their_names(suffix: str, tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / f"a{suffix}", [{"title": "t", "id": "1", "text": "a"}] * 3)
+    found = survey(path)
+    assert (found.columns, found.rows) == (Columns("text", ("id",)), 3)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_only_column_of_texts_is_taken(suffix: str, tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / f"a{suffix}", [{"id": "1", "body": "a"}])
+    assert survey(path).columns == Columns("body", ("id",))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_where_it_is_not_clear_the_columns_are_listed(suffix: str, tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / f"a{suffix}", [{"title": "t", "body": "a"}])
+    with pytest.raises(InvalidConfig, match=r"'title', 'body'.*--text-column"):
+        survey(path)
+    assert survey(path, text="body", identity="title").columns == Columns("body", ("title",))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("wanted", [{"identity": "nose"}, {"copies": ("nose",)}], ids=str)
+def test_a_column_that_is_not_there_is_named(wanted: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / f"a{suffix}", [{"id": "1", "text": "a"}])
+    with pytest.raises(InvalidConfig, match="'nose'"):
+        survey(path, **wanted)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_text_column_that_is_not_there_is_named(suffix: str, tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / f"a{suffix}", [{"id": "1", "text": "a"}])
+    with pytest.raises((InvalidConfig, InvalidCorpus)):
+        survey(path, text="nose")
+
+
+def test_a_column_of_numbers_holds_no_texts(tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / "a.parquet", [{"text": 1}])
+    with pytest.raises(InvalidConfig, match="holds no texts"):
+        survey(path)
+
+
+@pytest.mark.parametrize(("suffix", "place"), [(".jsonl", "line 2"), (".parquet", "row 2")])
+def test_a_row_without_a_text_is_named_or_left_out(suffix: str, place: str, tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / f"a{suffix}", [{"text": "a"}, {"text": None}, {"text": "c"}])
+    with pytest.raises(InvalidCorpus, match=rf"{place} has no text\. .*--skip-invalid"):
+        survey(path)
+    found = survey(path, skips_invalid=True)
+    assert (found.rows, found.skipped) == (2, 1)
+    records = valid_records(open_source(path), found.columns)
+    assert [record.values[0] for record in records] == ["a", "c"]
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", '{"text": null}\n'])
+def test_an_input_without_texts_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(content, "utf-8")
+    with pytest.raises((InvalidConfig, InvalidCorpus)):
+        survey(tmp_path / "a.jsonl", skips_invalid=True)
+
+
+def test_an_empty_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("", "utf-8")
+    with pytest.raises(InvalidConfig, match="It has none"):
+        survey(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2, None], Kind.INTEGER),
+        ([1, 2.5], Kind.FLOAT),
+        (["a", "b"], Kind.TEXT),
+        ([1, "b"], Kind.MIXED),
+        ([True, False], Kind.BOOLEAN),
+        ([True, 1], Kind.MIXED),
+        ([2**63], Kind.MIXED),
+        ([-(2**63)], Kind.INTEGER),
+        ([{"a": 1}], Kind.MIXED),
+        ([1, {"a": 1}, 2.5], Kind.MIXED),
+    ],
+    ids=str,
+)
+def test_the_kind_of_a_column_is_that_of_all_its_values(
+    values: list[Any], kind: Kind, tmp_path: Path
+) -> None:
+    path = write_corpus(tmp_path / "a.jsonl", [{"id": value, "text": "a"} for value in values])
+    assert survey(path).kinds == {"id": kind}

@@ -1,0 +1,153 @@
+"""Bodies without a route of their own: Hugging Face's and SageMaker's endpoints, and Vertex AI."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.described_models import describe_tasks, row_of, token_ids
+from support.http_server import DIM, HttpServer, serve_in_thread
+from vecmill.config import InputConfig, MillConfig
+from vecmill.engines.fake import hash_token_rows
+from vecmill.models import Task
+
+PATHS = ["/", "/invocations"]
+
+
+def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_model_that_embeds_gives_rows(client: httpx.Client, path: str) -> None:
+    expected = [row_of("hello", DIM), row_of("world", DIM)]
+    options: dict[str, Any] = {"parameters": {"truncate": True}, "options": {"wait_for_model": True}}
+    found = np.array(post(client, path, inputs=["hello", "world"], **options))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(post(client, path, inputs="hello"), expected[:1], rtol=1e-6)
+    # What Haystack's embedder sends unless it is told otherwise.
+    plain = post(client, path, inputs="hello", normalize=False, truncate=True)
+    np.testing.assert_allclose(plain, expected[:1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_keys_say_what_is_asked(client: httpx.Client, path: str) -> None:
+    sentences = {"source_sentence": "hello", "sentences": ["hello"]}
+    assert post(client, path, inputs=sentences) == pytest.approx([1], abs=1e-6)
+    ranked = [
+        {"index": 1, "score": 1.0},
+        {"index": 0, "score": float(row_of("hello", DIM) @ row_of("a", DIM))},
+    ]
+    expected = [{**entry, "score": pytest.approx(entry["score"], abs=1e-6)} for entry in ranked]
+    assert post(client, path, query="hello", texts=["a", "hello"]) == expected
+    assert post(client, path, inputs={"query": "hello", "texts": ["a", "hello"]}) == expected
+
+
+def test_parameters_count_where_the_body_itself_says_nothing(client: httpx.Client) -> None:
+    def tokens(**body: Any) -> str:
+        answer = client.post("/", json={"inputs": "one two three four five", **body})
+        assert answer.status_code == 200, answer.text
+        return answer.headers["x-compute-tokens"]
+
+    assert tokens(parameters={"truncate_prompt_tokens": 4}) == "4"
+    assert tokens(parameters={"truncate_prompt_tokens": 4}, truncate_prompt_tokens=None) == "4"
+    assert tokens(parameters={"truncate_prompt_tokens": 4}, truncate_prompt_tokens=5) == "5"
+    assert tokens(parameters=None) == tokens(parameters={}) == "7"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("task", Task)
+def test_each_model_does_what_it_is_for(every_task: HttpServer, path: str, task: Task) -> None:
+    found = post(every_task.client, path, model=f"model/{task}", inputs="hello world of ours")
+    forms: dict[Task, object] = {
+        Task.EMBED: (1, 8),
+        Task.RERANK: {"label", "score"},
+        Task.CLASSIFY: {"label", "score"},
+        Task.CLASSIFY_TOKENS: {"entity_group", "score", "word", "start", "end"},
+        Task.SPARSE: {"index", "value"},
+        Task.MULTI_VECTOR: (1, 6, 4),
+    }
+    assert form(found) == forms[task]
+
+
+def form(answer: list[Any]) -> object:
+    """The shape of a list of numbers, or the keys of what is in another."""
+    first = answer[0][0] if isinstance(answer[0], list) else answer[0]
+    return set(first) if isinstance(first, dict) else np.shape(answer)
+
+
+def test_errors_are_a_sentence(client: httpx.Client) -> None:
+    refusal = post(client, "/", status=422)
+    assert refusal == {
+        "error": "`inputs` is required: a string, or a list of strings.",
+        "error_type": "Validation",
+    }
+    assert post(client, "/", status=404, inputs="a", model="nobody")["error_type"] == "Validation"
+
+
+def test_vertex_answers_each_instance(client: httpx.Client) -> None:
+    instances = [
+        {"inputs": "hello"},
+        {"inputs": ["hello", "world"], "truncate": True},
+        {"query": "hello", "texts": ["hello"]},
+    ]
+    (first, second, third) = post(client, "/vertex", instances=instances)["predictions"]
+    np.testing.assert_allclose(first, [row_of("hello", DIM)], rtol=1e-6)
+    np.testing.assert_allclose(second, [row_of("hello", DIM), row_of("world", DIM)], rtol=1e-6)
+    assert third == [{"index": 0, "score": pytest.approx(1, abs=1e-6)}]
+
+
+def test_vertex_s_parameters_are_for_every_instance(client: httpx.Client) -> None:
+    long = {"inputs": "hello " * 300}
+    post(client, "/vertex", instances=[long])
+    refusal = post(
+        client, "/vertex", status=422, instances=[{"inputs": "a"}, long], parameters={"truncate": False}
+    )
+    assert refusal["error_type"] == "Validation"
+    post(client, "/vertex", instances=[{**long, "truncate": True}], parameters={"truncate": False})
+
+
+def test_vertex_asks_the_model_that_is_named(every_task: HttpServer) -> None:
+    found = post(every_task.client, "/vertex", instances=[{"inputs": "hello"}], model="model/multi_vector")
+    np.testing.assert_allclose(found["predictions"], [[hash_token_rows(token_ids("hello"), 4)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("instances", "words"),
+    [
+        (None, "`instances` is required"),
+        ([], "`instances` is required"),
+        ({}, "`instances` is required"),
+        (["hello"], "`instances[0]` must be an object, not a string."),
+        ([{"inputs": "a"}, None], "`instances[1]` must be an object, not null."),
+        ([{}], "`inputs` is required"),
+    ],
+)
+def test_what_is_no_instance_is_refused(client: httpx.Client, instances: object, words: str) -> None:
+    assert post(client, "/vertex", status=422, instances=instances)["error"].startswith(words)
+
+
+@pytest.fixture
+def small() -> Iterator[HttpServer]:
+    with serve_in_thread(config=MillConfig(inputs=InputConfig(max_inputs=3))) as server:
+        yield server
+
+
+def test_instances_together_have_the_limits_of_one_request(small: HttpServer) -> None:
+    post(small.client, "/vertex", instances=[{"inputs": "a"}, {"inputs": ["b", "c"]}])
+    refusal = post(
+        small.client, "/vertex", status=422, instances=[{"inputs": "a"}, {"inputs": ["b", "c", "d"]}]
+    )
+    assert refusal["error"].startswith("`instances` has 4 inputs in all; at most 3 are accepted")
+    refusal = post(small.client, "/vertex", status=422, instances=[{"inputs": "a"}] * 4)
+    assert refusal["error"].startswith("`instances` has 4 inputs in all")
+
+
+def test_a_model_that_cannot_is_named(every_task: HttpServer) -> None:
+    sentences = {"source_sentence": "a", "sentences": ["b"]}
+    refusal = post(every_task.client, "/", status=424, inputs=sentences, model=f"model/{Task.RERANK}")
+    assert describe_tasks()[Task.RERANK].name in refusal["error"]

@@ -1,0 +1,143 @@
+"""vLLM's clients: /score, /pooling, /classify, /tokenize and /detokenize."""
+
+import base64
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.described_models import row_of, token_ids
+from support.http_server import DIM, MODEL, HttpServer
+from vecmill.engines.fake import hash_token_rows
+from vecmill.scores import softmax
+
+
+def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def cosine(one: str, other: str) -> float:
+    return float(row_of(one, DIM) @ row_of(other, DIM))
+
+
+@pytest.mark.parametrize("path", ["/score", "/v1/score"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("queries", "documents"), ("text_1", "text_2"), ("data_1", "data_2"), ("queries", "items")],
+)
+def test_scores_come_in_input_order(client: httpx.Client, path: str, first: str, second: str) -> None:
+    sides: dict[str, Any] = {first: "hello", second: ["world", "hello"]}
+    answer = post(client, path, model=MODEL, **sides)
+    assert set(answer) == {"id", "object", "created", "model", "data", "usage"}
+    assert answer["object"] == "list"
+    assert [set(entry) for entry in answer["data"]] == [{"index", "object", "score"}] * 2
+    assert [entry["index"] for entry in answer["data"]] == [0, 1]
+    assert {entry["object"] for entry in answer["data"]} == {"score"}
+    scores = [entry["score"] for entry in answer["data"]]
+    assert scores == pytest.approx([cosine("hello", "world"), 1], abs=1e-6)
+    assert answer["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
+
+
+def test_many_are_scored_with_many(client: httpx.Client) -> None:
+    answer = post(client, "/score", text_1=["hello", "world"], text_2=["world", "world"])
+    assert [entry["score"] for entry in answer["data"]] == pytest.approx(
+        [cosine("hello", "world"), 1], abs=1e-6
+    )
+    (one,) = post(client, "/score", text_1="hello", text_2="hello")["data"]
+    assert one["score"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"text_1": ["a", "b"], "text_2": ["c", "d", "e"]},
+        {"text_1": ["a", "b"], "text_2": "c"},
+        {"text_1": "a"},
+        {"text_2": "a"},
+        {"text_1": [], "text_2": "a"},
+        {"text_1": [1], "text_2": "a"},
+    ],
+)
+def test_sides_that_do_not_match_are_refused(client: httpx.Client, body: dict[str, Any]) -> None:
+    assert isinstance(post(client, "/score", status=400, **body)["error"]["message"], str)
+
+
+def test_a_cross_encoder_scores_with_or_without_its_activation(every_task: HttpServer) -> None:
+    def score(**settings: Any) -> float:
+        answer = post(every_task.client, "/score", text_1="hello", text_2="world", **settings)
+        return float(answer["data"][0]["score"])
+
+    raw = score(use_activation=False)
+    assert score() == score(use_activation=None) == pytest.approx(1 / (1 + np.exp(-raw)), abs=1e-6)
+    assert score(raw_scores=True) == raw
+
+
+@pytest.mark.parametrize("path", ["/pooling", "/v1/pooling"])
+def test_pooling_gives_what_the_model_makes_of_texts(every_task: HttpServer, path: str) -> None:
+    client = every_task.client
+    answer = post(client, path, input=["hello"], model="model/embed", encoding_format="float")
+    assert set(answer) == {"id", "object", "created", "model", "data", "usage"}
+    (entry,) = answer["data"]
+    assert (entry["index"], entry["object"]) == (0, "pooling")
+    np.testing.assert_allclose(entry["data"], row_of("hello", 8), rtol=1e-6)
+    (tokens,) = post(client, path, input="hello", task="token_embed")["data"]
+    np.testing.assert_allclose(tokens["data"], hash_token_rows(token_ids("hello"), 4), rtol=1e-6)
+    (labels,) = post(client, path, input="hello", task="classify")["data"]
+    np.testing.assert_allclose(labels["data"], softmax(row_of("hello", 3)[None])[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["embed", "token_embed", "classify"])
+def test_pooling_writes_base64_of_the_same_numbers(every_task: HttpServer, task: str) -> None:
+    (plain,) = post(every_task.client, "/pooling", input="hello", task=task)["data"]
+    (packed,) = post(every_task.client, "/pooling", input="hello", task=task, encoding_format="base64")[
+        "data"
+    ]
+    found = np.frombuffer(base64.b64decode(packed["data"], validate=True), "<f4")
+    np.testing.assert_array_equal(found, np.ravel(plain["data"]).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"task": "plugin"}, "task"),
+        ({"task": "classify", "output_dtype": "int8"}, "task"),
+        ({"input": []}, "input"),
+    ],
+)
+def test_pooling_that_cannot_be_is_a_400(every_task: HttpServer, body: dict[str, Any], param: str) -> None:
+    assert (
+        post(every_task.client, "/pooling", status=400, **{"input": "a", **body})["error"]["param"] == param
+    )
+
+
+def test_a_prompt_is_tokenized_and_back(client: httpx.Client) -> None:
+    found = post(client, "/tokenize", model=MODEL, prompt="hello world", return_token_strs=True)
+    assert found == {
+        "count": 4,
+        "max_model_len": 256,
+        "tokens": [101, 7592, 2088, 102],
+        "token_strs": ["[CLS]", "hello", "world", "[SEP]"],
+    }
+    plain = post(client, "/v1/tokenize", prompt="hello", add_special_tokens=False)
+    assert plain == {"count": 1, "max_model_len": 256, "tokens": [7592], "token_strs": None}
+    assert post(client, "/detokenize", tokens=found["tokens"]) == {"prompt": "[CLS] hello world [SEP]"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": ["a"]}, "prompt"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
+        ("/detokenize", {"tokens": [30_522]}, "tokens"),
+        ("/detokenize", {"tokens": [1.5]}, "tokens[0]"),
+    ],
+)
+def test_what_is_no_prompt_and_no_token_is_a_400(
+    client: httpx.Client, path: str, body: dict[str, Any], param: str
+) -> None:
+    assert post(client, path, status=400, **body)["error"]["param"] == param

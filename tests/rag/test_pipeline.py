@@ -1,0 +1,75 @@
+"""The pipeline of `docs/rag.md` finds what sentence-transformers finds in one process, chunk for chunk."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.reference import load_reference
+from support.server import LiveServer, live_server
+from support.source_tree import ROOT
+from support.task_models import save_task_model
+from vecmill.models import locate_model
+
+PAGE = ROOT / "docs/rag.md"
+WRITTEN_URL = "http://127.0.0.1:7997"
+QUESTIONS = (Path(__file__).parent / "questions.txt").read_text("utf-8").splitlines()
+NEAR, BEST = 20, 5
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny cross-encoder, whose order is not that of the embedded model."""
+    folder = tmp_path_factory.mktemp("models") / "reranker"
+    return save_task_model(folder, "BertForSequenceClassification", num_labels=1)
+
+
+@pytest.fixture(scope="module")
+def both(reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """The embedded model and the cross-encoder behind one URL."""
+    folder = tmp_path_factory.mktemp("both")
+    with live_server(folder, arguments=["all-MiniLM-L6-v2", str(reranker)]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def page(both: LiveServer) -> dict[str, Any]:
+    """What the page's program defines, after it has run."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(program.replace(WRITTEN_URL, both.url), PAGE.name, "exec"), names)
+    return names
+
+
+def find_in_process(chunks: list[str], reranker: Path) -> tuple[list[list[str]], int]:
+    """The best chunks for each question; how many of these lists the vectors alone would have given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        from sentence_transformers import CrossEncoder
+
+        judge = CrossEncoder(str(reranker), device="cpu")
+    embedder = load_reference(locate_model().directory)
+    similarities = embedder.similarity(embedder.encode(QUESTIONS), embedder.encode(chunks)).numpy()
+    found, unchanged = [], 0
+    for question, row in zip(QUESTIONS, similarities, strict=True):
+        near = [chunks[place] for place in np.argsort(-row, kind="stable")[:NEAR]]
+        ranked = judge.rank(question, near, top_k=BEST)
+        found.append([near[entry["corpus_id"]] for entry in ranked])
+        unchanged += found[-1] == near[:BEST]
+    return found, unchanged
+
+
+def test_the_five_best_chunks_are_those_of_sentence_transformers(
+    page: dict[str, Any], reranker: Path
+) -> None:
+    chunks = page["chunks"]
+    assert len(chunks) >= 1_000
+    assert len(QUESTIONS) == len(set(QUESTIONS)) == 50
+    expected, unchanged = find_in_process(chunks, reranker)
+    found = [page["find"](question) for question in QUESTIONS]
+    assert found == expected
+    assert unchanged < 5, "the reranker decided nothing"

