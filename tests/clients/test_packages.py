@@ -94,7 +94,7 @@ ERRORS = [
     ("voyageai", "error", "InvalidRequestError", TOO_LONG),
     ("voyageai", "unknown model", "APIError", NOT_FOUND),
     ("mistralai", "error", "SDKError", NOT_FOUND),
-    ("ollama", "error", "ResponseError", NOT_FOUND),
+    ("ollama", "error", "ResponseError", ("no-such-model", "try pulling it first")),
     ("ollama", "too long", "ResponseError", TOO_LONG),
     ("huggingface_hub", "error", "HfHubHTTPError", ("no-such-prompt",)),
     full("langchain", "error", "NotFoundError", NOT_FOUND),

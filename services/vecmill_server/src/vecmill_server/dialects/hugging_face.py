@@ -17,6 +17,7 @@ from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
 from vecmill_server.dialects.predict import PREDICT
 from vecmill_server.dialects.tei import (
     INPUTS,
+    PARAMETERS,
     TEI_EMBED,
     TEI_EMBED_ALL,
     TEI_RERANK,
@@ -24,7 +25,6 @@ from vecmill_server.dialects.tei import (
     TEI_SPARSE,
     in_tei,
     read_parameters,
-    read_rerank,
     with_parameters,
 )
 from vecmill_server.documents import Envelope, kind_of, read_string
@@ -42,8 +42,8 @@ def choose_by_task(document: Document, task: Task | None) -> Dialect:
 
 def read_nested_rerank(document: Document, options: DialectOptions) -> Asked:
     """`{"inputs": {"query": ..., "texts": ...}}`, as Hugging Face's endpoints take a rerank."""
-    inputs = document[INPUTS]
-    return read_rerank({**document, **inputs}, options)
+    outer = {name: value for name, value in document.items() if name != PARAMETERS}  # they are in it already
+    return TEI_RERANK.read({**outer, **document[INPUTS]}, options)
 
 
 def read_instances(task: Task | None, document: Document, options: DialectOptions) -> Asked:
