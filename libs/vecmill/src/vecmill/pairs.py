@@ -106,29 +106,24 @@ class PairTokenizer:
         where: str,
         field: str,
     ) -> TokenSequence:
-        limit, keeps_end = self._limit(truncation), truncation.keeps_end
+        limit = self._tokenizer.longest(truncation)
         count = len(first) + len(second) + frame.tokens
         if not count:
             refuse_empty(where, field)
         if count > limit:
             check_length(count, limit, truncation, field)
             kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
-            first = self._keep(first, kept[0], keeps_end)
-            second = self._keep(second, kept[1], keeps_end)
+            first = self._keep(first, kept[0], truncation)
+            second = self._keep(second, kept[1], truncation)
         return frame.fill(first, second, count)
 
-    def _limit(self, truncation: Truncation) -> int:
-        limit = truncation.max_tokens
-        return self._max_tokens if limit is None else min(limit, self._max_tokens)
-
-    def _keep(self, ids: list[int], count: int, keeps_end: bool | None) -> list[int]:
-        from_end = self._tokenizer.truncates_left if keeps_end is None else keeps_end
-        return ids[len(ids) - count :] if from_end else ids[:count]
+    def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
+        return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
 
     def _encode_prose(
         self, pairs: Sequence[Pair], prompt: str, truncation: Truncation, field: str
     ) -> list[TokenSequence]:
-        limit, end = self._limit(truncation), None
+        limit, end = self._tokenizer.longest(truncation), None
         sequences = []
         for index, (query, document) in enumerate(pairs):
             text = self._fill(prompt, query, document)
@@ -137,7 +132,7 @@ class PairTokenizer:
             if count > limit:
                 check_length(count, limit, truncation, field)
                 end = self._find_end(prompt) if end is None else end
-                ids = self._keep(ids, limit, truncation.keeps_end)[: max(0, limit - len(end))] + end
+                ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end
             sequences.append(TokenSequence.of(ids, token_count_before_truncation=count))
         return sequences
 

@@ -65,6 +65,15 @@ class Tokenizer:
         """The `tokenizers.Tokenizer` inside."""
         return self._tokenizer
 
+    def longest(self, truncation: Truncation) -> int:
+        """How many tokens of a text are read."""
+        asked = truncation.max_tokens
+        return self._max_tokens if asked is None else min(asked, self._max_tokens)
+
+    def keeps_end(self, truncation: Truncation) -> bool:
+        """Whether the beginning of a long text is cut off, and not its end."""
+        return self.truncates_left if truncation.keeps_end is None else truncation.keeps_end
+
     def encode(
         self,
         texts: Sequence[str],
@@ -79,7 +88,7 @@ class Tokenizer:
         `InvalidRequest` for what is no Unicode text, and for one without tokens where the model adds none
         of its own. `field` is the name under which errors speak of the texts.
         """
-        limit = self._limit(truncation)
+        limit = self.longest(truncation)
         prompt_length = self._prompt_length(prompt, field) if prompt else 0
         sequences = []
         for index, text in enumerate(texts):
@@ -113,7 +122,7 @@ class Tokenizer:
         found = []
         for index, text in enumerate(texts):
             encoding = self.encode_one(text, f"{field}[{index}]", field, fast=False)
-            count, limit = len(encoding), self._limit(truncation)
+            count, limit = len(encoding), self.longest(truncation)
             if not count:
                 refuse_empty(f"{field}[{index}]", field)
             if count > limit:
@@ -174,10 +183,10 @@ class Tokenizer:
         if not token_ids:
             raise InvalidRequest(f"{field} has no token ids. Send at least one.", field=field)
         self._check_ids(token_ids, field)
-        count, limit = len(token_ids), self._limit(truncation)
+        count, limit = len(token_ids), self.longest(truncation)
         if count > limit:
             check_length(count, limit, truncation, field)
-        kept = token_ids[max(0, count - limit) :] if self._keeps_end(truncation) else token_ids[:limit]
+        kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
         return TokenSequence.of(list(kept), token_count_before_truncation=count)
 
     def split(self, texts: Sequence[str], *, special: bool, field: str) -> tuple[tuple[Token, ...], ...]:
@@ -239,20 +248,13 @@ class Tokenizer:
         types: list[int] = encoding.type_ids if self._gives_types else [0] * len(encoding)
         return types
 
-    def _limit(self, truncation: Truncation) -> int:
-        limit = truncation.max_tokens
-        return self._max_tokens if limit is None else min(limit, self._max_tokens)
-
-    def _keeps_end(self, truncation: Truncation) -> bool:
-        return self.truncates_left if truncation.keeps_end is None else truncation.keeps_end
-
     def _cut(self, values: list[Any], limit: int, truncation: Truncation = DEFAULT_TRUNCATION) -> list[Any]:
         """Keep the special tokens and as much of the text between them as fits."""
         excess = len(values) - limit
         if excess <= 0:
             return values
         end = len(values) - self._trailing
-        if self._keeps_end(truncation):
+        if self.keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
 

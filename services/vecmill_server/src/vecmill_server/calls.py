@@ -205,14 +205,11 @@ class ClassifyCall:
 
 
 @dataclass(frozen=True, slots=True)
-class EntitiesCall:
-    """Texts to the entities in them."""
-
-    tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
+class TextsCall:
+    """What calls about texts alone have in common."""
 
     model: str | None
     texts: tuple[str, ...]
-    aggregate: bool = True
     reading: Reading = DEFAULT_READING
     field: str = "input"
 
@@ -220,6 +217,15 @@ class EntitiesCall:
     def sizes(self) -> list[int]:
         """The characters of each text."""
         return list(map(len, self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class EntitiesCall(TextsCall):
+    """Texts to the entities in them."""
+
+    tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
+
+    aggregate: bool = True
 
     async def run(self, mill: Mill, timeout_s: float | None) -> ClassifyTokensResult:
         """Ask the model. Raises as `Mill.submit` does."""
@@ -233,20 +239,10 @@ class EntitiesCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SparseCall:
+class SparseCall(TextsCall):
     """Texts to sparse rows."""
 
     tasks: ClassVar[tuple[Task, ...]] = (Task.SPARSE,)
-
-    model: str | None
-    texts: tuple[str, ...]
-    reading: Reading = DEFAULT_READING
-    field: str = "input"
-
-    @property
-    def sizes(self) -> list[int]:
-        """The characters of each text."""
-        return list(map(len, self.texts))
 
     async def run(self, mill: Mill, timeout_s: float | None) -> SparseResult:
         """Ask the model. Raises as `Mill.submit` does."""
@@ -256,20 +252,10 @@ class SparseCall:
 
 
 @dataclass(frozen=True, slots=True)
-class MultiVectorCall:
+class MultiVectorCall(TextsCall):
     """Texts to a row for each token."""
 
     tasks: ClassVar[tuple[Task, ...]] = (Task.MULTI_VECTOR,)
-
-    model: str | None
-    texts: tuple[str, ...]
-    reading: Reading = DEFAULT_READING
-    field: str = "input"
-
-    @property
-    def sizes(self) -> list[int]:
-        """The characters of each text."""
-        return list(map(len, self.texts))
 
     async def run(self, mill: Mill, timeout_s: float | None) -> MultiVectorResult:
         """Ask the model. Raises as `Mill.submit` does."""

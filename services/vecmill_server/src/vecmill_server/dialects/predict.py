@@ -83,7 +83,7 @@ class PredictCall:
         """Ask the model. Raises as `Mill.submit` does."""
         if mill.description.task is Task.CLASSIFY_TOKENS:
             texts, is_batch = self._texts()
-            entities = EntitiesCall(self.model, texts, self.aggregate, self.reading, INPUTS)
+            entities = EntitiesCall(self.model, texts, self.reading, INPUTS, self.aggregate)
             return Predicted(None, await entities.run(mill, timeout_s), is_batch)
         inputs, is_batch = self._texts_or_pairs()
         labels = ClassifyCall(self.model, inputs, self.raw_scores, self.reading, INPUTS)
