@@ -141,6 +141,24 @@ async def test_everyone_gets_their_own_rows_in_their_own_order() -> None:
                 np.testing.assert_array_equal(row, row_of(text))
 
 
+async def test_a_request_whose_admission_cannot_be_reported_leaves_nothing_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: Ledger, texts: int, tokens: int) -> None:
+        self.texts["admitted"] += texts
+        raise OSError("nowhere to write it")
+
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
+        running = it.submit_soon(1)
+        await it.until_called(1)
+        monkeypatch.setattr(Ledger, "admitted", fail)
+        with pytest.raises(OSError, match="nowhere"):
+            await it.submit(2, 3)
+        assert it.dispatcher.queue.open_texts == 1
+        it.engine.released.set()
+        await running
+
+
 async def test_what_arrives_while_the_lane_is_busy_shares_the_next_batch() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
         tasks = [it.submit_soon(1)]

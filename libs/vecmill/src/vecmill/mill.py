@@ -135,7 +135,8 @@ class Mill:
         if self._intake is None:
             return True
         try:
-            await asyncio.wait_for(self._intake.idle.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._intake.idle.wait()
         except TimeoutError:
             return False
         return True

@@ -180,11 +180,11 @@ class Dispatcher:
             request = self.queue.admit(sequences, share=share, now=now, deadline=now + timeout_s)
             future = self._futures[request] = self._loop.create_future()
             self._condition.notify()
-        self._observer.admitted(len(sequences), tokens)
-        self._arm_timer()
         try:
+            self._observer.admitted(len(sequences), tokens)
+            self._arm_timer()
             await future
-        except asyncio.CancelledError:
+        except BaseException:  # nobody waits for it any more
             with self._change:
                 self.queue.cancel(request, self._clock())
                 self._budget.wake_others(self._condition)
