@@ -19,7 +19,9 @@ from vecmill.types import EmbedResult
 from vecmill_server.batches.access import StoreAccess
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.jobs import Jobs
+from vecmill_server.batches.lines import Line, read_question
 from vecmill_server.batches.records import BatchRecord, BatchRequest, BatchStatus, FileRecord, Purpose
+from vecmill_server.batches.window import FEWEST_TEXTS, Window
 from vecmill_server.batches.work import LONGEST_RETRY_S, RETRY_S, Workshop, validate, work_on
 from vecmill_server.catalog import Catalog, ServedModel
 from vecmill_server.dialects import DialectOptions
@@ -29,6 +31,7 @@ from vecmill_server.token_ids import refuse_ids
 
 NOW = 1_700_000_000
 HOUR_S = 3600
+OPTIONS = DialectOptions(refuse_ids)
 
 
 @dataclass
@@ -100,10 +103,9 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
         catalog = Catalog([ServedModel("fake", cast("Mill", mill))])
         access = StoreAccess(folder, max_open=10)
         await access.open()
-        options = DialectOptions(refuse_ids)
         settings = ServerSettings(batch_dir=folder)
         shop = Workshop(
-            access, settings, catalog, ServerMetrics(), options, lambda: now[0], lambda: now[0], pause
+            access, settings, catalog, ServerMetrics(), OPTIONS, lambda: now[0], lambda: now[0], pause
         )
         try:
             yield Bench(shop, mill, pauses, now)
@@ -122,6 +124,22 @@ async def test_lines_are_asked_as_bulk_and_end_in_order(tmp_path: Path) -> None:
         assert all(request.is_bulk for request in place.mill.asked)
         found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
         assert found == [str(number) for number in range(400)]
+
+
+@pytest.mark.parametrize("line", ["", request_line("bad", {})])
+def test_a_line_that_asks_nothing_of_the_model_takes_room_too(line: str) -> None:
+    question = read_question(Line(1, line.encode(), 100, is_cut=False), "/v1/embeddings", OPTIONS)
+    window = Window()
+    while window.has_room:  # else the memory of the server would be all that bounds how many are held
+        window.enter(question.texts, question.line.size)
+    assert window.bytes == 100 * FEWEST_TEXTS
+
+
+async def test_blank_lines_are_passed_over(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        lines = requests(2)
+        batch = await place.run(["", "", lines[0], *[" "] * 1_000, lines[1], "", ""])
+        assert (batch.total, batch.completed, batch.lines_done) == (2, 2, 1_005)
 
 
 PASSING: list[tuple[VecmillError, float]] = [

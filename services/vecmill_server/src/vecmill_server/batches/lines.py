@@ -45,7 +45,8 @@ DROPPED: Mapping[BatchStatus, tuple[str, str]] = MappingProxyType(
 class Line:
     """A line of input: its number from 1, its bytes without the line's end, and its size with it.
 
-    `is_cut` says that it is longer than lines may be, and not all here.
+    Blank lines that follow one another are one, with the number of the last. `is_cut` says that it is longer
+    than lines may be, and not all here.
     """
 
     number: int
@@ -56,22 +57,26 @@ class Line:
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.text.strip()
+        return not self.is_cut and not self.text.strip()
 
 
 def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int) -> list[Line]:
     """The next lines of a file, from `offset` bytes on; none at its end, none after one that is cut."""
     lines: list[Line] = []
-    left = SLICE_BYTES
+    left, number = SLICE_BYTES, lines_before
     with path.open("rb") as content:
         content.seek(offset)
         while left > 0 and (read := content.readline(max_line_bytes + 1)):
+            number += 1
+            left -= len(read)
             is_cut = len(read) > max_line_bytes and not read.endswith(b"\n")
             text = read.rstrip(b"\r\n")
-            if offset == 0 and not lines:
+            if number == 1:
                 text = text.removeprefix(_BYTE_ORDER_MARK)
-            lines.append(Line(lines_before + len(lines) + 1, text, len(read), is_cut))
-            left -= len(read)
+            line = Line(number, text, len(read), is_cut)
+            if lines and lines[-1].is_blank and line.is_blank:
+                line = Line(number, b"", lines.pop().size + line.size, is_cut=False)
+            lines.append(line)
             if is_cut:
                 break
     return lines
@@ -81,14 +86,14 @@ def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int) 
 class Question:
     """A line that was read: what to ask, or what is wrong with it. One that is blank asks nothing.
 
-    `texts` is how many texts are embedded for it.
+    `texts` is how many texts are embedded for it, or 1 if none are: nothing is free.
     """
 
     line: Line
     custom_id: str
     asked: Asked | None = None
     error: VecmillError | None = None
-    texts: int = 0
+    texts: int = 1
 
     @property
     def is_blank(self) -> bool:

@@ -176,7 +176,7 @@ class _Work:
         """Keep what has ended, and learn whether the batch was cancelled meanwhile or its time is over."""
         batch, access = self.batch, self.shop.access
         if self.ended:
-            progress = _progress(self.ended)
+            progress = _progress(self.ended, batch.lines_done)
             self.batch = await access.call(lambda store: store.advance(batch, progress))
             self.shop.metrics.batch_lines(completed=progress.completed, failed=progress.failed)
             self.ended.clear()
@@ -191,7 +191,7 @@ class _Work:
         longest = self.shop.settings.max_body_bytes
         lines = await asyncio.to_thread(read_lines, path, self.read_offset, self.read_count, longest)
         self.read_offset += sum(line.size for line in lines)
-        self.read_count += len(lines)
+        self.read_count = lines[-1].number if lines else self.read_count
         return lines
 
     def _read_questions(self, lines: list[Line]) -> list[Question]:
@@ -228,9 +228,9 @@ class _Work:
         return await asyncio.to_thread(write) if question.texts > LARGE_ROWS else write()
 
 
-def _progress(ended: list[Ended]) -> Progress:
+def _progress(ended: list[Ended], lines_before: int) -> Progress:
     return Progress(
-        lines=len(ended),
+        lines=ended[-1].line.number - lines_before,
         input_bytes=sum(one.line.size for one in ended),
         output=b"".join(one.written for one in ended if one.is_completed),
         errors=b"".join(one.written for one in ended if one.is_failed),
