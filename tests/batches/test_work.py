@@ -142,6 +142,15 @@ async def test_blank_lines_are_passed_over(tmp_path: Path) -> None:
         assert (batch.total, batch.completed, batch.lines_done) == (2, 2, 1_005)
 
 
+async def test_lines_that_were_found_valid_stay_so_when_the_limit_is_lowered(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add([request_line("long", {"input": "a" * 3_000}), *requests(1)])
+        await validate(place.shop, batch_id)
+        settings = replace(place.shop.settings, max_body_bytes=1_024)
+        await work_on(replace(place.shop, settings=settings), batch_id)
+        assert (await place.record(batch_id)).completed == 2
+
+
 PASSING: list[tuple[VecmillError, float]] = [
     (QueueFull("full", retry_after_s=0.25), 0.25),
     (QueueFull("full", retry_after_s=1e9), LONGEST_RETRY_S),

@@ -60,16 +60,17 @@ class Line:
         return not self.is_cut and not self.text.strip()
 
 
-def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int) -> list[Line]:
+def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int | None = None) -> list[Line]:
     """The next lines of a file, from `offset` bytes on; none at its end, none after one that is cut."""
     lines: list[Line] = []
+    limit = -1 if max_line_bytes is None else max_line_bytes + 1
     left, number = SLICE_BYTES, lines_before
     with path.open("rb") as content:
         content.seek(offset)
-        while left > 0 and (read := content.readline(max_line_bytes + 1)):
+        while left > 0 and (read := content.readline(limit)):
             number += 1
             left -= len(read)
-            is_cut = len(read) > max_line_bytes and not read.endswith(b"\n")
+            is_cut = len(read) == limit and not read.endswith(b"\n")
             text = read.rstrip(b"\r\n")
             if number == 1:
                 text = text.removeprefix(_BYTE_ORDER_MARK)
