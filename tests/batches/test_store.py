@@ -198,6 +198,16 @@ def test_cancelling_keeps_what_is_done_and_is_the_same_twice(tmp_path: Path) -> 
         assert store.cancel(batch.id, NOW + 8) == batch
 
 
+def test_those_of_which_no_more_is_run_are_found(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        add_batch(store)
+        late, cancelled, finished = begun(store), begun(store), begun(store)
+        store.cancel(cancelled.id, NOW)
+        store.finish(finished.id, NOW, keep_s=None)
+        assert store.ending_ids(NOW) == [cancelled.id]
+        assert store.ending_ids(late.expires_at) == [late.id, cancelled.id]
+
+
 def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.finish(begun(store).id, NOW, keep_s=None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,10 @@ from vecmill.models import describe_model, locate_model
 from vecmill.types import EmbedResult
 from vecmill_server.batches.access import StoreAccess
 from vecmill_server.batches.folder import new_file_id
-from vecmill_server.batches.jobs import Jobs
+from vecmill_server.batches.jobs import BATCHES_AT_ONCE, Jobs
 from vecmill_server.batches.lines import Line, read_question
 from vecmill_server.batches.records import BatchRecord, BatchRequest, BatchStatus, FileRecord, Purpose
+from vecmill_server.batches.store import Store
 from vecmill_server.batches.window import FEWEST_TEXTS, Window
 from vecmill_server.batches.work import LONGEST_RETRY_S, RETRY_S, Workshop, validate, work_on
 from vecmill_server.catalog import Catalog, ServedModel
@@ -31,6 +33,7 @@ from vecmill_server.token_ids import refuse_ids
 
 NOW = 1_700_000_000
 HOUR_S = 3600
+PATIENCE_S = 20.0
 OPTIONS = DialectOptions(refuse_ids)
 
 
@@ -204,6 +207,46 @@ async def test_what_has_not_been_run_in_time_is_said_to_be_too_late(tmp_path: Pa
         assert {line["error"]["code"] for line in errors} == {"batch_expired"}
 
 
+async def test_nothing_is_run_once_the_time_is_over(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(3))
+        await validate(place.shop, batch_id)
+        place.now[0] += HOUR_S  # the server was not running meanwhile
+        await work_on(place.shop, batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.failed, place.mill.asked) == ("expired", 3, [])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_batch_that_waits_for_a_place_can_be_cancelled_and_expires(
+    tmp_path: Path, is_late: bool
+) -> None:
+    async with bench(tmp_path) as place:
+
+        class Hanging(MoodyMill):
+            async def submit(self, request: EmbedRequest) -> EmbedResult:
+                await asyncio.Event().wait()
+                return await super().submit(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Hanging(place.mill.real)))])
+        jobs = Jobs(replace(place.shop, catalog=catalog))
+        waiting = [await place.add(requests(3)) for _ in range(BATCHES_AT_ONCE + 1)][-1]
+        jobs.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(waiting)).status is BatchStatus.VALIDATING:
+                pass
+            if is_late:
+                place.now[0] += HOUR_S
+            else:
+                await place.shop.access.call(lambda store: store.cancel(waiting, NOW))
+            jobs.look()
+            while (await place.record(waiting)).is_open:
+                pass
+        await jobs.stop()
+        batch = await place.record(waiting)
+        assert (batch.status, batch.failed) == ("expired" if is_late else "cancelled", 3)
+
+
 async def test_work_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     async with bench(tmp_path) as place:
         batch_id = await place.add(requests(300))
@@ -246,6 +289,29 @@ async def test_jobs_go_on_after_an_error_that_nobody_foresaw(tmp_path: Path) -> 
         jobs.start()
         while (await place.record(batch_id)).status is not BatchStatus.COMPLETED:
             pass
+        await jobs.stop()
+        assert 30.0 in place.pauses
+
+
+async def test_jobs_rest_when_they_cannot_even_say_that_a_batch_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = Store.fail
+
+    def fail_later(store: Store, *values: Any) -> BatchRecord:
+        if 30.0 in place.pauses:
+            return fail(store, *values)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Store, "fail", fail_later)
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(["{"])
+        place.shop.access.store.folder.remove((await place.record(batch_id)).input_file_id)
+        jobs = Jobs(place.shop)
+        jobs.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(batch_id)).is_open:
+                pass
         await jobs.stop()
         assert 30.0 in place.pauses
 

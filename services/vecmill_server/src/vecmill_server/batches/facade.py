@@ -104,7 +104,9 @@ class Batches:
 
     async def cancel(self, batch_id: str) -> BatchRecord:
         """Raises `UnknownObject` and `Conflict`."""
-        return await self._access.call(lambda store: store.cancel(batch_id, self._shop.now))
+        batch = await self._access.call(lambda store: store.cancel(batch_id, self._shop.now))
+        self._jobs.look()
+        return batch
 
     def _kept_s(self, asked_s: int | None) -> int | None:
         ages = [age for age in (self._shop.settings.batch_keep_s, asked_s) if age is not None]

@@ -171,6 +171,13 @@ class Store:
         query = f"SELECT id FROM batches WHERE status IN ({marks}) ORDER BY place"
         return [row["id"] for row in self._database.execute(query, tuple(statuses))]
 
+    def ending_ids(self, now: int) -> list[str]:
+        """The batches that have begun and of which no more lines are to be run, the oldest first."""
+        query = """SELECT id FROM batches
+            WHERE status IN (?, ?) OR (status = ? AND expires_at <= ?) ORDER BY place"""
+        values = (BatchStatus.FINALIZING, BatchStatus.CANCELLING, BatchStatus.IN_PROGRESS, now)
+        return [row["id"] for row in self._database.execute(query, values)]
+
     def begin(self, batch_id: str, total: int, now: int) -> BatchRecord:
         """The input is fine, and has `total` requests."""
         return self._change(

@@ -122,6 +122,7 @@ class _Work:
 
     async def answer_lines(self) -> None:
         """Answer lines until there are no more, or the batch is to end without them."""
+        await self._commit()  # its time may be over before it begins
         while self.batch.ending is BatchStatus.COMPLETED:
             await self._start_lines()
             if not self.in_flight:
