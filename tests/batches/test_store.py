@@ -220,7 +220,8 @@ def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
 def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         problem = LineProblem("invalid_json_line", "This line is not JSON.", None, 3)
-        batch = store.fail(add_batch(store).id, [problem], NOW + 1)
+        batch = store.advance(begun(store), FIRST)
+        batch = store.fail(batch.id, [problem], NOW + 1)
         assert batch.document()["errors"] == {
             "object": "list",
             "data": [
@@ -228,6 +229,8 @@ def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None
             ],
         }
         assert (batch.status, batch.failed_at) == ("failed", NOW + 1)
+        files = batch.document()["output_file_id"], batch.document()["error_file_id"]
+        assert files == (None, None)
         assert not store.folder.path(batch.output_file_id).exists()
 
 

@@ -188,10 +188,13 @@ class Store:
         )
 
     def fail(self, batch_id: str, errors: Sequence[LineProblem], now: int) -> BatchRecord:
-        """The input cannot be worked on."""
+        """The input cannot be worked on. What has been done of it, if anything, is dropped."""
         written = encode_json({"of": [asdict(error) for error in errors]})
         changed = self._change(
-            batch_id, "status = ?, failed_at = ?, errors = ?", (BatchStatus.FAILED, now, written), OPEN
+            batch_id,
+            "status = ?, failed_at = ?, errors = ?, output_bytes = 0, error_bytes = 0",
+            (BatchStatus.FAILED, now, written),
+            OPEN,
         )
         if changed.status is BatchStatus.FAILED:
             for content in (changed.output_file_id, changed.error_file_id):
