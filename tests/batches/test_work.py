@@ -18,6 +18,7 @@ from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, ShuttingDo
 from vecmill.models import describe_model, locate_model
 from vecmill.types import EmbedResult
 from vecmill_server.batches.access import StoreAccess
+from vecmill_server.batches.facade import Batches
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.jobs import BATCHES_AT_ONCE, Jobs
 from vecmill_server.batches.lines import Line, read_question
@@ -245,6 +246,18 @@ async def test_a_batch_that_waits_for_a_place_can_be_cancelled_and_expires(
         await jobs.stop()
         batch = await place.record(waiting)
         assert (batch.status, batch.failed) == ("expired" if is_late else "cancelled", 3)
+
+
+@pytest.mark.parametrize("line", [requests(1)[0], "{"])
+async def test_a_batch_that_is_cancelled_before_it_begins_is_counted_once(tmp_path: Path, line: str) -> None:
+    async with bench(tmp_path) as place:
+        batches, batch_id = Batches(place.shop), await place.add([line])
+        for _ in range(2):
+            assert (await batches.cancel(batch_id)).status is BatchStatus.CANCELLED
+        await validate(place.shop, batch_id)  # it was being read meanwhile
+        count = place.shop.metrics.registry.get_sample_value
+        assert count("vecmill_batch_api_batches_total", {"status": "cancelled"}) == 1
+        assert count("vecmill_batch_api_batches_total", {"status": "failed"}) is None
 
 
 async def test_work_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:

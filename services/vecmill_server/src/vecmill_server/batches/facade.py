@@ -104,9 +104,13 @@ class Batches:
 
     async def cancel(self, batch_id: str) -> BatchRecord:
         """Raises `UnknownObject` and `Conflict`."""
-        batch = await self._access.call(lambda store: store.cancel(batch_id, self._shop.now))
+        before, after = await self._access.call(
+            lambda store: (store.batch(batch_id), store.cancel(batch_id, self._shop.now))
+        )
+        if before.is_open and not after.is_open:
+            self._shop.metrics.batch_ended(after.status)
         self._jobs.look()
-        return batch
+        return after
 
     def _kept_s(self, asked_s: int | None) -> int | None:
         ages = [age for age in (self._shop.settings.batch_keep_s, asked_s) if age is not None]

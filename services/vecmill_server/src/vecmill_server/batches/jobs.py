@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from vecmill_server.batches.records import BatchStatus, LineProblem
 from vecmill_server.batches.store import Store
-from vecmill_server.batches.work import Workshop, validate, work_on
+from vecmill_server.batches.work import Workshop, fail, validate, work_on
 
 logger = logging.getLogger(__name__)
 
@@ -143,5 +143,4 @@ class _Crew:
             await self._job(self._shop, batch_id)
         except FileNotFoundError:
             logger.exception("a file of %s is gone", batch_id)
-            await self._shop.access.call(lambda store: store.fail(batch_id, [GONE], self._shop.now))
-            self._shop.metrics.batch_ended(BatchStatus.FAILED)
+            await fail(self._shop, batch_id, [GONE])

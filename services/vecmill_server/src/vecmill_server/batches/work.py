@@ -9,7 +9,7 @@ cancels the task that runs `work_on` stops the work there.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,7 +25,7 @@ from vecmill_server.batches.lines import (
     write_dropped,
     write_failure,
 )
-from vecmill_server.batches.records import BatchRecord, BatchStatus, Progress
+from vecmill_server.batches.records import BatchRecord, BatchStatus, LineProblem, Progress
 from vecmill_server.batches.validation import Validation
 from vecmill_server.batches.window import Window
 from vecmill_server.catalog import Catalog
@@ -82,10 +82,16 @@ async def validate(shop: Workshop, batch_id: str) -> None:
     while not check.is_done:
         await asyncio.to_thread(read_on)
     if check.problems:
-        batch = await shop.access.call(lambda store: store.fail(batch_id, check.problems, shop.now))
-        shop.metrics.batch_ended(batch.status)
+        await fail(shop, batch_id, check.problems)
     else:
         await shop.access.call(lambda store: store.begin(batch_id, check.total, shop.now))
+
+
+async def fail(shop: Workshop, batch_id: str, problems: Sequence[LineProblem]) -> None:
+    """End a batch that cannot be worked on, unless it has ended meanwhile."""
+    batch = await shop.access.call(lambda store: store.fail(batch_id, problems, shop.now))
+    if batch.status is BatchStatus.FAILED:
+        shop.metrics.batch_ended(batch.status)
 
 
 async def work_on(shop: Workshop, batch_id: str) -> None:
