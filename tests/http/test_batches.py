@@ -1,10 +1,11 @@
 """Files and batches over HTTP: OpenAI's shapes, their limits, and what goes on beside them."""
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import numpy as np
@@ -15,6 +16,9 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, 
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server import protocol
+from vecmill_server.batches.folder import Folder
+from vecmill_server.batches.records import FileRecord
+from vecmill_server.batches.store import Store
 from vecmill_server.openapi.batches import describe_batches
 from vecmill_server.settings import ServerSettings
 
@@ -331,6 +335,46 @@ def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: 
         wait_until(lambda: set(folder.iterdir()) != before)
     wait_until(lambda: set(folder.iterdir()) == before)
     assert server.is_well()
+
+
+@pytest.mark.parametrize("size", [10, 90_000])
+def test_a_full_disk_is_told_and_nothing_is_left_on_it(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    assert server.service.settings.batch_dir is not None
+    folder = server.service.settings.batch_dir / "files"
+
+    def create(_: Folder, file_id: str) -> BinaryIO:
+        (folder / file_id).touch()
+        return Path("/dev/full").open("wb")
+
+    before = set(folder.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "create", create)
+        files = {"file": ("in.jsonl", b"x" * size)}
+        answer = server.client.post("/v1/files", data={"purpose": "batch"}, files=files)
+    assert (answer.status_code, "no room" in answer.json()["message"]) == (413, True)
+    assert set(folder.iterdir()) == before
+    assert server.is_well()
+
+
+def test_an_upload_that_cannot_be_noted_leaves_nothing(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.service.settings.batch_dir is not None
+    folder = server.service.settings.batch_dir / "files"
+
+    def refuse(_: Store, record: FileRecord) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    before = set(folder.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "add_file", refuse)
+        answer = server.client.post("/v1/files", data={"purpose": "batch"}, files=FILE)
+    assert (answer.status_code, "no room" in answer.json()["message"]) == (413, True)
+    assert set(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize(("path", "operations"), describe_batches(ServerSettings()).paths.items())
