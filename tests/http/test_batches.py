@@ -235,6 +235,11 @@ def test_a_batch_that_cannot_be_is_refused(
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
 
 
+def test_the_lines_of_a_batch_are_not_taken_without_a_file(client: httpx.Client) -> None:
+    answer = client.post("/v1/batches", json={"endpoint": "/v1/embeddings", "requests": ["a" * 1000] * 300})
+    assert (answer.status_code, "input_file_id" in answer.json()["message"]) == (413, True)
+
+
 def test_a_batch_of_an_unknown_file_is_404(client: httpx.Client) -> None:
     answer = client.post("/v1/batches", json={"input_file_id": "file-x", "endpoint": "/v1/embeddings"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (404, "input_file_id")
