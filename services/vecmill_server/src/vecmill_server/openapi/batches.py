@@ -21,7 +21,7 @@ _JSON = "application/json"
 
 
 def describe_batches(settings: ServerSettings) -> Family:
-    """Files and batches, with and without a version in the path."""
+    """Files and batches, with and without a version in the path, and where Azure's clients look."""
     return Family(_paths(), _schemas())
 
 
@@ -40,7 +40,11 @@ def _paths() -> dict[str, Any]:
             "post": _operation("Run no more of a batch", "Batch", 404, 409, parameters=batch_id)
         },
     }
-    return {f"{version}{path}": item for path, item in paths.items() for version in ("/v1", "")}
+    return {
+        f"{version}{path}": item
+        for path, item in paths.items()
+        for version in ("/v1", "", "/openai/v1", "/openai")
+    }
 
 
 def _schemas() -> dict[str, Any]:

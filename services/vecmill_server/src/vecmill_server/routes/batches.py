@@ -1,4 +1,4 @@
-"""Bulk work in OpenAI's shape: `/files` and `/batches`, at root and under `/v1`."""
+"""Bulk work in OpenAI's shape: `/files` and `/batches`, at root, under `/v1` and as Azure's clients ask."""
 
 from collections.abc import Mapping
 
@@ -40,7 +40,7 @@ def batches_routes(service: Service) -> list[Route]:
     return [
         Route(f"{version}{path}", endpoint, methods=methods, name=name)
         for name, path, endpoint, methods in table
-        for version in ("/v1", "")
+        for version in ("/v1", "", "/openai/v1", "/openai")
     ]
 
 
