@@ -428,6 +428,8 @@ def test_what_a_batch_did_is_kept_when_it_is_cancelled(tmp_path: Path) -> None:
         assert [line["custom_id"] for line in others] == [str(n) for n in range(50)]
         assert {line["error"]["code"] for line in others} == {"batch_cancelled"}
         assert {line["response"] for line in others} == {None}
+        assert server.metric("vecmill_batch_api_lines_total", outcome="failed") == 1
+        assert server.metric("vecmill_batch_api_lines_total", outcome="dropped") == 50
 
 
 def test_small_requests_are_answered_while_a_batch_runs(tmp_path: Path) -> None:

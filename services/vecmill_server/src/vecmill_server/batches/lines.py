@@ -119,11 +119,12 @@ def read_question(line: Line, endpoint: str, options: DialectOptions) -> Questio
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a line: what to write, and to which file."""
+    """What became of a line: what to write, and to which file. One that `is_dropped` was not run."""
 
     line: Line
     written: bytes = b""
     is_completed: bool = False
+    is_dropped: bool = False
     tokens: int = 0
 
     @property
@@ -158,7 +159,8 @@ def write_dropped(batch_id: str, line: Line, ending: BatchStatus) -> Ended:
         return Ended(line)
     code, message = DROPPED[ending]
     question = Question(line, decode_object(line.text)["custom_id"])
-    return Ended(line, _write(batch_id, question, None, {"code": code, "message": message}))
+    written = _write(batch_id, question, None, {"code": code, "message": message})
+    return Ended(line, written, is_dropped=True)
 
 
 def _request_id(batch_id: str, line: Line) -> str:

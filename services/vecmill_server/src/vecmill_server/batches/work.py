@@ -185,7 +185,10 @@ class _Work:
         if self.ended:
             progress = _progress(self.ended, batch.lines_done)
             self.batch = await access.call(lambda store: store.advance(batch, progress))
-            self.shop.metrics.batch_lines(completed=progress.completed, failed=progress.failed)
+            dropped = sum(one.is_dropped for one in self.ended)
+            self.shop.metrics.batch_lines(
+                completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
+            )
             self.ended.clear()
         else:
             self.batch = await access.call(lambda store: store.batch(batch.id))
