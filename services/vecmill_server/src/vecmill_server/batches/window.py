@@ -1,8 +1,9 @@
 """How much of a batch is in flight: as many texts as come back within half a second.
 
-Bulk work in the queue delays others only once it is old, for what has waited long goes first whoever waits.
-So the window grows while lines come back quickly, and shrinks when they do not: because texts are long, the
-model is slow, or others are asking. A few texts stay in flight always, which is the share of bulk work.
+What is in flight takes room in the queue, and is done again after a restart; too little of it leaves lanes
+idle. So the window grows while lines come back quickly, and shrinks when they do not: because texts are long,
+the model is slow, or others are asking. A few texts stay in flight always. A line is not divided: one of
+thousands of texts is all in flight, and gives way all the same, for age never puts it before others.
 """
 
 from dataclasses import dataclass
