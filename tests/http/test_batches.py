@@ -393,6 +393,18 @@ def test_every_route_is_described_with_what_it_answers(
         assert str(found.status_code) in operation["responses"]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "status"), [("bytes=1-2", 206), ("bytes=99999-", 416), ("bytes=2-1", 400)]
+)
+def test_ranges_of_a_file_are_answered_as_described(client: httpx.Client, wanted: str, status: int) -> None:
+    file_id = upload(client, ["0123456789"])
+    answer = client.get(f"/v1/files/{file_id}/content", headers={"range": wanted})
+    operation = describe_batches(ServerSettings()).paths["/v1/files/{id}/content"]["get"]
+    described = operation["responses"][str(answer.status_code)]["content"]
+    assert answer.status_code == status
+    assert answer.headers["content-type"].partition(";")[0] in described
+
+
 # What goes on beside.
 
 

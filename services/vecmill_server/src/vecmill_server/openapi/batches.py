@@ -174,6 +174,8 @@ def _read_content(parameters: list[Schema]) -> dict[str, Any]:
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     for status, description in (("200", "Done"), ("206", "The part that a range asks for")):
         operation["responses"][status] = {"description": description, "content": content}
+    for status, description in (("400", "No range"), ("416", "A range beyond the end")):
+        operation["responses"][status] = {"description": description, "content": {"text/plain": {}}}
     return operation
 
 
