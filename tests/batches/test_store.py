@@ -149,12 +149,33 @@ def test_files_without_anything_in_them_are_not_made(tmp_path: Path) -> None:
 def test_what_is_of_no_file_is_swept_at_the_start_and_the_rest_stays(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.advance(begun(store), FIRST)
-        with store.folder.create("file-half") as half:  # an upload that the process did not survive
+        with store.folder.create(new_file_id()) as half:  # an upload that the process did not survive
             half.write(b"half")
     with opened(tmp_path) as store:
         names = {path.name for path in (tmp_path / "files").iterdir()}
         assert names == {batch.input_file_id, batch.output_file_id, batch.error_file_id}
         assert store.stored_bytes() == 30 + len(FIRST.output + FIRST.errors)
+
+
+def test_what_somebody_else_keeps_in_the_folder_stays(tmp_path: Path) -> None:
+    photos = tmp_path / "files" / "photos"
+    photos.mkdir(parents=True)
+    (tmp_path / "files" / "file-of-mine").write_text("precious")
+    with opened(tmp_path):
+        pass
+    assert photos.exists()
+    assert (tmp_path / "files" / "file-of-mine").read_text() == "precious"
+
+
+def test_what_clients_send_is_read_by_nobody_else_whoever_owns_the_folder(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o775)  # a mounted one is often root's, and only writable for our group
+    with opened(volume) as store:
+        upload(store)
+        kept = list(volume.rglob("*"))
+        assert {path.stat().st_mode & 0o077 for path in kept} == {0}
+    assert volume.stat().st_mode & 0o777 == 0o775
 
 
 def test_cancelling_before_the_beginning_ends_it_at_once(tmp_path: Path) -> None:
@@ -177,6 +198,16 @@ def test_cancelling_keeps_what_is_done_and_is_the_same_twice(tmp_path: Path) -> 
         assert store.cancel(batch.id, NOW + 8) == batch
 
 
+def test_those_of_which_no_more_is_run_are_found(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        add_batch(store)
+        late, cancelled, finished = begun(store), begun(store), begun(store)
+        store.cancel(cancelled.id, NOW)
+        store.finish(finished.id, NOW, keep_s=None)
+        assert store.ending_ids(NOW) == [cancelled.id]
+        assert store.ending_ids(late.expires_at) == [late.id, cancelled.id]
+
+
 def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.finish(begun(store).id, NOW, keep_s=None)
@@ -189,7 +220,8 @@ def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
 def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         problem = LineProblem("invalid_json_line", "This line is not JSON.", None, 3)
-        batch = store.fail(add_batch(store).id, [problem], NOW + 1)
+        batch = store.advance(begun(store), FIRST)
+        batch = store.fail(batch.id, [problem], NOW + 1)
         assert batch.document()["errors"] == {
             "object": "list",
             "data": [
@@ -197,6 +229,8 @@ def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None
             ],
         }
         assert (batch.status, batch.failed_at) == ("failed", NOW + 1)
+        files = batch.document()["output_file_id"], batch.document()["error_file_id"]
+        assert files == (None, None)
         assert not store.folder.path(batch.output_file_id).exists()
 
 

@@ -48,6 +48,14 @@ def test_requests_are_counted_and_blank_lines_are_not(path: Path) -> None:
     assert (check.total, check.problems) == (3, [])
 
 
+def test_thousands_of_blank_lines_are_one_and_the_numbers_go_on(path: Path) -> None:
+    path.write_bytes(b"\n" * 50_000 + b"{")
+    lines = read_lines(path, 0, 0, LIMIT_BYTES)
+    assert [(line.number, line.size) for line in lines] == [(50_000, 50_000), (50_001, 1)]
+    (problem,) = checked(path, path.read_bytes()).problems
+    assert (problem.code, problem.line) == ("invalid_json_line", 50_001)
+
+
 def test_files_longer_than_what_is_read_at_a_time_are_read_to_their_end(path: Path) -> None:
     count = 3 * SLICE_BYTES // 80
     check = checked(path, "\n".join(json.dumps(request(number)) for number in range(count)), max_lines=count)
@@ -77,6 +85,7 @@ def test_the_last_line_needs_no_end_and_an_exact_limit_is_within_it(path: Path) 
         (request(2, body=None), ("missing_required_parameter", "body", 2)),
         (request(2, body="text"), ("missing_required_parameter", "body", 2)),
         (request(2, body={"input": "a" * LIMIT_BYTES}), ("line_too_long", None, 2)),
+        (" " * (LIMIT_BYTES + 1), ("line_too_long", None, 2)),
     ],
 )
 def test_what_is_wrong_with_a_line_is_told(

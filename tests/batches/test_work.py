@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,13 @@ from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, ShuttingDo
 from vecmill.models import describe_model, locate_model
 from vecmill.types import EmbedResult
 from vecmill_server.batches.access import StoreAccess
+from vecmill_server.batches.facade import Batches
 from vecmill_server.batches.folder import new_file_id
-from vecmill_server.batches.jobs import Jobs
+from vecmill_server.batches.jobs import BATCHES_AT_ONCE, Jobs
+from vecmill_server.batches.lines import Line, read_question
 from vecmill_server.batches.records import BatchRecord, BatchRequest, BatchStatus, FileRecord, Purpose
+from vecmill_server.batches.store import Store
+from vecmill_server.batches.window import FEWEST_TEXTS, Window
 from vecmill_server.batches.work import LONGEST_RETRY_S, RETRY_S, Workshop, validate, work_on
 from vecmill_server.catalog import Catalog, ServedModel
 from vecmill_server.dialects import DialectOptions
@@ -29,6 +34,8 @@ from vecmill_server.token_ids import refuse_ids
 
 NOW = 1_700_000_000
 HOUR_S = 3600
+PATIENCE_S = 20.0
+OPTIONS = DialectOptions(refuse_ids)
 
 
 @dataclass
@@ -100,10 +107,9 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
         catalog = Catalog([ServedModel("fake", cast("Mill", mill))])
         access = StoreAccess(folder, max_open=10)
         await access.open()
-        options = DialectOptions(refuse_ids)
         settings = ServerSettings(batch_dir=folder)
         shop = Workshop(
-            access, settings, catalog, ServerMetrics(), options, lambda: now[0], lambda: now[0], pause
+            access, settings, catalog, ServerMetrics(), OPTIONS, lambda: now[0], lambda: now[0], pause
         )
         try:
             yield Bench(shop, mill, pauses, now)
@@ -122,6 +128,31 @@ async def test_lines_are_asked_as_bulk_and_end_in_order(tmp_path: Path) -> None:
         assert all(request.is_bulk for request in place.mill.asked)
         found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
         assert found == [str(number) for number in range(400)]
+
+
+@pytest.mark.parametrize("line", ["", request_line("bad", {})])
+def test_a_line_that_asks_nothing_of_the_model_takes_room_too(line: str) -> None:
+    question = read_question(Line(1, line.encode(), 100, is_cut=False), "/v1/embeddings", OPTIONS)
+    window = Window()
+    while window.has_room:  # else the memory of the server would be all that bounds how many are held
+        window.enter(question.texts, question.line.size)
+    assert window.bytes == 100 * FEWEST_TEXTS
+
+
+async def test_blank_lines_are_passed_over(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        lines = requests(2)
+        batch = await place.run(["", "", lines[0], *[" "] * 1_000, lines[1], "", ""])
+        assert (batch.total, batch.completed, batch.lines_done) == (2, 2, 1_005)
+
+
+async def test_lines_that_were_found_valid_stay_so_when_the_limit_is_lowered(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add([request_line("long", {"input": "a" * 3_000}), *requests(1)])
+        await validate(place.shop, batch_id)
+        settings = replace(place.shop.settings, max_body_bytes=1_024)
+        await work_on(replace(place.shop, settings=settings), batch_id)
+        assert (await place.record(batch_id)).completed == 2
 
 
 PASSING: list[tuple[VecmillError, float]] = [
@@ -177,6 +208,58 @@ async def test_what_has_not_been_run_in_time_is_said_to_be_too_late(tmp_path: Pa
         assert {line["error"]["code"] for line in errors} == {"batch_expired"}
 
 
+async def test_nothing_is_run_once_the_time_is_over(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(3))
+        await validate(place.shop, batch_id)
+        place.now[0] += HOUR_S  # the server was not running meanwhile
+        await work_on(place.shop, batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.failed, place.mill.asked) == ("expired", 3, [])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_batch_that_waits_for_a_place_can_be_cancelled_and_expires(
+    tmp_path: Path, is_late: bool
+) -> None:
+    async with bench(tmp_path) as place:
+
+        class Hanging(MoodyMill):
+            async def submit(self, request: EmbedRequest) -> EmbedResult:
+                await asyncio.Event().wait()
+                return await super().submit(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Hanging(place.mill.real)))])
+        jobs = Jobs(replace(place.shop, catalog=catalog))
+        waiting = [await place.add(requests(3)) for _ in range(BATCHES_AT_ONCE + 1)][-1]
+        jobs.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(waiting)).status is BatchStatus.VALIDATING:
+                pass
+            if is_late:
+                place.now[0] += HOUR_S
+            else:
+                await place.shop.access.call(lambda store: store.cancel(waiting, NOW))
+            jobs.look()
+            while (await place.record(waiting)).is_open:
+                pass
+        await jobs.stop()
+        batch = await place.record(waiting)
+        assert (batch.status, batch.failed) == ("expired" if is_late else "cancelled", 3)
+
+
+@pytest.mark.parametrize("line", [requests(1)[0], "{"])
+async def test_a_batch_that_is_cancelled_before_it_begins_is_counted_once(tmp_path: Path, line: str) -> None:
+    async with bench(tmp_path) as place:
+        batches, batch_id = Batches(place.shop), await place.add([line])
+        for _ in range(2):
+            assert (await batches.cancel(batch_id)).status is BatchStatus.CANCELLED
+        await validate(place.shop, batch_id)  # it was being read meanwhile
+        count = place.shop.metrics.registry.get_sample_value
+        assert count("vecmill_batch_api_batches_total", {"status": "cancelled"}) == 1
+        assert count("vecmill_batch_api_batches_total", {"status": "failed"}) is None
+
+
 async def test_work_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     async with bench(tmp_path) as place:
         batch_id = await place.add(requests(300))
@@ -219,6 +302,29 @@ async def test_jobs_go_on_after_an_error_that_nobody_foresaw(tmp_path: Path) -> 
         jobs.start()
         while (await place.record(batch_id)).status is not BatchStatus.COMPLETED:
             pass
+        await jobs.stop()
+        assert 30.0 in place.pauses
+
+
+async def test_jobs_rest_when_they_cannot_even_say_that_a_batch_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = Store.fail
+
+    def fail_later(store: Store, *values: Any) -> BatchRecord:
+        if 30.0 in place.pauses:
+            return fail(store, *values)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Store, "fail", fail_later)
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(["{"])
+        place.shop.access.store.folder.remove((await place.record(batch_id)).input_file_id)
+        jobs = Jobs(place.shop)
+        jobs.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(batch_id)).is_open:
+                pass
         await jobs.stop()
         assert 30.0 in place.pauses
 

@@ -93,6 +93,26 @@ def test_a_single_text_does_not_wait_for_a_bulk_request() -> None:
     assert 20 in [line.take()[0] for _ in range(2)]
 
 
+def test_patient_work_never_keeps_others_waiting_because_it_is_old() -> None:
+    line = Line(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=4))
+    line.admit(*[64] * 2_000, share=Share.PATIENT, now=0.0)
+    line.take(now=0.0)
+    line.admit(20, now=10.0)
+    line.admit(*[30] * 20, share=Share.BULK, now=10.0)
+    taken = [line.take(now=10.0)[0] for _ in range(3)]
+    assert {20, 30} < set(taken)
+
+
+def test_patient_work_has_its_part_however_much_else_is_old() -> None:
+    line = Line(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=4))
+    line.admit(*[64] * 400, share=Share.PATIENT, now=0.0)
+    line.admit(*[64] * 400, now=0.0)
+    before = line.queue.lines[Share.PATIENT].tokens
+    for _ in range(100):
+        line.take(now=10.0)
+    assert (before - line.queue.lines[Share.PATIENT].tokens) / (100 * 128) == pytest.approx(1 / 5, abs=0.02)
+
+
 def test_age_beats_weight() -> None:
     line = Line(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=1_000))
     line.admit(50, share=Share.BULK, now=0.0)

@@ -77,6 +77,13 @@ def test_an_interactive_text_pulls_the_bulk_job_it_joins_forward() -> None:
     assert len(queue.lines[Share.BULK]) == 1
 
 
+def test_a_bulk_text_pulls_the_patient_job_it_joins_forward_and_never_back() -> None:
+    queue = Queue(QueueConfig())
+    for share in (Share.PATIENT, Share.BULK, Share.PATIENT):
+        admit(queue, 1, share=share)
+    assert [len(queue.lines[share]) for share in Share] == [0, 1, 0]
+
+
 def test_one_failure_ends_its_request_and_nobody_elses() -> None:
     queue = Queue(QueueConfig())
     request, bystander = admit(queue, 1, 2), admit(queue, 3)

@@ -74,6 +74,21 @@ def test_the_sdk_pages_through_everything(client: openai.OpenAI) -> None:
     assert len({file.id for file in files}) == len(files) >= 3
 
 
+@pytest.mark.parametrize("deployment", [None, MODEL])
+def test_azures_client_works_too(server: LiveServer, deployment: str | None) -> None:
+    with openai.AzureOpenAI(
+        azure_endpoint=server.url,
+        azure_deployment=deployment,
+        api_key="none is asked",
+        api_version="2024-10-21",
+        max_retries=0,
+    ) as client:
+        batch = run_batch(client, [request_line("a", {"model": MODEL, "input": "a"})])
+        assert batch.output_file_id is not None
+        assert len(client.files.content(batch.output_file_id).text.splitlines()) == 1
+        assert batch.id in [found.id for found in client.batches.list(limit=2)]
+
+
 def test_files_are_described_and_deleted(client: openai.OpenAI) -> None:
     content = b"x" * 3_000_000
     file = client.files.create(

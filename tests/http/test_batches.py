@@ -1,10 +1,11 @@
 """Files and batches over HTTP: OpenAI's shapes, their limits, and what goes on beside them."""
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import numpy as np
@@ -15,6 +16,9 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, 
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server import protocol
+from vecmill_server.batches.folder import Folder
+from vecmill_server.batches.records import FileRecord
+from vecmill_server.batches.store import Store
 from vecmill_server.openapi.batches import describe_batches
 from vecmill_server.settings import ServerSettings
 
@@ -231,6 +235,11 @@ def test_a_batch_that_cannot_be_is_refused(
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
 
 
+def test_the_lines_of_a_batch_are_not_taken_without_a_file(client: httpx.Client) -> None:
+    answer = client.post("/v1/batches", json={"endpoint": "/v1/embeddings", "requests": ["a" * 1000] * 300})
+    assert (answer.status_code, "input_file_id" in answer.json()["message"]) == (413, True)
+
+
 def test_a_batch_of_an_unknown_file_is_404(client: httpx.Client) -> None:
     answer = client.post("/v1/batches", json={"input_file_id": "file-x", "endpoint": "/v1/embeddings"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (404, "input_file_id")
@@ -333,6 +342,46 @@ def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: 
     assert server.is_well()
 
 
+@pytest.mark.parametrize("size", [10, 90_000])
+def test_a_full_disk_is_told_and_nothing_is_left_on_it(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    assert server.service.settings.batch_dir is not None
+    folder = server.service.settings.batch_dir / "files"
+
+    def create(_: Folder, file_id: str) -> BinaryIO:
+        (folder / file_id).touch()
+        return Path("/dev/full").open("wb")
+
+    before = set(folder.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "create", create)
+        files = {"file": ("in.jsonl", b"x" * size)}
+        answer = server.client.post("/v1/files", data={"purpose": "batch"}, files=files)
+    assert (answer.status_code, "no room" in answer.json()["message"]) == (413, True)
+    assert set(folder.iterdir()) == before
+    assert server.is_well()
+
+
+def test_an_upload_that_cannot_be_noted_leaves_nothing(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.service.settings.batch_dir is not None
+    folder = server.service.settings.batch_dir / "files"
+
+    def refuse(_: Store, record: FileRecord) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    before = set(folder.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "add_file", refuse)
+        answer = server.client.post("/v1/files", data={"purpose": "batch"}, files=FILE)
+    assert (answer.status_code, "no room" in answer.json()["message"]) == (413, True)
+    assert set(folder.iterdir()) == before
+
+
 @pytest.mark.parametrize(("path", "operations"), describe_batches(ServerSettings()).paths.items())
 def test_every_route_is_described_with_what_it_answers(
     client: httpx.Client, path: str, operations: dict[str, Any]
@@ -342,6 +391,18 @@ def test_every_route_is_described_with_what_it_answers(
     for method, operation in operations.items():
         found = client.request(method, path.format(id="x"))
         assert str(found.status_code) in operation["responses"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status"), [("bytes=1-2", 206), ("bytes=99999-", 416), ("bytes=2-1", 400)]
+)
+def test_ranges_of_a_file_are_answered_as_described(client: httpx.Client, wanted: str, status: int) -> None:
+    file_id = upload(client, ["0123456789"])
+    answer = client.get(f"/v1/files/{file_id}/content", headers={"range": wanted})
+    operation = describe_batches(ServerSettings()).paths["/v1/files/{id}/content"]["get"]
+    described = operation["responses"][str(answer.status_code)]["content"]
+    assert answer.status_code == status
+    assert answer.headers["content-type"].partition(";")[0] in described
 
 
 # What goes on beside.
@@ -379,6 +440,8 @@ def test_what_a_batch_did_is_kept_when_it_is_cancelled(tmp_path: Path) -> None:
         assert [line["custom_id"] for line in others] == [str(n) for n in range(50)]
         assert {line["error"]["code"] for line in others} == {"batch_cancelled"}
         assert {line["response"] for line in others} == {None}
+        assert server.metric("vecmill_batch_api_lines_total", outcome="failed") == 1
+        assert server.metric("vecmill_batch_api_lines_total", outcome="dropped") == 50
 
 
 def test_small_requests_are_answered_while_a_batch_runs(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ class BatchConfig:
         "Tokens that one engine call may hold; a longer text runs alone. 512, unless the model was optimised "
         "or its engine knows better.",
     )
-    age_cap_s: float = setting(2.0, "A text that has waited this long goes first, whoever else waits.")
+    age_cap_s: float = setting(
+        2.0, "A text that has waited this long goes first, whoever else waits; those of batches never do."
+    )
     bulk_texts: int = setting(
         16, "Requests with more texts than this count as bulk and give way to smaller ones."
     )

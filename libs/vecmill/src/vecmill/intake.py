@@ -89,8 +89,9 @@ class Intake:
         """Compute what `read` gives: all of it, or nothing.
 
         `sizes` are the characters of each input, `field` what errors call them; the last `uncounted` do
-        not count towards the number of inputs. `is_bulk` gives way to small requests however few the inputs
-        are, and has no deadline but `timeout_s`. Raises as `Mill.submit` does.
+        not count towards the number of inputs. `is_bulk` gives way to other requests however few its inputs
+        are and however long they have waited, and has no deadline but `timeout_s`. Raises as `Mill.submit`
+        does.
         """
         began = self._clock()
         self.check_sizes(sizes, field, uncounted)
@@ -180,10 +181,10 @@ class Intake:
     ) -> Request:
         # What nobody waits for at a screen is worth computing however late.
         longest_s = math.inf if is_bulk else self._config.queue.timeout_s
-        gives_way = is_bulk or len(sequences) > self._config.batch.bulk_texts
+        is_large = len(sequences) > self._config.batch.bulk_texts
         return await self.dispatcher.submit(
             sequences,
-            share=Share.BULK if gives_way else Share.INTERACTIVE,
+            share=Share.PATIENT if is_bulk else Share.BULK if is_large else Share.INTERACTIVE,
             timeout_s=longest_s if timeout_s is None else min(longest_s, timeout_s),
         )
 

@@ -202,8 +202,7 @@ class EmbedRequest:
     to length 1 whatever the model; false does no more than the model does itself. `timeout_s` may only lower
     the configured one. `field` is the name under which errors speak of the inputs. With `late_chunking` the
     inputs are read together, as chunks of one text; only multi-vector models can. A request that `is_bulk`
-    gives way to small ones however few its inputs are, and waits as long as it takes unless `timeout_s` is
-    given.
+    gives way to others however few its inputs are, and waits as long as it takes unless `timeout_s` is given.
     """
 
     inputs: tuple[TextOrIds, ...]

@@ -83,10 +83,10 @@ class ServerMetrics:
         """Count one error. `reason` must be one of `problems.REASONS`."""
         self._errors.labels(reason).inc()
 
-    def batch_lines(self, *, completed: int, failed: int) -> None:
-        """Count requests of batches whose answers, or errors, are kept."""
-        self._batch_lines.labels("completed").inc(completed)
-        self._batch_lines.labels("failed").inc(failed)
+    def batch_lines(self, *, completed: int, failed: int, dropped: int) -> None:
+        """Count requests of batches whose answers, or errors, are kept; `dropped` ones were not run."""
+        for outcome, count in (("completed", completed), ("failed", failed), ("dropped", dropped)):
+            self._batch_lines.labels(outcome).inc(count)
 
     def batch_ended(self, status: str) -> None:
         """Count one batch. `status` must be one of `batches.records.BatchStatus`."""

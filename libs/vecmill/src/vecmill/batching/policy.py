@@ -7,8 +7,8 @@ keep the padded part of a batch small, which is bounded besides.
 - **Turns** are start-time fair queueing: each share has a virtual time that advances by
   tokens / weight; the share that is behind goes next, and one that was idle starts level with the
   other instead of with a credit.
-- **The age cap**: a job older than it is the anchor whatever the turns say, so the wait of each
-  text is bounded by the cap plus the batches of older ones.
+- **The age cap**: an interactive or bulk job older than it goes before all others of these two, so the
+  wait of each text is bounded by the cap plus the batches of older ones, and the part of patient ones.
 - **The limit** is what waits divided by the lanes that could run it, so that a request that has
   the machine to itself uses all of it, and between a floor (tiny batches waste the fixed cost of a
   call) and the configured maximum (large ones leave the cache and make everybody wait).
@@ -34,7 +34,7 @@ class Policy:
 
     def __init__(self, config: BatchConfig) -> None:
         self._config = config
-        self._weights = {Share.INTERACTIVE: config.interactive_weight, Share.BULK: 1}
+        self._weights = {**dict.fromkeys(Share, 1), Share.INTERACTIVE: config.interactive_weight}
         self._virtual_times = dict.fromkeys(Share, 0.0)
 
     def choose(self, queue: Queue, *, lanes: int, now: float) -> list[Job]:
@@ -50,10 +50,14 @@ class Policy:
 
     def _next_share(self, queue: Queue, now: float) -> Share:
         present = [share for share in Share if queue.lines[share]]
-        overdue = [s for s in present if now - queue.lines[s].oldest().arrived_at >= self._config.age_cap_s]
-        if overdue:
-            return min(overdue, key=lambda share: queue.lines[share].oldest().arrived_at)
-        return min(present, key=lambda share: self._virtual_times[share])
+        turn = min(present, key=lambda share: self._virtual_times[share])
+        if turn is Share.PATIENT:
+            return turn
+        # Thousands of patient texts may come at once, and all of them be old when the next request comes.
+        arrivals = {share: queue.lines[share].oldest().arrived_at for share in present}
+        arrivals.pop(Share.PATIENT, None)
+        oldest = min(arrivals, key=arrivals.__getitem__)
+        return oldest if now - arrivals[oldest] >= self._config.age_cap_s else turn
 
     def _limit(self, line: Line, lanes: int) -> int:
         fair_part = -(-line.tokens // lanes)

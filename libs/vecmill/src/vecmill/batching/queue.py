@@ -2,7 +2,7 @@
 
 How it works. A request is admitted whole or not at all; its texts become tickets. Each ticket
 hangs on a job, the computation of one token sequence; a ticket whose sequence is already waiting
-or running joins that job. Jobs wait in two lines, one a share. The policy picks jobs from the lines; `take`
+or running joins that job. Jobs wait in lines, one a share. The policy picks jobs from the lines; `take`
 marks them running; `finish` hands a job's outcome to all of its tickets that are still open.
 
 Rules:
@@ -29,6 +29,8 @@ from vecmill.batching.ticket import Job, Request, Share, Ticket, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.types import Row, TokenSequence
+
+_URGENCY = {share: rank for rank, share in enumerate(Share)}
 
 
 class Room(StrEnum):
@@ -187,11 +189,11 @@ class Queue:
         return ticket
 
     def _promote(self, job: Job, share: Share) -> None:
-        # A job that an interactive request joins must not wait behind bulk work.
-        if share is Share.INTERACTIVE and job.share is Share.BULK and not job.running:
-            self.lines[Share.BULK].remove(job)
-            job.share = Share.INTERACTIVE
-            self.lines[Share.INTERACTIVE].add(job)
+        # A job that a more urgent request joins must not wait behind less urgent work.
+        if not job.running and _URGENCY[share] < _URGENCY[job.share]:
+            self.lines[job.share].remove(job)
+            job.share = share
+            self.lines[share].add(job)
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)

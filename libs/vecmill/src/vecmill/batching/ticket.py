@@ -39,10 +39,14 @@ TRANSITIONS = {
 
 
 class Share(StrEnum):
-    """Which kind of traffic a request is; the two share the engine by weight."""
+    """Which kind of traffic a request is, the most urgent first; they share the engine by weight.
+
+    Nobody waits for PATIENT ones at a screen: however old, they have their part and no more.
+    """
 
     INTERACTIVE = "interactive"
     BULK = "bulk"
+    PATIENT = "patient"
 
 
 @dataclass(eq=False, slots=True)

@@ -28,7 +28,7 @@ Rules, by which no line is lost or answered twice, wherever the process is kille
 5. `synchronous=FULL`: what a client was told stays true through a loss of power. There are a few
    transactions a second at most, since lines are committed many at a time.
 
-A batch gives way: its lines count as bulk, however few their texts are, and so many are in flight as come
-back within half a second (`window`). Whatever another attempt may heal, such as a full queue, is tried
-again; it does not fail the line.
+A batch gives way: its lines have a share of the engine, and go before nobody by age, however few or many
+their texts are; so many are in flight as come back within half a second (`window`). Whatever another attempt
+may heal, such as a full queue, is tried again; it does not fail the line.
 """

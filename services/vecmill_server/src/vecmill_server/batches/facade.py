@@ -1,7 +1,11 @@
 """The files and batches of one server, as its routes and its runner see them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import errno
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vecmill_server.batches.folder import new_file_id
@@ -10,6 +14,8 @@ from vecmill_server.batches.records import BatchRecord, BatchRequest, FileRecord
 from vecmill_server.batches.uploads import read_age_s, read_purpose, receive_form
 from vecmill_server.batches.work import Workshop
 from vecmill_server.errors import BodyTooLarge, UnknownObject
+
+logger = logging.getLogger(__name__)
 
 
 class Batches:
@@ -51,20 +57,26 @@ class Batches:
                 "first, or start it with a larger --max-stored-bytes."
             )
         file_id = new_file_id()
-        content = await asyncio.to_thread(folder.create, file_id)
-        try:
-            form = await receive_form(content_type, body, content)
-            read_purpose(form)
-            kept_s = self._kept_s(read_age_s(form))
-            await asyncio.to_thread(folder.seal, content)
-        except BaseException:
-            content.close()
-            folder.remove(file_id)
-            raise
-        now = self._shop.now
-        expires_at = None if kept_s is None else now + kept_s
-        record = FileRecord(file_id, Purpose.BATCH, form.filename or "", form.file_bytes, now, expires_at)
-        await self._access.call(lambda store: store.add_file(record))
+        with _explain_full_disk():
+            content = await asyncio.to_thread(folder.create, file_id)
+            try:
+                form = await receive_form(content_type, body, content)
+                read_purpose(form)
+                kept_s = self._kept_s(read_age_s(form))
+                await asyncio.to_thread(folder.seal, content)
+            except BaseException:
+                with suppress(OSError):  # there may be no room for what it still holds
+                    content.close()
+                folder.remove(file_id)
+                raise
+            now = self._shop.now
+            expires_at = None if kept_s is None else now + kept_s
+            record = FileRecord(file_id, Purpose.BATCH, form.filename or "", form.file_bytes, now, expires_at)
+            try:
+                await self._access.call(lambda store: store.add_file(record))
+            except sqlite3.Error:
+                folder.remove(file_id)
+                raise
         return record
 
     async def file(self, file_id: str) -> FileRecord:
@@ -104,8 +116,30 @@ class Batches:
 
     async def cancel(self, batch_id: str) -> BatchRecord:
         """Raises `UnknownObject` and `Conflict`."""
-        return await self._access.call(lambda store: store.cancel(batch_id, self._shop.now))
+        before, after = await self._access.call(
+            lambda store: (store.batch(batch_id), store.cancel(batch_id, self._shop.now))
+        )
+        if before.is_open and not after.is_open:
+            self._shop.metrics.batch_ended(after.status)
+        self._jobs.look()
+        return after
 
     def _kept_s(self, asked_s: int | None) -> int | None:
         ages = [age for age in (self._shop.settings.batch_keep_s, asked_s) if age is not None]
         return min(ages, default=None)
+
+
+@contextmanager
+def _explain_full_disk() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        is_full = (
+            error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if isinstance(error, OSError)
+            else error.sqlite_errorcode == sqlite3.SQLITE_FULL
+        )
+        if not is_full:
+            raise
+        logger.error("an upload was refused, because there is no room for it: %s", error)
+        raise BodyTooLarge("The server's disk has no room for this file. Delete some files first.") from error

@@ -5,6 +5,7 @@ Every function that writes returns when the disk has what it wrote.
 
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Set
 from contextlib import suppress
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vecmill.errors import InvalidConfig
+
+_FILE_ID = re.compile("file-[0-9a-f]{24}")
 
 
 class Folder:
@@ -22,9 +25,11 @@ class Folder:
         self._root = root
         self._files = root / "files"
         try:
-            self._files.mkdir(parents=True, exist_ok=True)
-            # What clients send is nobody else's business on this machine.
-            root.chmod(0o700)
+            root.mkdir(parents=True, exist_ok=True)
+            # What clients send is nobody else's business on this machine. The folder itself may be another's,
+            # as a mounted volume is, and keeps the mode that it has.
+            self._files.mkdir(mode=0o700, exist_ok=True)
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
             self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InvalidConfig(
@@ -55,7 +60,7 @@ class Folder:
 
     def create(self, file_id: str) -> BinaryIO:
         """A new content to write, and then to `seal` or to `remove`."""
-        return self.path(file_id).open("xb")
+        return os.fdopen(os.open(self.path(file_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def seal(self, content: BinaryIO) -> None:
         """Close a content that is whole."""
@@ -101,9 +106,9 @@ class Folder:
         self.path(file_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> None:
-        """Remove every content that is not of a `known` file."""
+        """Remove every content that is not of a `known` file. What is not ours stays."""
         for path in self._files.iterdir():
-            if path.name not in known:
+            if path.name not in known and _FILE_ID.fullmatch(path.name):
                 path.unlink()
 
     def _sync_names(self) -> None:

@@ -45,7 +45,8 @@ DROPPED: Mapping[BatchStatus, tuple[str, str]] = MappingProxyType(
 class Line:
     """A line of input: its number from 1, its bytes without the line's end, and its size with it.
 
-    `is_cut` says that it is longer than lines may be, and not all here.
+    Blank lines that follow one another are one, with the number of the last. `is_cut` says that it is longer
+    than lines may be, and not all here.
     """
 
     number: int
@@ -56,22 +57,27 @@ class Line:
     @property
     def is_blank(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.text.strip()
+        return not self.is_cut and not self.text.strip()
 
 
-def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int) -> list[Line]:
+def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int | None = None) -> list[Line]:
     """The next lines of a file, from `offset` bytes on; none at its end, none after one that is cut."""
     lines: list[Line] = []
-    left = SLICE_BYTES
+    limit = -1 if max_line_bytes is None else max_line_bytes + 1
+    left, number = SLICE_BYTES, lines_before
     with path.open("rb") as content:
         content.seek(offset)
-        while left > 0 and (read := content.readline(max_line_bytes + 1)):
-            is_cut = len(read) > max_line_bytes and not read.endswith(b"\n")
-            text = read.rstrip(b"\r\n")
-            if offset == 0 and not lines:
-                text = text.removeprefix(_BYTE_ORDER_MARK)
-            lines.append(Line(lines_before + len(lines) + 1, text, len(read), is_cut))
+        while left > 0 and (read := content.readline(limit)):
+            number += 1
             left -= len(read)
+            is_cut = len(read) == limit and not read.endswith(b"\n")
+            text = read.rstrip(b"\r\n")
+            if number == 1:
+                text = text.removeprefix(_BYTE_ORDER_MARK)
+            line = Line(number, text, len(read), is_cut)
+            if lines and lines[-1].is_blank and line.is_blank:
+                line = Line(number, b"", lines.pop().size + line.size, is_cut=False)
+            lines.append(line)
             if is_cut:
                 break
     return lines
@@ -81,14 +87,14 @@ def read_lines(path: Path, offset: int, lines_before: int, max_line_bytes: int) 
 class Question:
     """A line that was read: what to ask, or what is wrong with it. One that is blank asks nothing.
 
-    `texts` is how many texts are embedded for it.
+    `texts` is how many texts are embedded for it, or 1 if none are: nothing is free.
     """
 
     line: Line
     custom_id: str
     asked: Asked | None = None
     error: VecmillError | None = None
-    texts: int = 0
+    texts: int = 1
 
     @property
     def is_blank(self) -> bool:
@@ -113,11 +119,12 @@ def read_question(line: Line, endpoint: str, options: DialectOptions) -> Questio
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a line: what to write, and to which file."""
+    """What became of a line: what to write, and to which file. One that `is_dropped` was not run."""
 
     line: Line
     written: bytes = b""
     is_completed: bool = False
+    is_dropped: bool = False
     tokens: int = 0
 
     @property
@@ -152,7 +159,8 @@ def write_dropped(batch_id: str, line: Line, ending: BatchStatus) -> Ended:
         return Ended(line)
     code, message = DROPPED[ending]
     question = Question(line, decode_object(line.text)["custom_id"])
-    return Ended(line, _write(batch_id, question, None, {"code": code, "message": message}))
+    written = _write(batch_id, question, None, {"code": code, "message": message})
+    return Ended(line, written, is_dropped=True)
 
 
 def _request_id(batch_id: str, line: Line) -> str:

@@ -171,6 +171,13 @@ class Store:
         query = f"SELECT id FROM batches WHERE status IN ({marks}) ORDER BY place"
         return [row["id"] for row in self._database.execute(query, tuple(statuses))]
 
+    def ending_ids(self, now: int) -> list[str]:
+        """The batches that have begun and of which no more lines are to be run, the oldest first."""
+        query = """SELECT id FROM batches
+            WHERE status IN (?, ?) OR (status = ? AND expires_at <= ?) ORDER BY place"""
+        values = (BatchStatus.FINALIZING, BatchStatus.CANCELLING, BatchStatus.IN_PROGRESS, now)
+        return [row["id"] for row in self._database.execute(query, values)]
+
     def begin(self, batch_id: str, total: int, now: int) -> BatchRecord:
         """The input is fine, and has `total` requests."""
         return self._change(
@@ -181,10 +188,13 @@ class Store:
         )
 
     def fail(self, batch_id: str, errors: Sequence[LineProblem], now: int) -> BatchRecord:
-        """The input cannot be worked on."""
+        """The input cannot be worked on. What has been done of it, if anything, is dropped."""
         written = encode_json({"of": [asdict(error) for error in errors]})
         changed = self._change(
-            batch_id, "status = ?, failed_at = ?, errors = ?", (BatchStatus.FAILED, now, written), OPEN
+            batch_id,
+            "status = ?, failed_at = ?, errors = ?, output_bytes = 0, error_bytes = 0",
+            (BatchStatus.FAILED, now, written),
+            OPEN,
         )
         if changed.status is BatchStatus.FAILED:
             for content in (changed.output_file_id, changed.error_file_id):

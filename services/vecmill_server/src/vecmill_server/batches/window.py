@@ -1,8 +1,9 @@
 """How much of a batch is in flight: as many texts as come back within half a second.
 
-Bulk work in the queue delays others only once it is old, for what has waited long goes first whoever waits.
-So the window grows while lines come back quickly, and shrinks when they do not: because texts are long, the
-model is slow, or others are asking. A few texts stay in flight always, which is the share of bulk work.
+What is in flight takes room in the queue, and is done again after a restart; too little of it leaves lanes
+idle. So the window grows while lines come back quickly, and shrinks when they do not: because texts are long,
+the model is slow, or others are asking. A few texts stay in flight always. A line is not divided: one of
+thousands of texts is all in flight, and gives way all the same, for age never puts it before others.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Window:
         return not self.bytes or (self.texts < self.limit and self.bytes < MOST_BYTES)
 
     def enter(self, texts: int, size: int) -> None:
-        """A line starts, of so many texts and bytes; a line is at least 1 byte."""
+        """A line starts, of so many texts and bytes: 1 of each at least."""
         self.texts += texts
         self.bytes += size
 
@@ -39,8 +40,8 @@ class Window:
     def observe(self, texts: int, duration_s: float) -> None:
         """A line of so many texts took so long."""
         if duration_s <= TARGET_S:
-            self.limit = min(MOST_TEXTS, self.limit + max(1, texts))
+            self.limit = min(MOST_TEXTS, self.limit + texts)
         else:
             # By a share for each text, so that a round trip that is too long by half costs about a third.
             late = min(1.0, duration_s / TARGET_S - 1)
-            self.limit = max(FEWEST_TEXTS, self.limit - late * max(1, texts) / 2)
+            self.limit = max(FEWEST_TEXTS, self.limit - late * texts / 2)

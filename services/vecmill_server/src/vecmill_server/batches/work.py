@@ -9,7 +9,7 @@ cancels the task that runs `work_on` stops the work there.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,7 +25,7 @@ from vecmill_server.batches.lines import (
     write_dropped,
     write_failure,
 )
-from vecmill_server.batches.records import BatchRecord, BatchStatus, Progress
+from vecmill_server.batches.records import BatchRecord, BatchStatus, LineProblem, Progress
 from vecmill_server.batches.validation import Validation
 from vecmill_server.batches.window import Window
 from vecmill_server.catalog import Catalog
@@ -82,10 +82,16 @@ async def validate(shop: Workshop, batch_id: str) -> None:
     while not check.is_done:
         await asyncio.to_thread(read_on)
     if check.problems:
-        batch = await shop.access.call(lambda store: store.fail(batch_id, check.problems, shop.now))
-        shop.metrics.batch_ended(batch.status)
+        await fail(shop, batch_id, check.problems)
     else:
         await shop.access.call(lambda store: store.begin(batch_id, check.total, shop.now))
+
+
+async def fail(shop: Workshop, batch_id: str, problems: Sequence[LineProblem]) -> None:
+    """End a batch that cannot be worked on, unless it has ended meanwhile."""
+    batch = await shop.access.call(lambda store: store.fail(batch_id, problems, shop.now))
+    if batch.status is BatchStatus.FAILED:
+        shop.metrics.batch_ended(batch.status)
 
 
 async def work_on(shop: Workshop, batch_id: str) -> None:
@@ -122,6 +128,7 @@ class _Work:
 
     async def answer_lines(self) -> None:
         """Answer lines until there are no more, or the batch is to end without them."""
+        await self._commit()  # its time may be over before it begins
         while self.batch.ending is BatchStatus.COMPLETED:
             await self._start_lines()
             if not self.in_flight:
@@ -176,9 +183,12 @@ class _Work:
         """Keep what has ended, and learn whether the batch was cancelled meanwhile or its time is over."""
         batch, access = self.batch, self.shop.access
         if self.ended:
-            progress = _progress(self.ended)
+            progress = _progress(self.ended, batch.lines_done)
             self.batch = await access.call(lambda store: store.advance(batch, progress))
-            self.shop.metrics.batch_lines(completed=progress.completed, failed=progress.failed)
+            dropped = sum(one.is_dropped for one in self.ended)
+            self.shop.metrics.batch_lines(
+                completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
+            )
             self.ended.clear()
         else:
             self.batch = await access.call(lambda store: store.batch(batch.id))
@@ -188,10 +198,10 @@ class _Work:
 
     async def _read(self) -> list[Line]:
         path = self.shop.access.store.folder.path(self.batch.input_file_id)
-        longest = self.shop.settings.max_body_bytes
-        lines = await asyncio.to_thread(read_lines, path, self.read_offset, self.read_count, longest)
+        # However long: they were found to be short enough, if by a server with other settings.
+        lines = await asyncio.to_thread(read_lines, path, self.read_offset, self.read_count)
         self.read_offset += sum(line.size for line in lines)
-        self.read_count += len(lines)
+        self.read_count = lines[-1].number if lines else self.read_count
         return lines
 
     def _read_questions(self, lines: list[Line]) -> list[Question]:
@@ -228,9 +238,9 @@ class _Work:
         return await asyncio.to_thread(write) if question.texts > LARGE_ROWS else write()
 
 
-def _progress(ended: list[Ended]) -> Progress:
+def _progress(ended: list[Ended], lines_before: int) -> Progress:
     return Progress(
-        lines=len(ended),
+        lines=ended[-1].line.number - lines_before,
         input_bytes=sum(one.line.size for one in ended),
         output=b"".join(one.written for one in ended if one.is_completed),
         errors=b"".join(one.written for one in ended if one.is_failed),

@@ -21,7 +21,7 @@ _JSON = "application/json"
 
 
 def describe_batches(settings: ServerSettings) -> Family:
-    """Files and batches, with and without a version in the path."""
+    """Files and batches, with and without a version in the path, and where Azure's clients look."""
     return Family(_paths(), _schemas())
 
 
@@ -40,7 +40,11 @@ def _paths() -> dict[str, Any]:
             "post": _operation("Run no more of a batch", "Batch", 404, 409, parameters=batch_id)
         },
     }
-    return {f"{version}{path}": item for path, item in paths.items() for version in ("/v1", "")}
+    return {
+        f"{version}{path}": item
+        for path, item in paths.items()
+        for version in ("/v1", "", "/openai/v1", "/openai")
+    }
 
 
 def _schemas() -> dict[str, Any]:
@@ -170,6 +174,8 @@ def _read_content(parameters: list[Schema]) -> dict[str, Any]:
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     for status, description in (("200", "Done"), ("206", "The part that a range asks for")):
         operation["responses"][status] = {"description": description, "content": content}
+    for status, description in (("400", "No range"), ("416", "A range beyond the end")):
+        operation["responses"][status] = {"description": description, "content": {"text/plain": {}}}
     return operation
 
 

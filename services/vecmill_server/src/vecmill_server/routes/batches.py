@@ -1,4 +1,4 @@
-"""Bulk work in OpenAI's shape: `/files` and `/batches`, at root and under `/v1`."""
+"""Bulk work in OpenAI's shape: `/files` and `/batches`, at root, under `/v1` and as Azure's clients ask."""
 
 from collections.abc import Mapping
 
@@ -22,6 +22,9 @@ MOST_FILES = 10_000
 BATCHES_BY_DEFAULT = 20
 MOST_BATCHES = 100
 
+# The request for a batch is short; what is longer is not read, which would keep the event loop.
+MOST_REQUEST_BYTES = 256 * 1024
+
 
 def batches_routes(service: Service) -> list[Route]:
     """There whether batches are on or off, so that whoever asks learns how to turn them on."""
@@ -37,7 +40,7 @@ def batches_routes(service: Service) -> list[Route]:
     return [
         Route(f"{version}{path}", endpoint, methods=methods, name=name)
         for name, path, endpoint, methods in table
-        for version in ("/v1", "")
+        for version in ("/v1", "", "/openai/v1", "/openai")
     ]
 
 
@@ -83,13 +86,19 @@ class BatchRoutes:
     """Batches of requests."""
 
     def __init__(self, service: Service) -> None:
+        settings = service.settings
         self._service = service
+        self._limits = BodyLimits(
+            min(settings.max_body_bytes, MOST_REQUEST_BYTES),
+            settings.body_timeout_s,
+            "Upload the requests of a batch as a file, and name it in `input_file_id`.",
+        )
 
     async def all(self, request: Request) -> Response:
         """Make a batch, or list them."""
         batches = _batches(self._service)
         if request.method == "POST":
-            body = await read_body(request.scope["headers"], request.receive, self._service.body_limits)
+            body = await read_body(request.scope["headers"], request.receive, self._limits)
             return _json((await batches.create(read_batch_request(decode_object(body)))).document())
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)
         return _json(_list(*await batches.batches(page)))
