@@ -113,6 +113,15 @@ def test_patient_work_has_its_part_however_much_else_is_old() -> None:
     assert (before - line.queue.lines[Share.PATIENT].tokens) / (100 * 128) == pytest.approx(1 / 5, abs=0.02)
 
 
+def test_a_request_of_thousands_of_texts_that_all_grew_old_lets_others_pass() -> None:
+    line = Line(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=4))
+    line.admit(*[64] * 2_000, share=Share.BULK, now=0.0)
+    line.take(now=10.0)
+    for now in range(11, 60):
+        line.admit(20, now=now)
+        assert 20 in [line.take(now=now)[0] for _ in range(2)]
+
+
 def test_age_beats_weight() -> None:
     line = Line(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=1_000))
     line.admit(50, share=Share.BULK, now=0.0)

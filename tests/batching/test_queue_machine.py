@@ -32,6 +32,7 @@ class QueueMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.queue = Queue(LIMITS)
         self.policy = Policy(BATCHES)
+        self.last_share: Share | None = None
         self.now = 0.0
         self.admitted: list[Request] = []
         self.running: list[list[Job]] = []
@@ -66,9 +67,13 @@ class QueueMachine(RuleBasedStateMachine):
         limit = max(BATCHES.batch_tokens, MIN_BATCH_TOKENS)
         assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
         assert jobs[0].arrived_at == ages[jobs[0].share]
-        if jobs[0].share is not Share.PATIENT:
-            oldest = min(age for share, age in ages.items() if share is not Share.PATIENT)
-            assert jobs[0].arrived_at == oldest or self.now - oldest < BATCHES.age_cap_s
+        overdue = [
+            age
+            for share, age in ages.items()
+            if share not in (Share.PATIENT, self.last_share) and self.now - age >= BATCHES.age_cap_s
+        ]
+        assert jobs[0].share is Share.PATIENT or not overdue or jobs[0].arrived_at == min(overdue)
+        self.last_share = jobs[0].share
         self.queue.take(jobs, self.now)
         self.running.append(jobs)
 

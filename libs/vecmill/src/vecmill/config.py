@@ -40,7 +40,9 @@ class BatchConfig:
         "or its engine knows better.",
     )
     age_cap_s: float = setting(
-        2.0, "A text that has waited this long goes first, whoever else waits; those of batches never do."
+        2.0,
+        "Texts that have waited this long take turns with all others, whatever their weight; those of batches "
+        "do not.",
     )
     bulk_texts: int = setting(
         16, "Requests with more texts than this count as bulk and give way to smaller ones."

@@ -7,8 +7,10 @@ keep the padded part of a batch small, which is bounded besides.
 - **Turns** are start-time fair queueing: each share has a virtual time that advances by
   tokens / weight; the share that is behind goes next, and one that was idle starts level with the
   other instead of with a credit.
-- **The age cap**: an interactive or bulk job older than it goes before all others of these two, so the
-  wait of each text is bounded by the cap plus the batches of older ones, and the part of patient ones.
+- **The age cap**: an interactive or bulk job older than it goes first whatever the turns say, but never
+  do two batches of one share go so while another waits. So the wait of each text is bounded by the cap
+  and about twice the batches of older ones, and a request of thousands of texts, all of which grow old
+  together, keeps nobody waiting for more than a batch. Patient ones have their turns alone.
 - **The limit** is what waits divided by the lanes that could run it, so that a request that has
   the machine to itself uses all of it, and between a floor (tiny batches waste the fixed cost of a
   call) and the configured maximum (large ones leave the cache and make everybody wait).
@@ -36,6 +38,7 @@ class Policy:
         self._config = config
         self._weights = {**dict.fromkeys(Share, 1), Share.INTERACTIVE: config.interactive_weight}
         self._virtual_times = dict.fromkeys(Share, 0.0)
+        self._last: Share | None = None
 
     def choose(self, queue: Queue, *, lanes: int, now: float) -> list[Job]:
         """The jobs of the next batch, anchor first; at least one.
@@ -46,6 +49,7 @@ class Policy:
         line = queue.lines[share]
         jobs = self._gather(line, self._limit(line, lanes))
         self._charge(share, sum(job.tokens for job in jobs), queue)
+        self._last = share
         return jobs
 
     def _next_share(self, queue: Queue, now: float) -> Share:
@@ -53,11 +57,13 @@ class Policy:
         turn = min(present, key=lambda share: self._virtual_times[share])
         if turn is Share.PATIENT:
             return turn
-        # Thousands of patient texts may come at once, and all of them be old when the next request comes.
         arrivals = {share: queue.lines[share].oldest().arrived_at for share in present}
-        arrivals.pop(Share.PATIENT, None)
-        oldest = min(arrivals, key=arrivals.__getitem__)
-        return oldest if now - arrivals[oldest] >= self._config.age_cap_s else turn
+        overdue = [
+            share
+            for share, arrived_at in arrivals.items()
+            if share not in (Share.PATIENT, self._last) and now - arrived_at >= self._config.age_cap_s
+        ]
+        return min(overdue, key=arrivals.__getitem__, default=turn)
 
     def _limit(self, line: Line, lanes: int) -> int:
         fair_part = -(-line.tokens // lanes)
