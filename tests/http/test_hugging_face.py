@@ -120,8 +120,7 @@ def test_vertex_asks_the_model_that_is_named(every_task: HttpServer) -> None:
     ("instances", "words"),
     [
         (None, "`instances` is required"),
-        ([], "`instances` is required"),
-        ({}, "`instances` is required"),
+        ({}, "`instances` must be a list of objects, not an object."),
         (["hello"], "`instances[0]` must be an object, not a string."),
         ([{"inputs": "a"}, None], "`instances[1]` must be an object, not null."),
         ([{}], "`inputs` is required"),

@@ -54,7 +54,7 @@ def test_long_texts_are_cut_unless_the_client_minds(client: httpx.Client) -> Non
         ("/api/embeddings", {"model": "x", "prompt": "a"}, 404, 'model "x" not found, try pulling it first'),
         ("/api/embed", {"input": []}, 400, "`input` is an empty list"),
         ("/api/embed", {}, 400, "`input` is required"),
-        ("/api/embeddings", {}, 400, "`prompt` must be a string"),
+        ("/api/embeddings", {}, 400, "`prompt` is required: a string."),
     ],
 )
 def test_errors_are_a_sentence(

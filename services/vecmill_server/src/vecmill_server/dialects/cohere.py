@@ -21,7 +21,14 @@ from vecmill_server.dialects.fields import (
     read_token_ids,
     read_truncation,
 )
-from vecmill_server.documents import Envelope, read_count, read_string, read_text
+from vecmill_server.documents import (
+    Envelope,
+    read_count,
+    read_items,
+    read_required,
+    read_string,
+    read_text,
+)
 
 _BASE64 = "base64"
 
@@ -40,17 +47,15 @@ def read_embed_v2(document: Document, options: DialectOptions) -> Asked:
 
 def read_tokenize(document: Document, options: DialectOptions) -> Asked:
     """`/v1/tokenize` with `text`."""
-    text = read_text(document.get("text"), "text")
+    text = read_required(document, "text")
     call = TokenizeCall(read_string(document, "model"), (text,), special=False, field="text")
     return Asked(call, _write_tokens)
 
 
 def read_detokenize(document: Document, options: DialectOptions) -> Asked:
     """`/v1/detokenize` with `tokens`."""
-    value = document.get("tokens")
-    if not isinstance(value, list):
-        raise InvalidRequest("`tokens` is required: a list of token ids.", field="tokens")
-    call = DetokenizeCall(read_string(document, "model"), (read_token_ids(value, "tokens"),))
+    ids = read_token_ids(read_items(document, "tokens", "a list of token ids"), "tokens")
+    call = DetokenizeCall(read_string(document, "model"), (ids,))
 
     def write(result: Detokenized, envelope: Envelope) -> JsonValue:
         return {"text": result.texts[0], "meta": {"api_version": {"version": "1"}}}
@@ -99,18 +104,16 @@ def _read_texts(document: Document) -> tuple[str, ...]:
     texts = _read_list(document, "texts", read_text)
     inputs = _read_list(document, "inputs", _read_parts)
     if not texts and not inputs:
-        raise InvalidRequest("`texts` is required: a list of at least one string.", field="texts")
+        raise InvalidRequest("`texts` is required: a list of strings.", field="texts")
     return texts or inputs
 
 
 def _read_list(document: Document, name: str, read: Callable[[JsonValue, str], str]) -> tuple[str, ...]:
     """The texts of a list, which `read` takes out of its items; none if it is absent."""
-    value = document.get(name)
-    if value is None:
+    if document.get(name) is None:
         return ()
-    if not isinstance(value, list) or not value:
-        raise InvalidRequest(f"`{name}` must be a list of at least one text.", field=name)
-    return tuple(read(item, f"{name}[{index}]") for index, item in enumerate(value))
+    items = read_items(document, name, "a list of texts")
+    return tuple(read(item, f"{name}[{index}]") for index, item in enumerate(items))
 
 
 def _read_parts(item: JsonValue, field: str) -> str:

@@ -18,10 +18,12 @@ from vecmill_server.documents import (
     LARGEST_WHOLE_NUMBER,
     kind_of,
     read_count,
+    read_items,
     read_optional_flag,
     read_string,
     read_text,
 )
+from vecmill_server.errors import EmptyInput
 
 T = TypeVar("T")
 
@@ -125,23 +127,18 @@ def _read_limit(document: Document) -> int | None:
     return read_count(document, name)
 
 
-def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[tuple[TextOrIds, ...], bool]:
-    """A text, a list of texts, or the same as token ids; whether it is a list.
+def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[TextOrIds, ...]:
+    """A text, a list of texts, or the same as token ids.
 
     A list of numbers is one text. A text may also be `{"text": ...}`, as Jina's clients write it.
     """
     value = document.get(name)
     if isinstance(value, str):
-        return (value,), False
-    if value is None:
-        raise InvalidRequest(f"`{name}` is required: a string, or a list of strings.", field=name)
-    if not isinstance(value, list):
-        raise InvalidRequest(f"`{name}` must be a string, or a list of strings.", field=name)
-    if not value:
-        raise InvalidRequest(f"`{name}` is an empty list: there is nothing to embed.", field=name)
-    if type(value[0]) is int:  # one text, as ids
-        return (read_ids(read_token_ids(value, name), name),), False
-    return tuple(_read_input(item, f"{name}[{index}]", read_ids) for index, item in enumerate(value)), True
+        return (value,)
+    items = read_items(document, name, "a string, or a list of strings")
+    if type(items[0]) is int:  # one text, as ids
+        return (read_ids(read_token_ids(items, name), name),)
+    return tuple(_read_input(item, f"{name}[{index}]", read_ids) for index, item in enumerate(items))
 
 
 def _read_input(item: JsonValue, field: str, read_ids: ReadIds) -> TextOrIds:
@@ -155,9 +152,9 @@ def _read_input(item: JsonValue, field: str, read_ids: ReadIds) -> TextOrIds:
 
 
 def read_token_ids(items: Sequence[JsonValue], field: str) -> tuple[int, ...]:
-    """Token ids: whole numbers from 0 up, at least one of them."""
+    """Token ids: whole numbers from 0 up, at least one of them. Raises `EmptyInput` besides."""
     if not items:
-        raise InvalidRequest(f"`{field}` is an empty list of token ids.", field=field)
+        raise EmptyInput(f"`{field}` is an empty list of token ids.", field=field)
     for index, item in enumerate(items):
         if type(item) is not int or not 0 <= item <= LARGEST_WHOLE_NUMBER:
             raise InvalidRequest(

@@ -27,7 +27,7 @@ from vecmill_server.dialects.tei import (
     read_parameters,
     with_parameters,
 )
-from vecmill_server.documents import Envelope, kind_of, read_string
+from vecmill_server.documents import Envelope, kind_of, read_items, read_string
 
 
 def choose_by_task(document: Document, task: Task | None) -> Dialect:
@@ -48,9 +48,7 @@ def read_nested_rerank(document: Document, options: DialectOptions) -> Asked:
 
 def read_instances(task: Task | None, document: Document, options: DialectOptions) -> Asked:
     """Vertex AI: `{"instances": [...]}`, each a body of its own, to `{"predictions": [...]}`."""
-    instances = document.get("instances")
-    if not isinstance(instances, list) or not instances:
-        raise InvalidRequest("`instances` is required: a list of at least one object.", field="instances")
+    instances = read_items(document, "instances", "a list of objects")
     asked = [_read_instance(item, index, document, task, options) for index, item in enumerate(instances)]
     call = TogetherCall(read_string(document, "model"), tuple(one.call for one in asked), "instances")
 

@@ -10,7 +10,7 @@ from vecmill.types import JsonValue
 from vecmill_server.calls import EmbedCall, Embedded
 from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
 from vecmill_server.dialects.fields import read_dimensions, read_inputs, read_truncation
-from vecmill_server.documents import Envelope, read_string, read_text
+from vecmill_server.documents import Envelope, read_required, read_string
 from vecmill_server.problems import ollama_response
 
 
@@ -18,7 +18,7 @@ def read_embed(document: Document, options: DialectOptions) -> Asked:
     """`/api/embed`: rows of one text or several."""
     call = EmbedCall(
         model=read_string(document, "model"),
-        inputs=read_inputs(document, "input", options.read_ids)[0],
+        inputs=read_inputs(document, "input", options.read_ids),
         reading=Reading(truncation=read_truncation(document)),
         dimensions=read_dimensions(document),
     )
@@ -27,7 +27,7 @@ def read_embed(document: Document, options: DialectOptions) -> Asked:
 
 def read_embedding(document: Document, options: DialectOptions) -> Asked:
     """`/api/embeddings`, the older one: a single row."""
-    prompt = read_text(document.get("prompt"), "prompt")
+    prompt = read_required(document, "prompt")
     call = EmbedCall(model=read_string(document, "model"), inputs=(prompt,), field="prompt")
 
     def write(result: Embedded, _envelope: Envelope) -> JsonValue:

@@ -39,7 +39,7 @@ def read_embeddings(document: Document, options: DialectOptions) -> Asked:
         )
     call = EmbedCall(
         model=read_string(document, "model"),
-        inputs=read_inputs(document, "input", options.read_ids)[0],
+        inputs=read_inputs(document, "input", options.read_ids),
         reading=_read_reading(document),
         dimensions=read_dimensions(document),
         normalize=read_normalize(document),
