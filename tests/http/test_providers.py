@@ -42,6 +42,14 @@ def unpack(text: str, dtype: str) -> np.ndarray:
         ("task", "retrieval.query", PROMPTS["query"]),
         ("task", "retrieval.passage", PROMPTS["passage"]),
         ("task", "code.query", PROMPTS["query"]),
+        ("task", "nl2code.query", PROMPTS["query"]),
+        ("task", "nl2code.passage", PROMPTS["passage"]),
+        ("task", "QUESTION_ANSWERING", PROMPTS["query"]),
+        ("task", "FACT_VERIFICATION", PROMPTS["query"]),
+        ("task", "CODE_RETRIEVAL_QUERY", PROMPTS["query"]),
+        ("task", "RETRIEVAL_DOCUMENT", PROMPTS["passage"]),
+        ("task", "SEMANTIC_SIMILARITY", ""),
+        ("task", "similarity", ""),
         ("task", "separation", PROMPTS["clustering"]),
         ("task", "text-matching", ""),
         ("task", "classification", ""),
@@ -70,6 +78,12 @@ def test_an_unknown_purpose_is_told_which_there_are(client: httpx.Client, field:
     error = embed(client, status=400, input="a", **{field: "retrieval"})["error"]
     assert error["param"] == field
     assert "retrieval.query" in error["message"]
+
+
+@pytest.mark.parametrize("field", ["task", "input_type"])
+def test_images_are_told_that_text_alone_is_read(client: httpx.Client, field: str) -> None:
+    error = embed(client, status=400, input="a", **{field: "image"})["error"]
+    assert error["message"] == f"`{field}` is image: this server reads text alone."
 
 
 def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:

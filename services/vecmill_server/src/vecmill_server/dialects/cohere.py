@@ -69,7 +69,7 @@ def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
         model=read_string(document, "model"),
         inputs=_read_texts(document),
         reading=Reading(
-            purpose=_read_input_type(document),
+            purpose=read_purpose(document, "input_type"),
             truncation=read_truncation(document).within(read_count(document, "max_tokens")),
         ),
         dimensions=read_dimensions(document),
@@ -77,12 +77,6 @@ def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
         field="texts" if document.get("texts") is not None else "inputs",
     )
     return call, names
-
-
-def _read_input_type(document: Document) -> Any:
-    if document.get("input_type") == "image":
-        raise InvalidRequest("`input_type` is image: this server reads text alone.", field="input_type")
-    return read_purpose(document, "input_type")
 
 
 def _read_types(document: Document) -> tuple[str, ...]:

@@ -27,23 +27,28 @@ from vecmill_server.errors import EmptyInput
 
 T = TypeVar("T")
 
-# What Cohere, Jina, Voyage, Nomic and Google call the purposes of a text.
+# The kinds of search that Jina's models know; each has queries and passages.
+_SEARCHES = ("retrieval", "code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
+
+# What Cohere, Jina, Voyage, Nomic, Nvidia and Google call the purposes of a text.
 PURPOSES: Mapping[str, Purpose] = MappingProxyType(
     {
         "query": Purpose.QUERY,
         "search_query": Purpose.QUERY,
-        "retrieval.query": Purpose.QUERY,
-        "code.query": Purpose.QUERY,
         "retrieval_query": Purpose.QUERY,
+        "code_retrieval_query": Purpose.QUERY,
+        "question_answering": Purpose.QUERY,  # of Google's: the question, whose answers are documents
+        "fact_verification": Purpose.QUERY,
+        **{f"{search}.query": Purpose.QUERY for search in _SEARCHES},
         "document": Purpose.DOCUMENT,
         "passage": Purpose.DOCUMENT,
         "search_document": Purpose.DOCUMENT,
-        "retrieval.passage": Purpose.DOCUMENT,
-        "code.passage": Purpose.DOCUMENT,
         "retrieval_document": Purpose.DOCUMENT,
+        **{f"{search}.passage": Purpose.DOCUMENT for search in _SEARCHES},
         "classification": Purpose.CLASSIFICATION,
         "clustering": Purpose.CLUSTERING,
         "separation": Purpose.CLUSTERING,
+        "similarity": Purpose.SIMILARITY,
         "text-matching": Purpose.SIMILARITY,
         "semantic_similarity": Purpose.SIMILARITY,
     }
@@ -80,6 +85,8 @@ def read_purpose(document: Document, name: str) -> Purpose | None:
     value = read_string(document, name)
     if value is None:
         return None
+    if value.lower() == "image":
+        raise InvalidRequest(f"`{name}` is image: this server reads text alone.", field=name)
     if value.lower() not in PURPOSES:
         raise InvalidRequest(f"`{name}` must be one of: {', '.join(PURPOSES)}.", field=name)
     return PURPOSES[value.lower()]
