@@ -99,10 +99,20 @@ def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:
     assert rows(client, input="hello", embedding_type="binary") == [(packed.astype(int) - 128).tolist()]
     (text,) = rows(client, input="hello", embedding_type="base64")
     np.testing.assert_array_equal(unpack(text, "<f4"), np.array(plain, np.float32))
-    for wrong in ("int4", ["float", "binary"], [], 1):
+    for wrong in ("int4", ["float", "int4"], ["float", None], [["float"]], [], 1):
         assert (
             embed(client, status=400, input="a", embedding_type=wrong)["error"]["param"] == "embedding_type"
         )
+
+
+def test_jina_asks_for_several_types_at_once(client: httpx.Client) -> None:
+    types = ["float", "base64", "int8", "ubinary"]
+    found = rows(client, input=["hello", "world"], embedding_type=types)
+    assert [list(row) for row in found] == [types, types]
+    for name in types:
+        assert [row[name] for row in found] == rows(client, input=["hello", "world"], embedding_type=name)
+    refusal = client.post("/embed", json={"inputs": "a", "embedding_type": types}).json()
+    assert refusal["error"].startswith("`embedding_type` must name one type of numbers here")
 
 
 def test_voyage_sends_null_for_what_it_does_not_ask(client: httpx.Client) -> None:

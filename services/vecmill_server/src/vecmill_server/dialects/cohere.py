@@ -18,6 +18,7 @@ from vecmill_server.dialects.fields import (
     base64_rows,
     read_dimensions,
     read_purpose,
+    read_row_types,
     read_token_ids,
     read_truncation,
 )
@@ -80,16 +81,7 @@ def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
 
 
 def _read_types(document: Document) -> tuple[str, ...]:
-    value = document.get("embedding_types")
-    if value is None:
-        return ()
-    known = (*RowKind, _BASE64)
-    if not isinstance(value, list) or not value or any(name not in known for name in value):
-        raise InvalidRequest(
-            f"`embedding_types` must be a list of at least one of: {', '.join(known)}.",
-            field="embedding_types",
-        )
-    return tuple(dict.fromkeys(map(str, value)))
+    return () if document.get("embedding_types") is None else read_row_types(document, "embedding_types")
 
 
 def _read_texts(document: Document) -> tuple[str, ...]:

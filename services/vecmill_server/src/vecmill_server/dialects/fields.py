@@ -64,6 +64,11 @@ _CUTS: Mapping[str, Truncation] = MappingProxyType(
         "false": Truncation(is_allowed=False),
     }
 )
+_BASE64 = "base64"
+
+# What Cohere and Jina call the types of rows: kinds of numbers, and base64 of 32-bit floats.
+ROW_TYPES: tuple[str, ...] = (*map(str, RowKind), _BASE64)
+
 _SIDES: Mapping[str, bool] = MappingProxyType({"left": True, "right": False})
 
 
@@ -200,19 +205,46 @@ def base64_rows(rows: Iterable[npt.NDArray[np.generic]]) -> list[str]:
 
 
 def read_output(document: Document) -> Output:
-    """How rows are to be written.
+    """How rows are to be written, where that is in one way."""
+    outputs = read_outputs(document)
+    if len(outputs) > 1:
+        raise InvalidRequest(
+            "`embedding_type` must name one type of numbers here: /embeddings gives several at once.",
+            field="embedding_type",
+        )
+    return next(iter(outputs.values()))
+
+
+def read_outputs(document: Document) -> Mapping[str, Output]:
+    """How rows are to be written, by the names that the request has for it; at least one.
 
     `encoding_format` is float or base64; `output_dtype` (Voyage, Mistral) and `embedding_type` or
-    `encoding_type` (Jina) name the numbers, Jina's base64 too.
+    `encoding_type` (Jina) name the numbers, Jina's base64 too, and several types at once.
     """
-    formats = ("float", "base64")
-    base64 = read_choice(document, "encoding_format", formats) == "base64"
-    kinds = tuple(RowKind)
-    dtype = read_choice(document, "output_dtype", kinds)
-    names = ("embedding_type", "encoding_type")
-    types = [read_choice(_only_one_of(document, name), name, (*kinds, "base64")) for name in names]
-    kind = _first([dtype, *types]) or RowKind.FLOAT
-    return Output(RowKind.FLOAT, base64=True) if kind == "base64" else Output(RowKind(kind), base64)
+    base64 = read_choice(document, "encoding_format", ("float", _BASE64)) == _BASE64
+    dtype = read_choice(document, "output_dtype", tuple(RowKind))
+    types = [_read_types(document, name) for name in ("embedding_type", "encoding_type")]
+    names = _first([None if dtype is None else (dtype,), *types]) or (RowKind.FLOAT,)
+    return {
+        name: Output(RowKind.FLOAT, base64=True) if name == _BASE64 else Output(RowKind(name), base64)
+        for name in names
+    }
+
+
+def _read_types(document: Document, name: str) -> tuple[str, ...] | None:
+    if isinstance(document.get(name), list):
+        return read_row_types(document, name)
+    choice = read_choice(document, name, ROW_TYPES)
+    return None if choice is None else (choice,)
+
+
+def read_row_types(document: Document, name: str) -> tuple[str, ...]:
+    """The types of rows in a list, each once."""
+    wanted = f"a list of at least one of: {', '.join(ROW_TYPES)}"
+    items = read_items(document, name, wanted)
+    if any(item not in ROW_TYPES for item in items):
+        raise InvalidRequest(f"`{name}` must be {wanted}.", field=name)
+    return tuple(dict.fromkeys(map(str, items)))
 
 
 def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | None:
@@ -221,16 +253,6 @@ def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | 
     if value is None or value in choices:
         return value
     raise InvalidRequest(f"`{name}` must be one of: {', '.join(choices)}.", field=name)
-
-
-def _only_one_of(document: Document, name: str) -> Document:
-    """The field's only entry where it is a list, as Jina's newer clients write it."""
-    value = document.get(name)
-    if isinstance(value, list) and len(value) == 1:
-        return {name: value[0]}
-    if isinstance(value, list):
-        raise InvalidRequest(f"`{name}` must name one type of numbers.", field=name)
-    return document
 
 
 def best_first(result: RerankResult, limit: int | None) -> list[int]:

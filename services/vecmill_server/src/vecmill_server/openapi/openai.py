@@ -1,12 +1,12 @@
 """What `dialects.openai` reads and writes."""
 
-from vecmill_server.dialects.fields import PURPOSES
+from vecmill_server.dialects.fields import PURPOSES, ROW_TYPES
 from vecmill_server.openapi.fields import (
     DIMENSIONS,
     MODALITY,
     MODEL,
     NORMALIZE,
-    OUTPUT,
+    OUTPUTS,
     READING,
     ROW,
     envelope,
@@ -21,6 +21,7 @@ from vecmill_server.openapi.vocabulary import (
     Family,
     Schema,
     an_object,
+    any_of,
     described,
     list_of,
     not_both,
@@ -50,7 +51,11 @@ def describe_openai(settings: ServerSettings) -> Family:
             "EmbeddingsResponse": envelope("list", data=list_of(reference("Embedding"))),
             "Embedding": an_object(
                 ("object", "index", "embedding"),
-                {"object": {"type": "string", "enum": ["embedding"]}, "index": COUNT, "embedding": ROW},
+                {
+                    "object": {"type": "string", "enum": ["embedding"]},
+                    "index": COUNT,
+                    "embedding": any_of(*ROW["anyOf"], an_object((), dict.fromkeys(ROW_TYPES, ROW))),
+                },
             ),
         },
     )
@@ -63,7 +68,7 @@ def _request(properties: dict[str, Schema]) -> Schema:
 def _properties() -> dict[str, Schema]:
     return {
         **MODEL,
-        **OUTPUT,
+        **OUTPUTS,
         **DIMENSIONS,
         **NORMALIZE,
         **READING,
