@@ -81,6 +81,7 @@ def _read_call(document: Document, documents: Sequence[RankedDocument]) -> Reran
             prompt_name=read_string(document, "prompt_name"),
             prompt=read_string(document, "prompt"),
             truncation=read_truncation(document),
+            query_tokens=read_count(document, "max_tokens_per_query"),
             document_tokens=read_count(document, "max_tokens_per_doc"),
         ),
         instruction=read_string(document, "instruction"),

@@ -38,6 +38,7 @@ from vecmill_server.dialects.fields import (
 )
 from vecmill_server.documents import (
     Envelope,
+    read_count,
     read_flag,
     read_items,
     read_raw_scores,
@@ -59,7 +60,11 @@ def read_score(document: Document, options: DialectOptions) -> Asked:
         queries=_read_side(document, _FIRST),
         documents=_read_side(document, _SECOND),
         raw_scores=read_raw_scores(document),
-        reading=Reading(truncation=read_truncation(document)),
+        reading=Reading(
+            truncation=read_truncation(document),
+            query_tokens=read_count(document, "max_tokens_per_query"),
+            document_tokens=read_count(document, "max_tokens_per_doc"),
+        ),
         instruction=read_string(document, "instruction"),
     )
     return Asked(call, _write_scores)

@@ -108,6 +108,10 @@ RAW_SCORES: Properties = {
     "raw_scores": described(FLAG, "Scores without the model's activation."),
     "use_activation": described(FLAG, "The opposite, if `raw_scores` does not say it."),
 }
+PAIR_LIMITS: Properties = {
+    f"max_tokens_per_{one}": described(OPTIONAL_COUNT, f"{many} are cut to so many tokens; 0 does not.")
+    for one, many in (("query", "Queries"), ("doc", "Documents"))
+}
 MODALITY: Properties = {"modality": described(one_of_words(("text",)), "This server reads text alone.")}
 
 USAGE: Schema = an_object(("prompt_tokens", "total_tokens"), {"prompt_tokens": COUNT, "total_tokens": COUNT})
