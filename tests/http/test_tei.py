@@ -1,5 +1,6 @@
 """Text Embeddings Inference's clients: its shapes, its errors, its headers. /predict is in `test_tasks`."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -78,6 +79,14 @@ def test_the_headers_say_where_the_time_went(client: httpx.Client) -> None:
         assert answer.headers[name].isdigit()
     ranked = client.post("/rerank", json={"query": "hello", "texts": ["a", "bb"]})
     assert ranked.headers["x-compute-characters"] == "13"  # the query is read with each text
+
+
+def test_the_headers_say_on_which_device_it_was_computed() -> None:
+    engine = FakeEngine(dim=DIM)
+    engine.info = replace(engine.info, device="cuda:1")
+    with serve_in_thread(engine=engine) as server:
+        answer = server.client.post("/embed", json={"inputs": "hello"})
+    assert answer.headers["x-compute-type"] == "cuda:1"
 
 
 def test_a_rerank_is_a_bare_list(client: httpx.Client) -> None:

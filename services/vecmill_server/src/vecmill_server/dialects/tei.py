@@ -174,8 +174,8 @@ def read_decode(document: Document, options: DialectOptions) -> Asked:
     return Asked(call, write)
 
 
-def tei_headers(call: Call, result: Result) -> HeaderList:
-    """Where the time went, in whole milliseconds, under TEI's names."""
+def tei_headers(call: Call, result: Result, device: str) -> HeaderList:
+    """Where the time went, in whole milliseconds, and on which `device`, under TEI's names."""
     timings = result.timings
     parts = (
         (b"x-compute-time", timings.total_s),
@@ -185,7 +185,7 @@ def tei_headers(call: Call, result: Result) -> HeaderList:
         (b"x-inference-time", timings.inference_s),
     )
     return [
-        (b"x-compute-type", b"cpu"),
+        (b"x-compute-type", device.encode("ascii")),
         (b"x-compute-characters", b"%d" % sum(call.sizes)),
         (b"x-compute-tokens", b"%d" % result.token_count),
         *((name, b"%d" % round(seconds * 1000)) for name, seconds in parts),
