@@ -39,7 +39,11 @@ SCORE = {"queries": "a", "documents": "b"}
         (tei.TEI_EMBED_ALL, {"inputs": "a", "prompt_name": "query", "prompt": 1}, "prompt"),
         (PREDICT, {"inputs": "a", "truncate": True, "parameters": {"truncate": 1}}, "truncate"),
         (PREDICT, {"inputs": "a", "parameters": "none"}, "parameters"),
-        (vertex_dialect(Task.EMBED), {"instances": [{"inputs": "a"}], "parameters": []}, "parameters"),
+        (
+            vertex_dialect(lambda _: Task.EMBED),
+            {"instances": [{"inputs": "a"}], "parameters": []},
+            "parameters",
+        ),
     ],
 )
 def test_a_mistake_is_refused_though_another_name_goes_before(

@@ -136,7 +136,11 @@ def tei_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error` on the routes of TEI's clients."""
     problem, message = problem_of(error), _message(error)
     if isinstance(error, core.InputTooLong):
-        message = f"`inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+        # It calls texts so on every route; what is before the dot is where in the body they stand.
+        place, dot, _ = (error.field or "").rpartition(".")
+        message = (
+            f"`{place}{dot}inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+        )
     if isinstance(error, http.EmptyInput):
         return _response(error, problem, problem.status, {"error": message, "error_type": "Empty"})
     status = _TEI_STATUSES.get(problem.code, problem.status)

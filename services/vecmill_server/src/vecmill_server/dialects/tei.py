@@ -63,8 +63,9 @@ from vecmill_server.problems import tei_response
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"
+INSTANCES = "instances"
 # What a body is about; all else may stand in its `parameters`.
-NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", "instances", PARAMETERS})
+NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", INSTANCES, PARAMETERS})
 
 
 def read_embed(document: Document, options: DialectOptions) -> Asked:
