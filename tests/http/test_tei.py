@@ -9,6 +9,7 @@ import pytest
 
 from support.described_models import describe_tasks, row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
+from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, FaultScript
 from vecmill.models import Task
 from vecmill_server.settings import ServerSettings
@@ -209,6 +210,17 @@ def test_info_tells_of_the_model(client: httpx.Client) -> None:
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == (MODEL, 256, 2048)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert info["auto_truncate"] is True
+
+
+def test_batches_are_told_as_large_as_they_are() -> None:
+    """The engine says how much a call should hold, unless the server was told."""
+    for config, size in ((None, 4_096), (MillConfig(batch=BatchConfig(max_batch_tokens=64)), 64)):
+        engine = FakeEngine(dim=DIM)
+        engine.info = replace(engine.info, batch_tokens=4_096)
+        with serve_in_thread(engine=engine, config=config) as server:
+            assert server.client.get("/info").json()["max_batch_tokens"] == size
+            (model,) = server.client.get("/models").json()["data"]
+        assert model["stats"]["batch_size"] == size
 
 
 @pytest.mark.parametrize(
