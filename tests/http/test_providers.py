@@ -105,6 +105,20 @@ def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:
         )
 
 
+def test_jina_s_texts_may_be_objects(client: httpx.Client) -> None:
+    text = {"text": "hello"}
+    assert rows(client, input=text) == rows(client, input=[text]) == rows(client, input="hello")
+    for document in ("world", {"text": "world"}):
+        body: dict[str, Any] = {"documents": [document], "model": MODEL}
+        found = [
+            client.post("/v1/rerank", json={**body, "query": query}).json()["results"]
+            for query in ("hello", text, {"content": [{"type": "text", "text": "hello"}]})
+        ]
+        assert found[0] == found[1] == found[2]
+    refusal = client.post("/v1/rerank", json={"query": {"image": "x"}, "documents": ["a"]})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "query")
+
+
 def test_jina_asks_for_several_types_at_once(client: httpx.Client) -> None:
     types = ["float", "base64", "int8", "ubinary"]
     found = rows(client, input=["hello", "world"], embedding_type=types)

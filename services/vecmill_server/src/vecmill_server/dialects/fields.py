@@ -145,8 +145,8 @@ def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[TextO
     A list of numbers is one text. A text may also be `{"text": ...}`, as Jina's clients write it.
     """
     value = document.get(name)
-    if isinstance(value, str):
-        return (value,)
+    if isinstance(value, str | dict):
+        return (_read_input(value, name, read_ids),)
     items = read_items(document, name, "a string, or a list of strings")
     if type(items[0]) is int:  # one text, as ids
         return (read_ids(read_token_ids(items, name), name),)

@@ -74,7 +74,7 @@ class RankedDocument:
 def _read_call(document: Document, documents: Sequence[RankedDocument]) -> RerankCall:
     return RerankCall(
         model=read_string(document, "model"),
-        queries=(read_required(document, "query"),),
+        queries=(_read_query(document),),
         documents=tuple(one.text for one in documents),
         raw_scores=read_raw_scores(document),
         reading=Reading(
@@ -138,6 +138,14 @@ def _entries(
         for entry in entries:
             entry["document"] = echoed[entry["index"]]
     return entries
+
+
+def _read_query(document: Document) -> str:
+    """A string, or an object as documents are."""
+    query = document.get("query")
+    if isinstance(query, dict):
+        return _read_document(query, (), "query").text
+    return read_required(document, "query")
 
 
 def _read_documents(document: Document) -> list[RankedDocument]:

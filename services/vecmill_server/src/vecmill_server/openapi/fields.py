@@ -129,7 +129,7 @@ def inputs(token_ids: TokenIds) -> Schema:
     text = an_object(("text",), {"text": STRING})
     ids = () if token_ids is TokenIds.REFUSE else (of_the_model(TOKEN_IDS, "One text as token ids."),)
     several = {"type": "array", "minItems": 1, "items": any_of(STRING, text, *ids)}
-    return described(any_of(STRING, several, *ids), "A text, or several.")
+    return described(any_of(STRING, text, several, *ids), "A text, or several.")
 
 
 def envelope(kind: str, **data: Schema) -> Schema:

@@ -73,7 +73,7 @@ def _properties() -> dict[str, Schema]:
     of_parts = an_object(("content",), {"content": content}, **without("text"))
     document = any_of(STRING, an_object(("text",), {"text": STRING}), of_parts)
     return {
-        "query": STRING,
+        "query": document,
         "documents": {"type": "array", "minItems": 1, "items": document},
         **MODEL,
         **RAW_SCORES,
