@@ -126,7 +126,7 @@ def test_tokens_spell_their_text(tokenizer: Tokenizer, description: ModelDescrip
     ids = tokenizer.encode(["the end"])[0].token_ids.tolist()
     assert tokenizer.join(ids, skip_special=True, field="ids") == "the end"
     assert tokenizer.join(ids, skip_special=False, field="ids") == "[CLS] the end [SEP]"
-    with pytest.raises(InvalidRequest, match="token id 1 is outside this model's vocabulary"):
+    with pytest.raises(InvalidRequest, match="token id at position 1 is outside this model's vocabulary"):
         tokenizer.join([1, description.vocab_size], skip_special=True, field="ids")
 
 
@@ -202,14 +202,15 @@ def test_ids_beyond_the_vocabulary_are_named(
 ) -> None:
     ids = [1, 2, 3]
     ids[position] = wrong
-    message = f"token id {position} is outside this model's vocabulary, 0 to {description.vocab_size - 1}"
+    last = description.vocab_size - 1
+    message = f"token id at position {position} is outside this model's vocabulary, 0 to {last}"
     with pytest.raises(InvalidRequest, match=message):
         tokenizer.from_ids(ids, field="input[4]")
 
 
 @pytest.mark.parametrize("wrong", [1.0, 1.5, True, None, "1"])
 def test_ids_that_are_no_whole_numbers_are_named(tokenizer: Tokenizer, wrong: object) -> None:
-    with pytest.raises(InvalidRequest, match="token id 1 is not a whole number"):
+    with pytest.raises(InvalidRequest, match="token id at position 1 is not a whole number"):
         tokenizer.from_ids([1, wrong])  # type: ignore[list-item]
 
 

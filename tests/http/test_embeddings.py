@@ -119,7 +119,7 @@ def test_the_content_type_does_not_matter(client: httpx.Client, content_type: st
         ({"input": []}, "input"),
         ({"input": 1}, "input"),
         ({"input": True}, "input"),
-        ({"input": {"text": "a"}}, "input"),
+        ({"input": {"texts": "a"}}, "input"),
         ({"input": ["a", 1]}, "input[1]"),
         ({"input": ["a", "b", "c", None]}, "input[3]"),
         ({"input": ["a", {"b": 1}]}, "input[1]"),

@@ -114,21 +114,39 @@ def test_vertex_s_parameters_are_for_every_instance(client: httpx.Client) -> Non
 def test_vertex_asks_the_model_that_is_named(every_task: HttpServer) -> None:
     found = post(every_task.client, "/vertex", instances=[{"inputs": "hello"}], model="model/multi_vector")
     np.testing.assert_allclose(found["predictions"], [[hash_token_rows(token_ids("hello"), 4)]], rtol=1e-6)
+    named = [{"inputs": "hello", "model": "model/multi_vector"}, {"inputs": "hello"}]
+    inside = post(every_task.client, "/vertex", instances=named)
+    assert inside["predictions"] == found["predictions"] * 2
+
+
+def test_vertex_asks_one_model(every_task: HttpServer) -> None:
+    """Rows of another model than the one that an instance names would be silently wrong."""
+    named = [{"inputs": "hello", "model": "model/multi_vector"}]
+    refusal = post(every_task.client, "/vertex", status=422, instances=named, model="model/embed")
+    assert refusal["error"].startswith("`instances` name several models")
 
 
 @pytest.mark.parametrize(
     ("instances", "words"),
     [
         (None, "`instances` is required"),
-        ([], "`instances` is required"),
-        ({}, "`instances` is required"),
+        ({}, "`instances` must be a list of objects, not an object."),
         (["hello"], "`instances[0]` must be an object, not a string."),
         ([{"inputs": "a"}, None], "`instances[1]` must be an object, not null."),
-        ([{}], "`inputs` is required"),
+        ([{}], "`instances[0]`: `inputs` is required"),
+        ([{"inputs": "a"}, {"inputs": ["a", 3]}], "`instances[1]`: `inputs[1]` must be a string"),
+        ([{"inputs": "a"}, {"inputs": []}], "`instances[1]`: `inputs` is an empty list"),
+        ([{"inputs": "a"}, {"inputs": "a", "prompt_name": "x"}], "`instances[1]`: The model has no prompt"),
+        (
+            [{"inputs": "a"}, {"inputs": "a " * 300, "truncate": False}],
+            "`instances[1].inputs` must have less than 256 tokens. Given: 302",
+        ),
     ],
 )
 def test_what_is_no_instance_is_refused(client: httpx.Client, instances: object, words: str) -> None:
-    assert post(client, "/vertex", status=422, instances=instances)["error"].startswith(words)
+    refusal = client.post("/vertex", json={"instances": instances})
+    assert refusal.status_code == (400 if "is an empty list" in words else 422)
+    assert refusal.json()["error"].startswith(words)
 
 
 @pytest.fixture

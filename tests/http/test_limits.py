@@ -216,6 +216,17 @@ def test_a_deadline_that_passes_is_504_and_the_text_is_not_computed(stuck: HttpS
     assert len(stuck.engine.calls) == 1
 
 
+def test_the_first_request_for_8_bits_keeps_to_its_deadline_too() -> None:
+    """It waits for the model's ranges, which are found once; whoever comes later finds them there."""
+    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={1: Fault.HANG}))
+    with serve_in_thread(config=MillConfig(cores=1), engine=engine) as server:
+        asked = {"input": "hello", "output_dtype": "int8"}
+        late = server.client.post("/embeddings", json=asked, headers={"x-request-timeout-ms": "500"})
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
+        engine.released.set()
+        assert server.client.post("/embeddings", json=asked).status_code == 200
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "1" * 10, "", "٣".encode()])
 def test_a_timeout_that_is_no_number_is_400(client: httpx.Client, value: str) -> None:
     answer = client.post("/embeddings", content=BODY, headers={"x-request-timeout-ms": value})

@@ -6,8 +6,9 @@ import httpx
 import numpy as np
 import pytest
 
-from support.described_models import row_of
-from support.http_server import DIM, MODEL
+from support.described_models import describe_tasks, row_of
+from support.http_server import DIM, MODEL, HttpServer
+from vecmill.models import Task
 
 
 def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
@@ -33,6 +34,33 @@ def test_a_single_text_is_a_list_of_one_row(client: httpx.Client) -> None:
     assert np.shape(post(client, "/api/embed", input="hello", dimensions=8)["embeddings"]) == (1, 8)
 
 
+def test_rows_have_length_1_on_the_newer_path_alone(every_task: HttpServer) -> None:
+    """As Ollama's have, whatever the model. The one here does not normalise."""
+    assert not describe_tasks()[Task.EMBED].normalize
+    asked: dict[str, Any] = {"model": "model/embed"}
+    (row,) = post(every_task.client, "/api/embed", input="hello", dimensions=4, **asked)["embeddings"]
+    assert np.linalg.norm(row) == pytest.approx(1, rel=1e-6)
+    older = post(every_task.client, "/api/embeddings", prompt="hello", **asked)["embedding"]
+    np.testing.assert_allclose(older, row_of("hello", 8), rtol=1e-6)
+
+
+@pytest.mark.parametrize("body", [{}, {"input": None}, {"input": []}])
+def test_without_texts_there_are_no_rows(client: httpx.Client, body: dict[str, Any]) -> None:
+    """It is how Ollama's clients have a model loaded before they need it."""
+    answer = post(client, "/api/embed", model=MODEL, **body)
+    assert (answer["embeddings"], answer["prompt_eval_count"]) == ([], 0)
+
+
+def test_without_a_prompt_there_is_no_row(client: httpx.Client) -> None:
+    assert post(client, "/api/embeddings", model=MODEL) == {"embedding": []}
+
+
+def test_a_model_that_embeds_nothing_says_so_without_texts_too(every_task: HttpServer) -> None:
+    for path in ("/api/embed", "/api/embeddings"):
+        refusal = post(every_task.client, path, status=400, model="model/rerank")
+        assert "it cannot embed texts" in refusal["error"]
+
+
 def test_the_older_path_gives_the_row_alone(client: httpx.Client) -> None:
     answer = post(client, "/api/embeddings", model=MODEL, prompt="hello")
     assert set(answer) == {"embedding"}
@@ -52,9 +80,9 @@ def test_long_texts_are_cut_unless_the_client_minds(client: httpx.Client) -> Non
     [
         ("/api/embed", {"model": "x", "input": "a"}, 404, 'model "x" not found, try pulling it first'),
         ("/api/embeddings", {"model": "x", "prompt": "a"}, 404, 'model "x" not found, try pulling it first'),
-        ("/api/embed", {"input": []}, 400, "`input` is an empty list"),
-        ("/api/embed", {}, 400, "`input` is required"),
-        ("/api/embeddings", {}, 400, "`prompt` must be a string"),
+        ("/api/embed", {"model": "x"}, 404, 'model "x" not found, try pulling it first'),
+        ("/api/embed", {"input": 3}, 400, "`input` must be a string, or a list of strings"),
+        ("/api/embeddings", {"prompt": ["a"]}, 400, "`prompt` must be a string"),
     ],
 )
 def test_errors_are_a_sentence(

@@ -42,6 +42,14 @@ def unpack(text: str, dtype: str) -> np.ndarray:
         ("task", "retrieval.query", PROMPTS["query"]),
         ("task", "retrieval.passage", PROMPTS["passage"]),
         ("task", "code.query", PROMPTS["query"]),
+        ("task", "nl2code.query", PROMPTS["query"]),
+        ("task", "nl2code.passage", PROMPTS["passage"]),
+        ("task", "QUESTION_ANSWERING", PROMPTS["query"]),
+        ("task", "FACT_VERIFICATION", PROMPTS["query"]),
+        ("task", "CODE_RETRIEVAL_QUERY", PROMPTS["query"]),
+        ("task", "RETRIEVAL_DOCUMENT", PROMPTS["passage"]),
+        ("task", "SEMANTIC_SIMILARITY", ""),
+        ("task", "similarity", ""),
         ("task", "separation", PROMPTS["clustering"]),
         ("task", "text-matching", ""),
         ("task", "classification", ""),
@@ -72,6 +80,12 @@ def test_an_unknown_purpose_is_told_which_there_are(client: httpx.Client, field:
     assert "retrieval.query" in error["message"]
 
 
+@pytest.mark.parametrize("field", ["task", "input_type"])
+def test_images_are_told_that_text_alone_is_read(client: httpx.Client, field: str) -> None:
+    error = embed(client, status=400, input="a", **{field: "image"})["error"]
+    assert error["message"] == f"`{field}` is image: this server reads text alone."
+
+
 def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:
     (plain,) = rows(client, input=[{"text": "hello"}], embedding_type="float")
     np.testing.assert_allclose(plain, row_of("hello", DIM), rtol=1e-6)
@@ -85,10 +99,34 @@ def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:
     assert rows(client, input="hello", embedding_type="binary") == [(packed.astype(int) - 128).tolist()]
     (text,) = rows(client, input="hello", embedding_type="base64")
     np.testing.assert_array_equal(unpack(text, "<f4"), np.array(plain, np.float32))
-    for wrong in ("int4", ["float", "binary"], [], 1):
+    for wrong in ("int4", ["float", "int4"], ["float", None], [["float"]], [], 1):
         assert (
             embed(client, status=400, input="a", embedding_type=wrong)["error"]["param"] == "embedding_type"
         )
+
+
+def test_jina_s_texts_may_be_objects(client: httpx.Client) -> None:
+    text = {"text": "hello"}
+    assert rows(client, input=text) == rows(client, input=[text]) == rows(client, input="hello")
+    for document in ("world", {"text": "world"}):
+        body: dict[str, Any] = {"documents": [document], "model": MODEL}
+        found = [
+            client.post("/v1/rerank", json={**body, "query": query}).json()["results"]
+            for query in ("hello", text, {"content": [{"type": "text", "text": "hello"}]})
+        ]
+        assert found[0] == found[1] == found[2]
+    refusal = client.post("/v1/rerank", json={"query": {"image": "x"}, "documents": ["a"]})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "query")
+
+
+def test_jina_asks_for_several_types_at_once(client: httpx.Client) -> None:
+    types = ["float", "base64", "int8", "ubinary"]
+    found = rows(client, input=["hello", "world"], embedding_type=types)
+    assert [list(row) for row in found] == [types, types]
+    for name in types:
+        assert [row[name] for row in found] == rows(client, input=["hello", "world"], embedding_type=name)
+    refusal = client.post("/embed", json={"inputs": "a", "embedding_type": types}).json()
+    assert refusal["error"].startswith("`embedding_type` must name one type of numbers here")
 
 
 def test_voyage_sends_null_for_what_it_does_not_ask(client: httpx.Client) -> None:

@@ -78,7 +78,12 @@ def test_unknown_routes_are_404_in_json(client: httpx.Client, path: str, status:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "allowed"), [("GET", "/embeddings", "POST"), ("DELETE", "/models", "GET, HEAD")]
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/embeddings", "POST"),
+        ("DELETE", "/models", "GET, HEAD"),
+        ("PUT", "/", "GET, HEAD, POST"),
+    ],
 )
 def test_wrong_methods_are_405_and_say_which_are_right(
     client: httpx.Client, method: str, path: str, allowed: str

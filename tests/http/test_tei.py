@@ -1,5 +1,6 @@
 """Text Embeddings Inference's clients: its shapes, its errors, its headers. /predict is in `test_tasks`."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 
 from support.described_models import describe_tasks, row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
+from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, FaultScript
 from vecmill.models import Task
 from vecmill_server.settings import ServerSettings
@@ -80,6 +82,14 @@ def test_the_headers_say_where_the_time_went(client: httpx.Client) -> None:
     assert ranked.headers["x-compute-characters"] == "13"  # the query is read with each text
 
 
+def test_the_headers_say_on_which_device_it_was_computed() -> None:
+    engine = FakeEngine(dim=DIM)
+    engine.info = replace(engine.info, device="cuda:1")
+    with serve_in_thread(engine=engine) as server:
+        answer = server.client.post("/embed", json={"inputs": "hello"})
+    assert answer.headers["x-compute-type"] == "cuda:1"
+
+
 def test_a_rerank_is_a_bare_list(client: httpx.Client) -> None:
     body: dict[str, Any] = {"query": "hello", "texts": ["world", "hello", "a"], "raw_scores": False}
     found = post(client, "/rerank", truncation_direction="Right", **body)
@@ -88,7 +98,6 @@ def test_a_rerank_is_a_bare_list(client: httpx.Client) -> None:
     assert [entry["score"] for entry in found] == sorted((one["score"] for one in found), reverse=True)
     (best,) = post(client, "/rerank", return_text=True, top_n=1, **body)
     assert best["text"] == "hello"
-    assert refusal(client, "/rerank", query="a", texts=[])[1] == "Validation"
     assert refusal(client, "/rerank", texts=["a"])[1] == "Validation"
 
 
@@ -97,7 +106,7 @@ def test_similarity_is_the_cosine(client: httpx.Client) -> None:
     found = post(client, "/similarity", inputs=inputs, parameters={"truncate": False})
     cosine = float(row_of("hello", DIM) @ row_of("world", DIM))
     assert found == pytest.approx([cosine, 1], abs=1e-6)
-    for wrong in (None, "a", {}, {"source_sentence": "a"}, {"source_sentence": "a", "sentences": []}):
+    for wrong in (None, "a", {}, {"source_sentence": "a"}, {"source_sentence": "a", "sentences": "b"}):
         assert refusal(client, "/similarity", inputs=wrong)[0].startswith("`inputs")
 
 
@@ -120,7 +129,7 @@ def test_ids_are_decoded(client: httpx.Client) -> None:
     assert post(client, "/decode", ids=[[7592], [2088]]) == ["hello", "world"]
     assert post(client, "/decode", ids=[101, 7592], skip_special_tokens=False) == ["[CLS] hello"]
     wrong: Any
-    for wrong in (None, [], "a", [[]], [[-1]], [30_522], [7592, "a"]):
+    for wrong in (None, "a", [[-1]], [30_522], [7592, "a"]):
         assert refusal(client, "/decode", ids=wrong)[0].lstrip("`").startswith("ids")
 
 
@@ -131,8 +140,27 @@ def test_what_is_too_long_is_refused_in_tei_s_words(every_task: HttpServer, path
     assert every_task.client.post(path, json={"inputs": "hello " * 300}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, {"inputs": []}) for path in ("/embed", "/embed_sparse", "/embed_all", "/tokenize", "/")),
+        ("/rerank", {"query": "a", "texts": []}),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}),
+        ("/decode", {"ids": []}),
+        ("/decode", {"ids": [[]]}),
+        ("/vertex", {"instances": []}),
+    ],
+)
+def test_an_empty_list_is_a_400_of_a_kind_of_its_own(
+    client: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    message, kind = refusal(client, path, status=400, **body)
+    assert "is an empty list" in message
+    assert kind == "Empty"
+
+
 @pytest.mark.parametrize("path", ["/embed", "/embed_sparse", "/embed_all", "/predict", "/tokenize"])
-@pytest.mark.parametrize("inputs", [None, [], 3, {}, [{"a": 1}]])
+@pytest.mark.parametrize("inputs", [None, 3, {}, [{"a": 1}]])
 def test_what_is_no_text_is_a_422(every_task: HttpServer, path: str, inputs: object) -> None:
     message, kind = refusal(every_task.client, path, inputs=inputs, add_special_tokens=True)
     assert message.startswith("`inputs")
@@ -182,6 +210,17 @@ def test_info_tells_of_the_model(client: httpx.Client) -> None:
     assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == (MODEL, 256, 2048)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert info["auto_truncate"] is True
+
+
+def test_batches_are_told_as_large_as_they_are() -> None:
+    """The engine says how much a call should hold, unless the server was told."""
+    for config, size in ((None, 4_096), (MillConfig(batch=BatchConfig(max_batch_tokens=64)), 64)):
+        engine = FakeEngine(dim=DIM)
+        engine.info = replace(engine.info, batch_tokens=4_096)
+        with serve_in_thread(engine=engine, config=config) as server:
+            assert server.client.get("/info").json()["max_batch_tokens"] == size
+            (model,) = server.client.get("/models").json()["data"]
+        assert model["stats"]["batch_size"] == size
 
 
 @pytest.mark.parametrize(

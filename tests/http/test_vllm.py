@@ -41,6 +41,18 @@ def test_scores_come_in_input_order(client: httpx.Client, path: str, first: str,
     assert answer["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
 
 
+def test_both_sides_are_read_as_far_as_is_asked_for(client: httpx.Client) -> None:
+    def scores(path: str, query: str, document: str, **limits: int) -> Any:
+        body: dict[str, Any] = {"query": query, "text_1": query, "documents": [document], **limits}
+        return {**post(client, path, **body), "id": None, "created": None}
+
+    for path in ("/score", "/rerank"):
+        cut = scores(path, "a dog is", "one two three", max_tokens_per_query=2, max_tokens_per_doc=1)
+        assert cut == scores(path, "a dog", "one")
+        whole = scores(path, "a dog is", "one two three", max_tokens_per_query=0, max_tokens_per_doc=0)
+        assert whole == scores(path, "a dog is", "one two three")
+
+
 def test_many_are_scored_with_many(client: httpx.Client) -> None:
     answer = post(client, "/score", text_1=["hello", "world"], text_2=["world", "world"])
     assert [entry["score"] for entry in answer["data"]] == pytest.approx(

@@ -73,6 +73,14 @@ async def test_documents_are_read_as_far_as_is_asked_for(mill: Mill) -> None:
     assert cut.token_count == plain.token_count
 
 
+async def test_queries_are_read_as_far_as_is_asked_for(mill: Mill, cross_encoder: Mill) -> None:
+    for one in (mill, cross_encoder):
+        cut = await one.rerank("a dog is here", ["world", ""], reading=Reading(query_tokens=2))
+        plain = await one.rerank("a dog", ["world", ""])
+        np.testing.assert_array_equal(cut.scores, plain.scores)
+        assert cut.token_count == plain.token_count
+
+
 async def test_a_long_pair_is_cut_at_the_end_that_is_asked_for(cross_encoder: Mill) -> None:
     document = "hello " * 300 + "world"
     start, query, end = token_ids("hello")

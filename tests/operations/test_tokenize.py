@@ -59,8 +59,13 @@ async def test_limits_hold_here_too(mill: Mill) -> None:
         await mill.tokenize(["a" * 4_000] * 2)
     with pytest.raises(InvalidRequest, match="is empty"):
         await mill.detokenize([])
-    with pytest.raises(InvalidRequest, match="outside this model's vocabulary"):
-        await mill.detokenize([[30_522]])
+    with pytest.raises(InvalidRequest, match=r"^`tokens`: the token id at position 0 is outside"):
+        await mill.detokenize([[30_522]], field="tokens")
+    with pytest.raises(
+        InvalidRequest, match=r"^`ids\[1\]`: the token id at position 2 is outside"
+    ) as refusal:
+        await mill.detokenize([[101], [101, 102, 30_522]], field="ids")
+    assert refusal.value.field == "ids[1]"
 
 
 async def test_nothing_is_read_before_the_start() -> None:

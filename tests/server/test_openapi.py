@@ -90,3 +90,10 @@ def test_documents_of_an_answer_are_described_as_they_are_written(
     schemas = describe_api(ServerSettings(rerank_document=written))["components"]["schemas"]
     entry = schemas["RerankResponse"]["properties"]["results"]["items"]
     assert entry["properties"]["document"]["type"] == schema
+
+
+@pytest.mark.parametrize("name", ["EmbeddingsRequest", "DeploymentEmbeddingsRequest"])
+def test_late_chunking_is_described_as_what_some_models_do(name: str) -> None:
+    field = describe_api(ServerSettings())["components"]["schemas"][name]["properties"]["late_chunking"]
+    assert "enum" not in field["anyOf"][0]
+    assert field["x-depends-on-model"] is True

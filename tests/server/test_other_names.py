@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vecmill.errors import InvalidRequest
+from vecmill.errors import RequestError
 from vecmill.models import Task
 from vecmill_server.dialects import Dialect, DialectOptions, cohere, tei, vllm
 from vecmill_server.dialects.hugging_face import vertex_dialect
@@ -39,13 +39,17 @@ SCORE = {"queries": "a", "documents": "b"}
         (tei.TEI_EMBED_ALL, {"inputs": "a", "prompt_name": "query", "prompt": 1}, "prompt"),
         (PREDICT, {"inputs": "a", "truncate": True, "parameters": {"truncate": 1}}, "truncate"),
         (PREDICT, {"inputs": "a", "parameters": "none"}, "parameters"),
-        (vertex_dialect(Task.EMBED), {"instances": [{"inputs": "a"}], "parameters": []}, "parameters"),
+        (
+            vertex_dialect(lambda _: Task.EMBED),
+            {"instances": [{"inputs": "a"}], "parameters": []},
+            "parameters",
+        ),
     ],
 )
 def test_a_mistake_is_refused_though_another_name_goes_before(
     dialect: Dialect, body: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(RequestError) as caught:
         dialect.read(body, OPTIONS)
     assert caught.value.field == field
 

@@ -45,14 +45,15 @@ class Reading:
     """How to read the texts of a request.
 
     What goes before each is `prompt`, or the model's prompt called `prompt_name`, or the one it has for
-    `purpose`, or its default one. Of each document of a rerank at most `document_tokens` are read, special
-    tokens not counted.
+    `purpose`, or its default one. Of each query and document of a rerank at most `query_tokens` and
+    `document_tokens` are read, prompts and special tokens not counted.
     """
 
     prompt_name: str | None = None
     prompt: str | None = None
     purpose: Purpose | None = None
     truncation: Truncation = Truncation()
+    query_tokens: int | None = None
     document_tokens: int | None = None
 
 

@@ -181,7 +181,7 @@ class Tokenizer:
         the vocabulary.
         """
         if not token_ids:
-            raise InvalidRequest(f"{field} has no token ids. Send at least one.", field=field)
+            raise InvalidRequest(f"`{field}` has no token ids. Send at least one.", field=field)
         self._check_ids(token_ids, field)
         count, limit = len(token_ids), self.longest(truncation)
         if count > limit:
@@ -231,10 +231,12 @@ class Tokenizer:
     def _check_ids(self, token_ids: Sequence[int], field: str) -> None:
         for position, token_id in enumerate(token_ids):
             if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
-                raise InvalidRequest(f"{field}: token id {position} is not a whole number.", field=field)
+                raise InvalidRequest(
+                    f"`{field}`: the token id at position {position} is not a whole number.", field=field
+                )
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequest(
-                    f"{field}: token id {position} is outside this model's vocabulary, "
+                    f"`{field}`: the token id at position {position} is outside this model's vocabulary, "
                     f"0 to {self._vocab_size - 1}.",
                     field=field,
                 )

@@ -3,6 +3,7 @@
 A call is read from a document by a family in `dialects`, and run here. It knows nothing of HTTP or JSON.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vecmill.errors import InvalidRequest
+from vecmill.errors import DeadlineExceeded, InvalidRequest
 from vecmill.mill import Mill
 from vecmill.models import Task
 from vecmill.reading import DEFAULT_READING, Reading
@@ -129,8 +130,20 @@ class EmbedCall:
         )
         ranges = None
         if any(kind.needs_ranges for kind in self.kinds):
-            ranges = await mill.ranges(self.dimensions, normalize=self.normalize)
+            left_s = None if timeout_s is None else timeout_s - result.timings.total_s
+            ranges = await self._find_ranges(mill, left_s)
         return Embedded(result.rows, result.token_counts, result.timings, ranges)
+
+    async def _find_ranges(self, mill: Mill, timeout_s: float | None) -> FloatArray:
+        """What rows of 8 bits need. The first time that takes long, and goes on when nobody waits for it."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await mill.ranges(self.dimensions, normalize=self.normalize)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                "The model's range of numbers, of which rows of 8 bits are steps, is still being found. Try "
+                "again, or allow more time."
+            ) from None
 
     def _check_bits(self, mill: Mill) -> None:
         numbers = self.dimensions or mill.description.dim

@@ -77,6 +77,10 @@ class Catalog:
             )
         return found
 
+    def task_of(self, name: str | None) -> Task | None:
+        """What the model that a request means is for; `None` while it has not been read. As `resolve`."""
+        return self.resolve(name).task
+
     def _find(self, name: str) -> ServedModel | None:
         folded = name.casefold()
         for names, key in (

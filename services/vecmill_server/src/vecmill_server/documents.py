@@ -13,7 +13,7 @@ import orjson
 
 from vecmill.errors import InvalidRequest
 from vecmill.types import JsonValue
-from vecmill_server.errors import InvalidJson
+from vecmill_server.errors import EmptyInput, InvalidJson
 
 LARGEST_WHOLE_NUMBER = 2**31 - 1
 
@@ -94,14 +94,38 @@ def kind_of(value: JsonValue) -> str:
     return names[type(value)]
 
 
-def read_texts(document: Mapping[str, Any], name: str) -> tuple[tuple[str, ...], bool]:
-    """A string, or a list of strings; whether it is a list."""
+def read_items(
+    document: Mapping[str, Any], name: str, wanted: str, *, field: str | None = None
+) -> list[JsonValue]:
+    """What is in a list, at least one item; `field` is what errors call it, `wanted` what they ask for.
+
+    Raises `EmptyInput` besides.
+    """
+    field, value = field or name, document.get(name)
+    if value is None:
+        raise InvalidRequest(f"`{field}` is required: {wanted}.", field=field)
+    if not isinstance(value, list):
+        raise InvalidRequest(f"`{field}` must be {wanted}, not {kind_of(value)}.", field=field)
+    if not value:
+        raise EmptyInput(f"`{field}` is an empty list: send at least one.", field=field)
+    return value
+
+
+def read_texts(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """A string, or a list of strings."""
     value = document.get(name)
     if isinstance(value, str):
-        return (value,), False
-    if not isinstance(value, list) or not value:
-        raise InvalidRequest(f"`{name}` is required: a string, or a list of at least one string.", field=name)
-    return tuple(read_text(item, f"{name}[{index}]") for index, item in enumerate(value)), True
+        return (value,)
+    items = read_items(document, name, "a string, or a list of strings")
+    return tuple(read_text(item, f"{name}[{index}]") for index, item in enumerate(items))
+
+
+def read_required(document: Mapping[str, Any], name: str, *, field: str | None = None) -> str:
+    """A string that must be there; `field` is what errors call it."""
+    field, value = field or name, document.get(name)
+    if value is None:
+        raise InvalidRequest(f"`{field}` is required: a string.", field=field)
+    return read_text(value, field)
 
 
 def read_text(item: JsonValue, field: str) -> str:

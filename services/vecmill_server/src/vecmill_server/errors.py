@@ -3,6 +3,7 @@
     RequestError (vecmill.errors)
     └── HttpError
         ├── InvalidJson             the body is not a JSON object
+        ├── EmptyInput              the list of what is asked about has nothing in it
         ├── MalformedRequest        the bytes are not HTTP, or a header's value cannot be read
         ├── HeadersTooLarge         the request line and headers are over the limit
         ├── RequestTimedOut         the headers or the body took too long to arrive
@@ -28,6 +29,10 @@ class HttpError(RequestError):
 
 class InvalidJson(HttpError):
     """The body is not a JSON object."""
+
+
+class EmptyInput(HttpError):
+    """The list of what is asked about has nothing in it."""
 
 
 class MalformedRequest(HttpError):

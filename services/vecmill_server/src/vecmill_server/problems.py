@@ -79,6 +79,7 @@ PROBLEMS: Mapping[type[core.VecmillError], Problem] = MappingProxyType(
         core.InvalidCorpus: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.ServerFailed: Problem(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         http.InvalidJson: Problem(400, _INVALID, "invalid_json", "invalid_json"),
+        http.EmptyInput: Problem(400, _INVALID, "invalid_value", "invalid_request"),
         http.MalformedRequest: Problem(400, _INVALID, "malformed_request", "malformed_request"),
         http.HeadersTooLarge: Problem(431, _INVALID, "headers_too_large", "headers_too_large"),
         http.RequestTimedOut: Problem(408, _INVALID, "request_timeout", "request_timeout"),
@@ -135,7 +136,13 @@ def tei_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error` on the routes of TEI's clients."""
     problem, message = problem_of(error), _message(error)
     if isinstance(error, core.InputTooLong):
-        message = f"`inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+        # It calls texts so on every route; what is before the dot is where in the body they stand.
+        place, dot, _ = (error.field or "").rpartition(".")
+        message = (
+            f"`{place}{dot}inputs` must have less than {error.max_tokens} tokens. Given: {error.token_count}"
+        )
+    if isinstance(error, http.EmptyInput):
+        return _response(error, problem, problem.status, {"error": message, "error_type": "Empty"})
     status = _TEI_STATUSES.get(problem.code, problem.status)
     kind = _TEI_KINDS.get(status, "Validation" if status < 500 else "Backend")
     return _response(error, problem, status, {"error": message, "error_type": kind})

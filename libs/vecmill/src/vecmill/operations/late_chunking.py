@@ -97,7 +97,7 @@ def join_chunks(
     for index in range(len(texts)):
         if index not in owners:
             raise InvalidRequest(
-                f"`{field}[{index}]` has no tokens: there is nothing to average for it. Leave it out.",
+                f"`{field}[{index}]` has no tokens of this model for `late_chunking` to use. Leave it out.",
                 field=f"{field}[{index}]",
             )
     return JoinedChunks(sequence, owners)

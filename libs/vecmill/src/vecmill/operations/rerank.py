@@ -63,8 +63,8 @@ async def rerank(
     answer = await intake.run(
         lambda: read(
             intake,
-            queries,
-            _cut_documents(intake, documents, reading.document_tokens),
+            _cut_texts(intake, queries, reading.query_tokens, "query"),
+            _cut_texts(intake, documents, reading.document_tokens, _FIELD),
             replace(reading, prompt=prompt, prompt_name=None),
         ),
         # The queries go last, so that what errors call `documents[3]` is just that.
@@ -88,10 +88,8 @@ def _check_counts(queries: Sequence[str], documents: Sequence[str]) -> None:
         )
 
 
-def _cut_documents(intake: Intake, documents: Sequence[str], max_tokens: int | None) -> Sequence[str]:
-    if max_tokens is None:
-        return documents
-    return intake.tokenizer.cut_texts(documents, max_tokens, field=_FIELD)
+def _cut_texts(intake: Intake, texts: Sequence[str], max_tokens: int | None, field: str) -> Sequence[str]:
+    return texts if max_tokens is None else intake.tokenizer.cut_texts(texts, max_tokens, field=field)
 
 
 def _read_pairs(

@@ -22,7 +22,11 @@ async def detokenize(
     """The text of each list of token ids. Raises as `Mill.detokenize` does."""
     sizes = [len(one) for one in ids]
     intake.check_sizes(sizes, field)
+    names = [field] if len(ids) == 1 else [f"{field}[{index}]" for index in range(len(ids))]
     join = intake.tokenizer.join
     return await intake.read(
-        lambda: tuple(join(one, skip_special=skip_special, field=field) for one in ids), sum(sizes)
+        lambda: tuple(
+            join(one, skip_special=skip_special, field=name) for one, name in zip(ids, names, strict=True)
+        ),
+        sum(sizes),
     )

@@ -39,7 +39,7 @@ class Asked:
     write: Callable[[Any, Envelope], JsonValue]
 
 
-def our_headers(_call: Call, result: Result) -> HeaderList:
+def our_headers(_call: Call, result: Result, _device: str) -> HeaderList:
     """Where the time went, as every route says it that has no other custom."""
     return timing_headers(result.timings)
 
@@ -49,9 +49,9 @@ class Dialect:
     """How a family of clients speaks of one operation.
 
     `read` raises `InvalidRequest`; `problem` says how an error is answered, `headers` what an answer says of
-    where the time went.
+    where the time went, and on which device.
     """
 
     read: Callable[[Document, DialectOptions], Asked]
     problem: Callable[[BaseException], ProblemResponse] = problem_response
-    headers: Callable[[Call, Any], HeaderList] = our_headers
+    headers: Callable[[Call, Any, str], HeaderList] = our_headers

@@ -18,10 +18,18 @@ from vecmill_server.dialects.fields import (
     base64_rows,
     read_dimensions,
     read_purpose,
+    read_row_types,
     read_token_ids,
     read_truncation,
 )
-from vecmill_server.documents import Envelope, read_count, read_string, read_text
+from vecmill_server.documents import (
+    Envelope,
+    read_count,
+    read_items,
+    read_required,
+    read_string,
+    read_text,
+)
 
 _BASE64 = "base64"
 
@@ -40,17 +48,15 @@ def read_embed_v2(document: Document, options: DialectOptions) -> Asked:
 
 def read_tokenize(document: Document, options: DialectOptions) -> Asked:
     """`/v1/tokenize` with `text`."""
-    text = read_text(document.get("text"), "text")
+    text = read_required(document, "text")
     call = TokenizeCall(read_string(document, "model"), (text,), special=False, field="text")
     return Asked(call, _write_tokens)
 
 
 def read_detokenize(document: Document, options: DialectOptions) -> Asked:
     """`/v1/detokenize` with `tokens`."""
-    value = document.get("tokens")
-    if not isinstance(value, list):
-        raise InvalidRequest("`tokens` is required: a list of token ids.", field="tokens")
-    call = DetokenizeCall(read_string(document, "model"), (read_token_ids(value, "tokens"),))
+    ids = read_token_ids(read_items(document, "tokens", "a list of token ids"), "tokens")
+    call = DetokenizeCall(read_string(document, "model"), (ids,))
 
     def write(result: Detokenized, envelope: Envelope) -> JsonValue:
         return {"text": result.texts[0], "meta": {"api_version": {"version": "1"}}}
@@ -64,7 +70,7 @@ def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
         model=read_string(document, "model"),
         inputs=_read_texts(document),
         reading=Reading(
-            purpose=_read_input_type(document),
+            purpose=read_purpose(document, "input_type"),
             truncation=read_truncation(document).within(read_count(document, "max_tokens")),
         ),
         dimensions=read_dimensions(document),
@@ -74,23 +80,8 @@ def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
     return call, names
 
 
-def _read_input_type(document: Document) -> Any:
-    if document.get("input_type") == "image":
-        raise InvalidRequest("`input_type` is image: this server reads text alone.", field="input_type")
-    return read_purpose(document, "input_type")
-
-
 def _read_types(document: Document) -> tuple[str, ...]:
-    value = document.get("embedding_types")
-    if value is None:
-        return ()
-    known = (*RowKind, _BASE64)
-    if not isinstance(value, list) or not value or any(name not in known for name in value):
-        raise InvalidRequest(
-            f"`embedding_types` must be a list of at least one of: {', '.join(known)}.",
-            field="embedding_types",
-        )
-    return tuple(dict.fromkeys(map(str, value)))
+    return () if document.get("embedding_types") is None else read_row_types(document, "embedding_types")
 
 
 def _read_texts(document: Document) -> tuple[str, ...]:
@@ -99,18 +90,16 @@ def _read_texts(document: Document) -> tuple[str, ...]:
     texts = _read_list(document, "texts", read_text)
     inputs = _read_list(document, "inputs", _read_parts)
     if not texts and not inputs:
-        raise InvalidRequest("`texts` is required: a list of at least one string.", field="texts")
+        raise InvalidRequest("`texts` is required: a list of strings.", field="texts")
     return texts or inputs
 
 
 def _read_list(document: Document, name: str, read: Callable[[JsonValue, str], str]) -> tuple[str, ...]:
     """The texts of a list, which `read` takes out of its items; none if it is absent."""
-    value = document.get(name)
-    if value is None:
+    if document.get(name) is None:
         return ()
-    if not isinstance(value, list) or not value:
-        raise InvalidRequest(f"`{name}` must be a list of at least one text.", field=name)
-    return tuple(read(item, f"{name}[{index}]") for index, item in enumerate(value))
+    items = read_items(document, name, "a list of texts")
+    return tuple(read(item, f"{name}[{index}]") for index, item in enumerate(items))
 
 
 def _read_parts(item: JsonValue, field: str) -> str:

@@ -18,30 +18,37 @@ from vecmill_server.documents import (
     LARGEST_WHOLE_NUMBER,
     kind_of,
     read_count,
+    read_items,
     read_optional_flag,
     read_string,
     read_text,
 )
+from vecmill_server.errors import EmptyInput
 
 T = TypeVar("T")
 
-# What Cohere, Jina, Voyage, Nomic and Google call the purposes of a text.
+# The kinds of search that Jina's models know; each has queries and passages.
+_SEARCHES = ("retrieval", "code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
+
+# What Cohere, Jina, Voyage, Nomic, Nvidia and Google call the purposes of a text.
 PURPOSES: Mapping[str, Purpose] = MappingProxyType(
     {
         "query": Purpose.QUERY,
         "search_query": Purpose.QUERY,
-        "retrieval.query": Purpose.QUERY,
-        "code.query": Purpose.QUERY,
         "retrieval_query": Purpose.QUERY,
+        "code_retrieval_query": Purpose.QUERY,
+        "question_answering": Purpose.QUERY,  # of Google's: the question, whose answers are documents
+        "fact_verification": Purpose.QUERY,
+        **{f"{search}.query": Purpose.QUERY for search in _SEARCHES},
         "document": Purpose.DOCUMENT,
         "passage": Purpose.DOCUMENT,
         "search_document": Purpose.DOCUMENT,
-        "retrieval.passage": Purpose.DOCUMENT,
-        "code.passage": Purpose.DOCUMENT,
         "retrieval_document": Purpose.DOCUMENT,
+        **{f"{search}.passage": Purpose.DOCUMENT for search in _SEARCHES},
         "classification": Purpose.CLASSIFICATION,
         "clustering": Purpose.CLUSTERING,
         "separation": Purpose.CLUSTERING,
+        "similarity": Purpose.SIMILARITY,
         "text-matching": Purpose.SIMILARITY,
         "semantic_similarity": Purpose.SIMILARITY,
     }
@@ -57,6 +64,11 @@ _CUTS: Mapping[str, Truncation] = MappingProxyType(
         "false": Truncation(is_allowed=False),
     }
 )
+_BASE64 = "base64"
+
+# What Cohere and Jina call the types of rows: kinds of numbers, and base64 of 32-bit floats.
+ROW_TYPES: tuple[str, ...] = (*map(str, RowKind), _BASE64)
+
 _SIDES: Mapping[str, bool] = MappingProxyType({"left": True, "right": False})
 
 
@@ -78,6 +90,8 @@ def read_purpose(document: Document, name: str) -> Purpose | None:
     value = read_string(document, name)
     if value is None:
         return None
+    if value.lower() == "image":
+        raise InvalidRequest(f"`{name}` is image: this server reads text alone.", field=name)
     if value.lower() not in PURPOSES:
         raise InvalidRequest(f"`{name}` must be one of: {', '.join(PURPOSES)}.", field=name)
     return PURPOSES[value.lower()]
@@ -125,23 +139,18 @@ def _read_limit(document: Document) -> int | None:
     return read_count(document, name)
 
 
-def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[tuple[TextOrIds, ...], bool]:
-    """A text, a list of texts, or the same as token ids; whether it is a list.
+def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[TextOrIds, ...]:
+    """A text, a list of texts, or the same as token ids.
 
     A list of numbers is one text. A text may also be `{"text": ...}`, as Jina's clients write it.
     """
     value = document.get(name)
-    if isinstance(value, str):
-        return (value,), False
-    if value is None:
-        raise InvalidRequest(f"`{name}` is required: a string, or a list of strings.", field=name)
-    if not isinstance(value, list):
-        raise InvalidRequest(f"`{name}` must be a string, or a list of strings.", field=name)
-    if not value:
-        raise InvalidRequest(f"`{name}` is an empty list: there is nothing to embed.", field=name)
-    if type(value[0]) is int:  # one text, as ids
-        return (read_ids(read_token_ids(value, name), name),), False
-    return tuple(_read_input(item, f"{name}[{index}]", read_ids) for index, item in enumerate(value)), True
+    if isinstance(value, str | dict):
+        return (_read_input(value, name, read_ids),)
+    items = read_items(document, name, "a string, or a list of strings")
+    if type(items[0]) is int:  # one text, as ids
+        return (read_ids(read_token_ids(items, name), name),)
+    return tuple(_read_input(item, f"{name}[{index}]", read_ids) for index, item in enumerate(items))
 
 
 def _read_input(item: JsonValue, field: str, read_ids: ReadIds) -> TextOrIds:
@@ -155,9 +164,9 @@ def _read_input(item: JsonValue, field: str, read_ids: ReadIds) -> TextOrIds:
 
 
 def read_token_ids(items: Sequence[JsonValue], field: str) -> tuple[int, ...]:
-    """Token ids: whole numbers from 0 up, at least one of them."""
+    """Token ids: whole numbers from 0 up, at least one of them. Raises `EmptyInput` besides."""
     if not items:
-        raise InvalidRequest(f"`{field}` is an empty list of token ids.", field=field)
+        raise EmptyInput(f"`{field}` is an empty list of token ids.", field=field)
     for index, item in enumerate(items):
         if type(item) is not int or not 0 <= item <= LARGEST_WHOLE_NUMBER:
             raise InvalidRequest(
@@ -196,19 +205,46 @@ def base64_rows(rows: Iterable[npt.NDArray[np.generic]]) -> list[str]:
 
 
 def read_output(document: Document) -> Output:
-    """How rows are to be written.
+    """How rows are to be written, where that is in one way."""
+    outputs = read_outputs(document)
+    if len(outputs) > 1:
+        raise InvalidRequest(
+            "`embedding_type` must name one type of numbers here: /embeddings gives several at once.",
+            field="embedding_type",
+        )
+    return next(iter(outputs.values()))
+
+
+def read_outputs(document: Document) -> Mapping[str, Output]:
+    """How rows are to be written, by the names that the request has for it; at least one.
 
     `encoding_format` is float or base64; `output_dtype` (Voyage, Mistral) and `embedding_type` or
-    `encoding_type` (Jina) name the numbers, Jina's base64 too.
+    `encoding_type` (Jina) name the numbers, Jina's base64 too, and several types at once.
     """
-    formats = ("float", "base64")
-    base64 = read_choice(document, "encoding_format", formats) == "base64"
-    kinds = tuple(RowKind)
-    dtype = read_choice(document, "output_dtype", kinds)
-    names = ("embedding_type", "encoding_type")
-    types = [read_choice(_only_one_of(document, name), name, (*kinds, "base64")) for name in names]
-    kind = _first([dtype, *types]) or RowKind.FLOAT
-    return Output(RowKind.FLOAT, base64=True) if kind == "base64" else Output(RowKind(kind), base64)
+    base64 = read_choice(document, "encoding_format", ("float", _BASE64)) == _BASE64
+    dtype = read_choice(document, "output_dtype", tuple(RowKind))
+    types = [_read_types(document, name) for name in ("embedding_type", "encoding_type")]
+    names = _first([None if dtype is None else (dtype,), *types]) or (RowKind.FLOAT,)
+    return {
+        name: Output(RowKind.FLOAT, base64=True) if name == _BASE64 else Output(RowKind(name), base64)
+        for name in names
+    }
+
+
+def _read_types(document: Document, name: str) -> tuple[str, ...] | None:
+    if isinstance(document.get(name), list):
+        return read_row_types(document, name)
+    choice = read_choice(document, name, ROW_TYPES)
+    return None if choice is None else (choice,)
+
+
+def read_row_types(document: Document, name: str) -> tuple[str, ...]:
+    """The types of rows in a list, each once."""
+    wanted = f"a list of at least one of: {', '.join(ROW_TYPES)}"
+    items = read_items(document, name, wanted)
+    if any(item not in ROW_TYPES for item in items):
+        raise InvalidRequest(f"`{name}` must be {wanted}.", field=name)
+    return tuple(dict.fromkeys(map(str, items)))
 
 
 def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | None:
@@ -217,16 +253,6 @@ def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | 
     if value is None or value in choices:
         return value
     raise InvalidRequest(f"`{name}` must be one of: {', '.join(choices)}.", field=name)
-
-
-def _only_one_of(document: Document, name: str) -> Document:
-    """The field's only entry where it is a list, as Jina's newer clients write it."""
-    value = document.get(name)
-    if isinstance(value, list) and len(value) == 1:
-        return {name: value[0]}
-    if isinstance(value, list):
-        raise InvalidRequest(f"`{name}` must name one type of numbers.", field=name)
-    return document
 
 
 def best_first(result: RerankResult, limit: int | None) -> list[int]:

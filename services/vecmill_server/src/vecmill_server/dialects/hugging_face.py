@@ -4,11 +4,13 @@ What such a body asks is told by its keys, and where they do not say it, by what
 """
 
 import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from vecmill.errors import InvalidRequest
+from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
 from vecmill.models import Task
 from vecmill.types import JsonValue, Timings
@@ -17,6 +19,7 @@ from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
 from vecmill_server.dialects.predict import PREDICT
 from vecmill_server.dialects.tei import (
     INPUTS,
+    INSTANCES,
     PARAMETERS,
     TEI_EMBED,
     TEI_EMBED_ALL,
@@ -27,7 +30,10 @@ from vecmill_server.dialects.tei import (
     read_parameters,
     with_parameters,
 )
-from vecmill_server.documents import Envelope, kind_of, read_string
+from vecmill_server.documents import Envelope, kind_of, read_items, read_string
+
+# What the model of a name is for, where it has been read already. Raises `UnknownModel`.
+TaskOf = Callable[[str | None], Task | None]
 
 
 def choose_by_task(document: Document, task: Task | None) -> Dialect:
@@ -46,13 +52,13 @@ def read_nested_rerank(document: Document, options: DialectOptions) -> Asked:
     return TEI_RERANK.read({**outer, **document[INPUTS]}, options)
 
 
-def read_instances(task: Task | None, document: Document, options: DialectOptions) -> Asked:
+def read_instances(task_of: TaskOf, document: Document, options: DialectOptions) -> Asked:
     """Vertex AI: `{"instances": [...]}`, each a body of its own, to `{"predictions": [...]}`."""
-    instances = document.get("instances")
-    if not isinstance(instances, list) or not instances:
-        raise InvalidRequest("`instances` is required: a list of at least one object.", field="instances")
+    instances = read_items(document, INSTANCES, "a list of objects")
+    model = _read_one_model(document, instances)
+    task = task_of(model)
     asked = [_read_instance(item, index, document, task, options) for index, item in enumerate(instances)]
-    call = TogetherCall(read_string(document, "model"), tuple(one.call for one in asked), "instances")
+    call = TogetherCall(model, tuple(one.call for one in asked), INSTANCES)
 
     def write(result: Together, envelope: Envelope) -> JsonValue:
         answers = zip(asked, result.results, strict=True)
@@ -61,15 +67,38 @@ def read_instances(task: Task | None, document: Document, options: DialectOption
     return Asked(call, write)
 
 
+def _read_one_model(document: Document, instances: Sequence[JsonValue]) -> str | None:
+    """The model that is named beside the instances or in them. Raises `InvalidRequest` for several."""
+    objects = (item for item in instances if isinstance(item, dict))
+    names = {read_string(one, "model") for one in (document, *objects)} - {None}
+    if len(names) > 1:
+        raise InvalidRequest(
+            "`instances` name several models, and one request asks one. Send a request for each model.",
+            field=INSTANCES,
+        )
+    return next(iter(names), None)
+
+
 def _read_instance(
     item: JsonValue, index: int, document: Document, task: Task | None, options: DialectOptions
 ) -> Asked:
+    place = f"{INSTANCES}[{index}]"
     if not isinstance(item, dict):
-        raise InvalidRequest(
-            f"`instances[{index}]` must be an object, not {kind_of(item)}.", field=f"instances[{index}]"
-        )
+        raise InvalidRequest(f"`{place}` must be an object, not {kind_of(item)}.", field=place)
     whole = with_parameters(item, read_parameters(document))
-    return choose_by_task(whole, task).read(whole, options)
+    with _placed(place):
+        return choose_by_task(whole, task).read(whole, options)
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Errors about a request that are raised inside say where in the body it stands."""
+    try:
+        yield
+    except RequestError as error:
+        error.message = f"`{place}`: {error.message}"
+        error.field = place if error.field is None else f"{place}.{error.field}"
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +123,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class TogetherCall:
-    """Several calls of one model; the first that fails cancels the others."""
+    """Several calls of one model, from the list `field`; the first that fails cancels the others."""
 
     tasks: ClassVar[tuple[Task, ...]] = ()
 
@@ -115,12 +144,18 @@ class TogetherCall:
                 f"`{self.field}` has {count} inputs in all; at most {most} are accepted. Send it in parts.",
                 field=self.field,
             )
-        tasks = [asyncio.ensure_future(call.run(mill, timeout_s)) for call in self.calls]
+        tasks = [
+            asyncio.ensure_future(self._run_one(index, mill, timeout_s)) for index in range(len(self.calls))
+        ]
         try:
             return Together(tuple(await asyncio.gather(*tasks)))
         finally:
             for task in tasks:
                 task.cancel()
+
+    async def _run_one(self, index: int, mill: Mill, timeout_s: float | None) -> Any:
+        with _placed(f"{self.field}[{index}]"):
+            return await self.calls[index].run(mill, timeout_s)
 
 
 NESTED_RERANK = in_tei(read_nested_rerank)
@@ -135,6 +170,6 @@ _BY_TASK = {
 }
 
 
-def vertex_dialect(task: Task | None) -> Dialect:
-    """The dialect of Vertex AI, for a model with this task."""
-    return in_tei(partial(read_instances, task))
+def vertex_dialect(task_of: TaskOf) -> Dialect:
+    """The dialect of Vertex AI, for models with these tasks."""
+    return in_tei(partial(read_instances, task_of))

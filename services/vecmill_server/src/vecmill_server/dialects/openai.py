@@ -5,8 +5,10 @@ They differ in optional fields alone, and no two mean different things by one na
 all of them. Source: the clients' own code, and the providers' API references.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from vecmill.errors import InvalidRequest
 from vecmill.reading import Reading
@@ -18,7 +20,7 @@ from vecmill_server.dialects.fields import (
     read_dimensions,
     read_inputs,
     read_normalize,
-    read_output,
+    read_outputs,
     read_purpose,
     read_reading,
     usage,
@@ -30,28 +32,34 @@ def read_embeddings(document: Document, options: DialectOptions) -> Asked:
     """A request for embeddings."""
     refuse_other_modalities(document)
     _refuse_what_is_not_done(document)
-    output = read_output(document)
+    outputs = read_outputs(document)
+    kinds = tuple(output.kind for output in outputs.values())
     late_chunking = read_flag(document, "late_chunking", default=False)
-    if late_chunking and output.kind.needs_ranges:
+    if late_chunking and any(kind.needs_ranges for kind in kinds):
         raise InvalidRequest(
             "`late_chunking` gives no rows of 8 bits. Ask for float, binary or ubinary.",
             field="late_chunking",
         )
     call = EmbedCall(
         model=read_string(document, "model"),
-        inputs=read_inputs(document, "input", options.read_ids)[0],
+        inputs=read_inputs(document, "input", options.read_ids),
         reading=_read_reading(document),
         dimensions=read_dimensions(document),
         normalize=read_normalize(document),
-        kinds=(output.kind,),
+        kinds=kinds,
         late_chunking=late_chunking,
     )
-    return Asked(call, partial(write_embeddings, output))
+    return Asked(call, partial(write_embeddings, outputs))
 
 
-def write_embeddings(output: Output, result: Embedded, envelope: Envelope) -> JsonValue:
-    """The rows, in input order."""
-    rows = output.encode(result.rows_as(output.kind))
+def write_embeddings(outputs: Mapping[str, Output], result: Embedded, envelope: Envelope) -> JsonValue:
+    """The rows, in input order; where they are asked for in several ways, each is an object of these."""
+    written: dict[str, Any] = {
+        name: output.encode(result.rows_as(output.kind)) for name, output in outputs.items()
+    }
+    (rows, *others) = written.values()
+    if others:
+        rows = [dict(zip(written, row, strict=True)) for row in zip(rows, *others, strict=True)]
     return {
         "id": f"embd-{envelope.request_id}",
         "object": "list",

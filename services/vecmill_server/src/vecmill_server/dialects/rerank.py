@@ -17,7 +17,15 @@ from vecmill_server.calls import RerankCall
 from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
 from vecmill_server.dialects.fields import best_first, read_truncation, usage
 from vecmill_server.dialects.tei import TEI_RERANK
-from vecmill_server.documents import Envelope, read_count, read_flag, read_raw_scores, read_string
+from vecmill_server.documents import (
+    Envelope,
+    read_count,
+    read_flag,
+    read_items,
+    read_raw_scores,
+    read_required,
+    read_string,
+)
 from vecmill_server.problems import plain_response
 
 
@@ -64,18 +72,16 @@ class RankedDocument:
 
 
 def _read_call(document: Document, documents: Sequence[RankedDocument]) -> RerankCall:
-    query = document.get("query")
-    if not isinstance(query, str):
-        raise InvalidRequest("`query` is required, and must be a string.", field="query")
     return RerankCall(
         model=read_string(document, "model"),
-        queries=(query,),
+        queries=(_read_query(document),),
         documents=tuple(one.text for one in documents),
         raw_scores=read_raw_scores(document),
         reading=Reading(
             prompt_name=read_string(document, "prompt_name"),
             prompt=read_string(document, "prompt"),
             truncation=read_truncation(document),
+            query_tokens=read_count(document, "max_tokens_per_query"),
             document_tokens=read_count(document, "max_tokens_per_doc"),
         ),
         instruction=read_string(document, "instruction"),
@@ -134,12 +140,18 @@ def _entries(
     return entries
 
 
+def _read_query(document: Document) -> str:
+    """A string, or an object as documents are."""
+    query = document.get("query")
+    if isinstance(query, dict):
+        return _read_document(query, (), "query").text
+    return read_required(document, "query")
+
+
 def _read_documents(document: Document) -> list[RankedDocument]:
-    value = document.get("documents")
-    if not isinstance(value, list) or not value:
-        raise InvalidRequest("`documents` is required: a list of at least one text.", field="documents")
+    items = read_items(document, "documents", "a list of texts")
     names = _read_rank_fields(document)
-    return [_read_document(item, names, f"documents[{index}]") for index, item in enumerate(value)]
+    return [_read_document(item, names, f"documents[{index}]") for index, item in enumerate(items)]
 
 
 def _read_rank_fields(document: Document) -> tuple[str, ...]:

@@ -51,7 +51,9 @@ from vecmill_server.documents import (
     kind_of,
     read_count,
     read_flag,
+    read_items,
     read_raw_scores,
+    read_required,
     read_string,
     read_text,
     read_texts,
@@ -61,8 +63,9 @@ from vecmill_server.problems import tei_response
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"
+INSTANCES = "instances"
 # What a body is about; all else may stand in its `parameters`.
-NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", "instances", PARAMETERS})
+NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", INSTANCES, PARAMETERS})
 
 
 def read_embed(document: Document, options: DialectOptions) -> Asked:
@@ -70,7 +73,7 @@ def read_embed(document: Document, options: DialectOptions) -> Asked:
     output = read_output(document)
     call = EmbedCall(
         model=read_string(document, "model"),
-        inputs=read_inputs(document, INPUTS, options.read_ids)[0],
+        inputs=read_inputs(document, INPUTS, options.read_ids),
         reading=read_reading(document),
         dimensions=read_dimensions(document),
         # Unless it is told otherwise, TEI normalises whatever the model.
@@ -87,12 +90,9 @@ def read_embed(document: Document, options: DialectOptions) -> Asked:
 
 def read_rerank(document: Document, options: DialectOptions) -> Asked:
     """`/rerank` with `texts`: places and scores, best first."""
-    query = document.get("query")
-    if not isinstance(query, str):
-        raise InvalidRequest("`query` is required, and must be a string.", field="query")
     call = RerankCall(
         model=read_string(document, "model"),
-        queries=(query,),
+        queries=(read_required(document, "query"),),
         documents=read_list(document, "texts"),
         raw_scores=read_raw_scores(document),
         reading=Reading(read_string(document, "prompt_name"), truncation=read_truncation(document)),
@@ -110,7 +110,7 @@ def read_similarity(document: Document, options: DialectOptions) -> Asked:
             '`inputs` is required: {"source_sentence": a string, "sentences": a list of strings}.',
             field=INPUTS,
         )
-    source = read_text(inputs.get("source_sentence"), "inputs.source_sentence")
+    source = read_required(inputs, "source_sentence", field=f"{INPUTS}.source_sentence")
     call = EmbedCall(
         model=read_string(document, "model"),
         inputs=(source, *read_list(inputs, "sentences", f"{INPUTS}.sentences")),
@@ -129,7 +129,7 @@ def read_sparse(document: Document, options: DialectOptions) -> Asked:
     """`/embed_sparse`: each row as its columns and their values."""
     call = SparseCall(
         model=read_string(document, "model"),
-        texts=read_texts(document, INPUTS)[0],
+        texts=read_texts(document, INPUTS),
         reading=read_reading(document),
         field=INPUTS,
     )
@@ -140,7 +140,7 @@ def read_embed_all(document: Document, options: DialectOptions) -> Asked:
     """`/embed_all`: a row for each token; a prompt's name says on which side the texts are."""
     call = MultiVectorCall(
         model=read_string(document, "model"),
-        texts=read_texts(document, INPUTS)[0],
+        texts=read_texts(document, INPUTS),
         reading=_read_sided(document),
         field=INPUTS,
     )
@@ -151,7 +151,7 @@ def read_tokenize(document: Document, options: DialectOptions) -> Asked:
     """`/tokenize` with `inputs`: the tokens of each text and where they stand."""
     call = TokenizeCall(
         model=read_string(document, "model"),
-        texts=read_texts(document, INPUTS)[0],
+        texts=read_texts(document, INPUTS),
         special=read_flag(document, "add_special_tokens", default=True),
         field=INPUTS,
     )
@@ -160,10 +160,8 @@ def read_tokenize(document: Document, options: DialectOptions) -> Asked:
 
 def read_decode(document: Document, options: DialectOptions) -> Asked:
     """`/decode`: what lists of token ids spell."""
-    value = document.get("ids")
-    if not isinstance(value, list) or not value:
-        raise InvalidRequest("`ids` is required: a list of token ids, or of such lists.", field="ids")
-    lists = [value] if type(value[0]) is int else value
+    items = read_items(document, "ids", "a list of token ids, or of such lists")
+    lists = [items] if type(items[0]) is int else items
     call = DetokenizeCall(
         model=read_string(document, "model"),
         ids=tuple(_read_ids(one, f"ids[{index}]") for index, one in enumerate(lists)),
@@ -177,8 +175,8 @@ def read_decode(document: Document, options: DialectOptions) -> Asked:
     return Asked(call, write)
 
 
-def tei_headers(call: Call, result: Result) -> HeaderList:
-    """Where the time went, in whole milliseconds, under TEI's names."""
+def tei_headers(call: Call, result: Result, device: str) -> HeaderList:
+    """Where the time went, in whole milliseconds, and on which `device`, under TEI's names."""
     timings = result.timings
     parts = (
         (b"x-compute-time", timings.total_s),
@@ -188,7 +186,7 @@ def tei_headers(call: Call, result: Result) -> HeaderList:
         (b"x-inference-time", timings.inference_s),
     )
     return [
-        (b"x-compute-type", b"cpu"),
+        (b"x-compute-type", device.encode("ascii")),
         (b"x-compute-characters", b"%d" % sum(call.sizes)),
         (b"x-compute-tokens", b"%d" % result.token_count),
         *((name, b"%d" % round(seconds * 1000)) for name, seconds in parts),
@@ -197,10 +195,8 @@ def tei_headers(call: Call, result: Result) -> HeaderList:
 
 def read_list(document: Document, name: str, field: str | None = None) -> tuple[str, ...]:
     """A list of at least one string; `field` is what errors call it. Raises `InvalidRequest`."""
-    field, value = field or name, document.get(name)
-    if not isinstance(value, list) or not value:
-        raise InvalidRequest(f"`{field}` is required: a list of at least one string.", field=field)
-    return tuple(read_text(item, f"{field}[{index}]") for index, item in enumerate(value))
+    items = read_items(document, name, "a list of strings", field=field)
+    return tuple(read_text(item, f"{field or name}[{index}]") for index, item in enumerate(items))
 
 
 def with_parameters(document: Document, parameters: Document) -> Document:

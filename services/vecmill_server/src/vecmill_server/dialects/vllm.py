@@ -38,10 +38,12 @@ from vecmill_server.dialects.fields import (
 )
 from vecmill_server.documents import (
     Envelope,
+    read_count,
     read_flag,
+    read_items,
     read_raw_scores,
+    read_required,
     read_string,
-    read_text,
     read_texts,
     refuse_other_modalities,
 )
@@ -58,7 +60,11 @@ def read_score(document: Document, options: DialectOptions) -> Asked:
         queries=_read_side(document, _FIRST),
         documents=_read_side(document, _SECOND),
         raw_scores=read_raw_scores(document),
-        reading=Reading(truncation=read_truncation(document)),
+        reading=Reading(
+            truncation=read_truncation(document),
+            query_tokens=read_count(document, "max_tokens_per_query"),
+            document_tokens=read_count(document, "max_tokens_per_doc"),
+        ),
         instruction=read_string(document, "instruction"),
     )
     return Asked(call, _write_scores)
@@ -76,15 +82,15 @@ def read_pooling(document: Document, options: DialectOptions) -> Asked:
             field="task",
         )
     if task == "token_embed":
-        rows = MultiVectorCall(model, read_texts(document, "input")[0], read_reading(document))
+        rows = MultiVectorCall(model, read_texts(document, "input"), read_reading(document))
         return Asked(rows, partial(_write_token_rows, output))
     if task == "classify":
-        texts, reading = read_texts(document, "input")[0], Reading(truncation=read_truncation(document))
+        texts, reading = read_texts(document, "input"), Reading(truncation=read_truncation(document))
         scores = ClassifyCall(model, texts, read_raw_scores(document), reading)
         return Asked(scores, partial(_write_probabilities, output))
     call = EmbedCall(
         model=model,
-        inputs=read_inputs(document, "input", options.read_ids)[0],
+        inputs=read_inputs(document, "input", options.read_ids),
         reading=read_reading(document),
         dimensions=read_dimensions(document),
         normalize=read_normalize(document),
@@ -98,7 +104,7 @@ def read_classify(document: Document, options: DialectOptions) -> Asked:
     refuse_other_modalities(document)
     call = ClassifyCall(
         model=read_string(document, "model"),
-        inputs=read_texts(document, "input")[0],
+        inputs=read_texts(document, "input"),
         raw_scores=read_raw_scores(document),
         reading=Reading(truncation=read_truncation(document)),
     )
@@ -107,7 +113,7 @@ def read_classify(document: Document, options: DialectOptions) -> Asked:
 
 def read_tokenize(document: Document, options: DialectOptions) -> Asked:
     """`/tokenize` with `prompt`."""
-    prompt = read_text(document.get("prompt"), "prompt")
+    prompt = read_required(document, "prompt")
     special = read_flag(document, "add_special_tokens", default=True)
     with_pieces = read_flag(document, "return_token_strs", default=False)
     call = TokenizeCall(read_string(document, "model"), (prompt,), special, "prompt")
@@ -116,11 +122,8 @@ def read_tokenize(document: Document, options: DialectOptions) -> Asked:
 
 def read_detokenize(document: Document, options: DialectOptions) -> Asked:
     """`/detokenize`."""
-    value = document.get("tokens")
-    if not isinstance(value, list):
-        raise InvalidRequest("`tokens` is required: a list of token ids.", field="tokens")
-    ids = (read_token_ids(value, "tokens"),)
-    call = DetokenizeCall(read_string(document, "model"), ids, skip_special=False)
+    ids = read_token_ids(read_items(document, "tokens", "a list of token ids"), "tokens")
+    call = DetokenizeCall(read_string(document, "model"), (ids,), skip_special=False)
 
     def write(result: Detokenized, _envelope: Envelope) -> JsonValue:
         return {"prompt": result.texts[0]}
@@ -130,7 +133,7 @@ def read_detokenize(document: Document, options: DialectOptions) -> Asked:
 
 def _read_side(document: Document, names: tuple[str, ...]) -> tuple[str, ...]:
     given = [name for name in names if document.get(name) is not None] or names[:1]
-    texts = [read_texts(document, name)[0] for name in given]
+    texts = [read_texts(document, name) for name in given]
     return texts[0]
 
 

@@ -1,8 +1,10 @@
 """Turns whatever the layers inside raise into the response that `problems` has for it."""
 
 import logging
+from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill.errors import VecmillError
@@ -32,7 +34,7 @@ class Errors:
         except VecmillError as error:
             await self._answer(error, scope, receive, send)
         except HTTPException as error:
-            await self._answer(_from_starlette(error), scope, receive, send)
+            await self._answer(_from_starlette(error, scope), scope, receive, send)
         except Exception as error:
             exchange = Exchange.of(scope)
             logger.exception("unexpected error", extra={"request_id": exchange.request_id})
@@ -69,8 +71,11 @@ async def _send(response: ProblemResponse, send: Send, *, more_body: bool) -> No
     await send({"type": "http.response.body", "body": response.body, "more_body": more_body})
 
 
-def _from_starlette(error: HTTPException) -> VecmillError:
+def _from_starlette(error: HTTPException, scope: Scope) -> VecmillError:
     if error.status_code == 405:
-        allowed = tuple(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        # What is raised knows the methods of one route, and others may have the same path.
+        routes: Sequence[Route] = scope["router"].routes
+        found = [route.methods or () for route in routes if route.matches(scope)[0] is not Match.NONE]
+        allowed = tuple(sorted({method for methods in found for method in methods}))
         return MethodNotAllowed(f"This path takes {' or '.join(allowed)} requests only.", allowed=allowed)
     return UnknownRoute("There is nothing at this path. GET /openapi.json lists what there is.")

@@ -1,7 +1,7 @@
 """What `dialects.cohere` reads and writes."""
 
-from vecmill.rows import RowKind
-from vecmill_server.openapi.fields import DIMENSIONS, INPUT_TYPE, MODEL, TRUNCATION
+from vecmill_server.dialects.fields import ROW_TYPES
+from vecmill_server.openapi.fields import DIMENSIONS, INPUT_TYPE, MODEL, ROW_TYPE_LIST, TRUNCATION
 from vecmill_server.openapi.operations import post
 from vecmill_server.openapi.vocabulary import (
     COUNT,
@@ -21,8 +21,6 @@ from vecmill_server.openapi.vocabulary import (
     reference,
 )
 from vecmill_server.settings import ServerSettings
-
-_KINDS = (*map(str, RowKind), "base64")
 
 
 def describe_cohere(settings: ServerSettings) -> Family:
@@ -47,7 +45,6 @@ def _embed() -> dict[str, Schema]:
     part = an_object(("text",), {"text": STRING})
     parts = an_object(("content",), {"content": {"type": "array", "minItems": 1, "items": part}})
     inputs = {"type": "array", "minItems": 1, "items": parts}
-    kinds = {"type": "array", "minItems": 1, "items": {"type": "string", "enum": list(_KINDS)}}
     properties = {
         "texts": {**TEXTS, "nullable": True},
         "inputs": {**inputs, "nullable": True, "description": "Texts in parts, if there are no `texts`."},
@@ -57,14 +54,14 @@ def _embed() -> dict[str, Schema]:
         **TRUNCATION,
         **DIMENSIONS,
         "max_tokens": described(OPTIONAL_COUNT, "Texts are cut to so many tokens; 0 does not."),
-        "embedding_types": {**kinds, "nullable": True, "description": "Which kinds of rows to give."},
+        "embedding_types": {**ROW_TYPE_LIST, "nullable": True, "description": "Which kinds of rows to give."},
     }
     there = any_of(
         {"required": ["texts"], "properties": {"texts": TEXTS}},
         {"required": ["inputs"], "properties": {"inputs": inputs}},
     )
     by_type = an_object(
-        (), {name: list_of(STRING if name == "base64" else list_of(NUMBER)) for name in _KINDS}
+        (), {name: list_of(STRING if name == "base64" else list_of(NUMBER)) for name in ROW_TYPES}
     )
     return {
         "CohereEmbedRequest": an_object((), properties, **there),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from vecmill.rows import RowKind
-from vecmill_server.dialects.fields import PURPOSES
+from vecmill_server.dialects.fields import PURPOSES, ROW_TYPES
 from vecmill_server.documents import LARGEST_WHOLE_NUMBER
 from vecmill_server.openapi.vocabulary import (
     COUNT,
@@ -80,29 +80,37 @@ NORMALIZE: Properties = {
     name: of_the_model(FLAG, "Whether rows have length 1; unasked, as the model has it.")
     for name in ("normalize", "normalized")
 }
-_KINDS_AND_BASE64 = (*RowKind, "base64")
-OUTPUT: Properties = {
-    "encoding_format": described(one_of_words(("float", "base64")), "Lists of numbers, or their bytes."),
-    "output_dtype": described(one_of_words(tuple(RowKind)), "What kind of numbers."),
-    **{
-        name: described(
-            any_of(
-                one_of_words(_KINDS_AND_BASE64),
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "maxItems": 1,
-                    "items": one_of_words(_KINDS_AND_BASE64),
-                },
-            ),
-            "The same, if `output_dtype` does not say it, or base64 of 32-bit floats.",
-        )
-        for name in ("embedding_type", "encoding_type")
-    },
+ROW_TYPE_LIST: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"type": "string", "enum": list(ROW_TYPES)},
 }
+
+
+def _output(types: Schema, text: str) -> Properties:
+    """How rows are written, where a list of several ways is one of `types`."""
+    return {
+        "encoding_format": described(one_of_words(("float", "base64")), "Lists of numbers, or their bytes."),
+        "output_dtype": described(one_of_words(tuple(RowKind)), "What kind of numbers."),
+        **{
+            name: described(
+                any_of(one_of_words(ROW_TYPES), types),
+                "The same, if `output_dtype` does not say it, or base64 of 32-bit floats." + text,
+            )
+            for name in ("embedding_type", "encoding_type")
+        },
+    }
+
+
+OUTPUT: Properties = _output({**ROW_TYPE_LIST, "maxItems": 1}, "")
+OUTPUTS: Properties = _output(ROW_TYPE_LIST, " With several, each row is an object of them.")
 RAW_SCORES: Properties = {
     "raw_scores": described(FLAG, "Scores without the model's activation."),
     "use_activation": described(FLAG, "The opposite, if `raw_scores` does not say it."),
+}
+PAIR_LIMITS: Properties = {
+    f"max_tokens_per_{one}": described(OPTIONAL_COUNT, f"{many} are cut to so many tokens; 0 does not.")
+    for one, many in (("query", "Queries"), ("doc", "Documents"))
 }
 MODALITY: Properties = {"modality": described(one_of_words(("text",)), "This server reads text alone.")}
 
@@ -121,7 +129,7 @@ def inputs(token_ids: TokenIds) -> Schema:
     text = an_object(("text",), {"text": STRING})
     ids = () if token_ids is TokenIds.REFUSE else (of_the_model(TOKEN_IDS, "One text as token ids."),)
     several = {"type": "array", "minItems": 1, "items": any_of(STRING, text, *ids)}
-    return described(any_of(STRING, several, *ids), "A text, or several.")
+    return described(any_of(STRING, text, several, *ids), "A text, or several.")
 
 
 def envelope(kind: str, **data: Schema) -> Schema:

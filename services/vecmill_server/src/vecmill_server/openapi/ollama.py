@@ -5,9 +5,12 @@ from vecmill_server.openapi.operations import OLLAMA_PROBLEM, as_json, get, post
 from vecmill_server.openapi.vocabulary import (
     COUNT,
     NUMBER,
+    OPTIONAL_STRING,
     STRING,
     Family,
     an_object,
+    any_of,
+    described,
     list_of,
     reference,
 )
@@ -33,7 +36,9 @@ def describe_ollama(settings: ServerSettings) -> Family:
         "load_duration": COUNT,
         "prompt_eval_count": COUNT,
     }
-    asked = {"input": inputs(settings.token_ids), **MODEL, **TRUNCATION, **DIMENSIONS}
+    none = {"type": "array", "nullable": True, "maxItems": 0, "items": {}}
+    texts = described(any_of(*inputs(settings.token_ids)["anyOf"], none), "Texts; without any, no rows.")
+    asked = {"input": texts, **MODEL, **TRUNCATION, **DIMENSIONS}
     tag = {
         **dict.fromkeys(("name", "model", "modified_at", "digest"), STRING),
         "size": COUNT,
@@ -47,9 +52,9 @@ def describe_ollama(settings: ServerSettings) -> Family:
             "/api/version": {"get": get("Our version", as_json(reference("OllamaVersion")))},
         },
         {
-            "OllamaEmbedRequest": an_object(("input",), asked),
+            "OllamaEmbedRequest": an_object((), asked),
             "OllamaEmbedResponse": an_object(tuple(rows), rows),
-            "OllamaEmbeddingsRequest": an_object(("prompt",), {"prompt": STRING, **MODEL}),
+            "OllamaEmbeddingsRequest": an_object((), {"prompt": OPTIONAL_STRING, **MODEL}),
             "OllamaEmbeddingsResponse": an_object(("embedding",), {"embedding": list_of(NUMBER)}),
             "OllamaTags": an_object(("models",), {"models": list_of(an_object(tuple(tag), tag))}),
             "OllamaVersion": an_object(("version",), {"version": STRING}),

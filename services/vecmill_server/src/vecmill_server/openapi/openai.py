@@ -1,12 +1,12 @@
 """What `dialects.openai` reads and writes."""
 
-from vecmill_server.dialects.fields import PURPOSES
+from vecmill_server.dialects.fields import PURPOSES, ROW_TYPES
 from vecmill_server.openapi.fields import (
     DIMENSIONS,
     MODALITY,
     MODEL,
     NORMALIZE,
-    OUTPUT,
+    OUTPUTS,
     READING,
     ROW,
     envelope,
@@ -16,14 +16,17 @@ from vecmill_server.openapi.operations import at, path_parameter, post
 from vecmill_server.openapi.vocabulary import (
     ANYTHING,
     COUNT,
+    FLAG,
     NEVER,
     NOTHING,
     Family,
     Schema,
     an_object,
+    any_of,
     described,
     list_of,
     not_both,
+    of_the_model,
     reference,
     words_in_any_case,
 )
@@ -50,7 +53,11 @@ def describe_openai(settings: ServerSettings) -> Family:
             "EmbeddingsResponse": envelope("list", data=list_of(reference("Embedding"))),
             "Embedding": an_object(
                 ("object", "index", "embedding"),
-                {"object": {"type": "string", "enum": ["embedding"]}, "index": COUNT, "embedding": ROW},
+                {
+                    "object": {"type": "string", "enum": ["embedding"]},
+                    "index": COUNT,
+                    "embedding": any_of(*ROW["anyOf"], an_object((), dict.fromkeys(ROW_TYPES, ROW))),
+                },
             ),
         },
     )
@@ -63,13 +70,13 @@ def _request(properties: dict[str, Schema]) -> Schema:
 def _properties() -> dict[str, Schema]:
     return {
         **MODEL,
-        **OUTPUT,
+        **OUTPUTS,
         **DIMENSIONS,
         **NORMALIZE,
         **READING,
         **MODALITY,
         "task": described(words_in_any_case(tuple(PURPOSES)), "As `input_type`, which it goes before."),
         "messages": described(NOTHING, "Send the text itself as `input`."),
-        "late_chunking": described(NEVER, "This route gives a row for each text."),
+        "late_chunking": of_the_model(FLAG, "Whether the texts are chunks of one, and read together."),
         "return_multivector": described(NEVER, "/embed_all gives a row for each token."),
     }

@@ -1,6 +1,6 @@
 """What `dialects.rerank` reads and writes: four shapes, told apart by keys."""
 
-from vecmill_server.openapi.fields import MODEL, PROMPTS, RAW_SCORES, TRUNCATION, envelope
+from vecmill_server.openapi.fields import MODEL, PAIR_LIMITS, PROMPTS, RAW_SCORES, TRUNCATION, envelope
 from vecmill_server.openapi.operations import OLLAMA_PROBLEM, PROBLEM, TEI_PROBLEM, at, post
 from vecmill_server.openapi.vocabulary import (
     COUNT,
@@ -73,13 +73,13 @@ def _properties() -> dict[str, Schema]:
     of_parts = an_object(("content",), {"content": content}, **without("text"))
     document = any_of(STRING, an_object(("text",), {"text": STRING}), of_parts)
     return {
-        "query": STRING,
+        "query": document,
         "documents": {"type": "array", "minItems": 1, "items": document},
         **MODEL,
         **RAW_SCORES,
         **TRUNCATION,
         **PROMPTS,
-        "max_tokens_per_doc": described(OPTIONAL_COUNT, "Documents are cut to so many tokens; 0 does not."),
+        **PAIR_LIMITS,
         "rank_fields": described(
             {"type": "array", "nullable": True, "items": STRING},
             "Which fields of documents that are objects are read; one of them must be there.",

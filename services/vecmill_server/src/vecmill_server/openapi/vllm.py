@@ -6,6 +6,7 @@ from vecmill_server.openapi.fields import (
     MODEL,
     NORMALIZE,
     OUTPUT,
+    PAIR_LIMITS,
     RAW_SCORES,
     READING,
     ROW,
@@ -79,7 +80,7 @@ def _score() -> dict[str, Schema]:
     return {
         "ScoreRequest": an_object(
             (),
-            {**sides, **MODEL, **RAW_SCORES, **TRUNCATION, "instruction": instruction},
+            {**sides, **MODEL, **RAW_SCORES, **TRUNCATION, **PAIR_LIMITS, "instruction": instruction},
             allOf=[_one_is_there(_QUERIES), _one_is_there(_DOCUMENTS)],
         ),
         "ScoreResponse": envelope("list", data=list_of(an_object(tuple(entry), entry))),

@@ -46,7 +46,7 @@ def computing_routes(service: Service) -> list[Route]:
             None,
         ),
         ("any", ("/", "/invocations"), tei.TEI_EMBED, choose_untold),
-        ("vertex", ("/vertex",), hugging_face.vertex_dialect(None), partial(_choose_vertex, service.catalog)),
+        ("vertex", ("/vertex",), hugging_face.vertex_dialect(service.catalog.task_of), None),
     ]
     return [
         Route(path, Endpoint(service, usual, choose), methods=["POST"], name=name)
@@ -62,9 +62,4 @@ def _choose_tokenize(document: Document) -> Dialect:
 
 
 def _choose_by_model(catalog: Catalog, document: Document) -> Dialect:
-    model = catalog.resolve(read_string(document, "model"))
-    return hugging_face.choose_by_task(document, model.task)
-
-
-def _choose_vertex(catalog: Catalog, document: Document) -> Dialect:
-    return hugging_face.vertex_dialect(catalog.resolve(read_string(document, "model")).task)
+    return hugging_face.choose_by_task(document, catalog.task_of(read_string(document, "model")))

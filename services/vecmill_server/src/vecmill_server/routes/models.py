@@ -1,6 +1,7 @@
 """Which models are served: to OpenAI's clients and Infinity's, TEI's `/info`, Ollama's `/api/tags`."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -92,7 +93,7 @@ class Models:
             "model_type": _model_type(description),
             "max_concurrent_requests": config.queue.max_queue_texts,
             "max_input_length": description.max_tokens,
-            "max_batch_tokens": config.batch.batch_tokens,
+            "max_batch_tokens": _batch_tokens(model),
             "max_batch_requests": None,
             "max_client_batch_size": config.inputs.max_inputs,
             "auto_truncate": True,
@@ -127,7 +128,7 @@ class Models:
                 "queue_fraction": backlog.texts / model.mill.config.queue.max_queue_texts,
                 "queue_absolute": backlog.texts,
                 "results_pending": backlog.texts,
-                "batch_size": model.mill.config.batch.batch_tokens,
+                "batch_size": _batch_tokens(model),
             },
         }
         try:
@@ -144,6 +145,14 @@ class Models:
             "precision": info.precision,
             "accuracy": _accuracy(model.mill.accuracy),
         }
+
+
+def _batch_tokens(model: ServedModel) -> int:
+    """How many tokens one engine call may hold; while the model loads, as far as it is known."""
+    config = model.mill.config
+    with suppress(NotReady):
+        config = config.sized_for(model.mill.info)
+    return config.batch.batch_tokens
 
 
 def _model_type(description: ModelDescription) -> dict[str, object]:

@@ -80,7 +80,7 @@ class Endpoint:
         body = await run_off_loop(
             exchange.texts > LARGE_ROWS, lambda: encode_json(asked.write(result, envelope))
         )
-        await send_json(send, body, dialect.headers(call, result))
+        await send_json(send, body, dialect.headers(call, result, model.mill.info.device))
 
 
 async def _send_problem(response: ProblemResponse, scope: Scope, send: Send) -> None:
