@@ -41,8 +41,8 @@ class BatchConfig:
     )
     age_cap_s: float = setting(
         2.0,
-        "Texts that have waited this long take turns with all others, whatever their weight; those of batches "
-        "do not.",
+        "Texts that have waited this long take turns with all others, whatever their weight; those of "
+        "batches do not.",
     )
     bulk_texts: int = setting(
         16, "Requests with more texts than this count as bulk and give way to smaller ones."
