@@ -1,5 +1,6 @@
 """Every format gives the same records; what cannot be read is named with its place."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,18 @@ def test_texts_of_parquet_may_be_of_any_string_type(kind: Any, tmp_path: Path) -
     source = open_source(tmp_path / "a.parquet")
     assert source.columns() == {"text": True, "n": False}
     assert [record.values[0] for record in source.records(["text"])] == ["a", None, "c"]
+
+
+@pytest.mark.parametrize("group_rows", [200, 20_000], ids=["many groups", "one group"])
+def test_a_parquet_file_is_never_held_whole(group_rows: int, tmp_path: Path) -> None:
+    dice = random.Random(1)
+    table = pa.table({"text": [dice.randbytes(500).hex() for _ in range(20_000)]})
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table, path, row_group_size=group_rows, use_dictionary=False, compression="none")
+    del table
+    before = pa.total_allocated_bytes()
+    held = max(pa.total_allocated_bytes() - before for _ in open_source(path).records(["text"]))
+    assert held < path.stat().st_size / 4
 
 
 def test_a_torn_parquet_file_is_refused(tmp_path: Path) -> None:

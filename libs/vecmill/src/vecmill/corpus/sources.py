@@ -16,6 +16,7 @@ from vecmill.corpus.records import Record
 from vecmill.errors import InvalidCorpus, MissingExtra
 
 BATCH_ROWS = 512  # read from Parquet at a time
+BUFFER_BYTES = 2**20  # held of each column of it
 
 # A text may be longer than what the csv module takes for a sign of a missing quote.
 _MOST_CHARACTERS = 2**31 - 1
@@ -160,7 +161,8 @@ class Parquet:
         from pyarrow import parquet
 
         try:
-            return parquet.ParquetFile(self.path)
+            # Without these it would read the columns of all row groups ahead, or a whole group at once.
+            return parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
         except (OSError, ValueError) as error:
             raise InvalidCorpus(
                 f"{self.path} cannot be read as a Parquet file: {_first_line(error)}."
