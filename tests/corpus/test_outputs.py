@@ -14,7 +14,7 @@ from pyarrow import parquet
 from support.corpora import read_column, read_rows
 from vecmill.corpus import outputs
 from vecmill.corpus.outputs import Shape, check_output, open_output
-from vecmill.corpus.survey import Kind
+from vecmill.corpus.survey import Kind, Wanted
 from vecmill.errors import InvalidConfig
 from vecmill.types import FloatArray
 
@@ -53,7 +53,8 @@ def test_rows_come_back_bit_for_bit(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (Kind.INTEGER, [1, None, -(2**63)]),
+        (Kind.INTEGER, [1, None, -(2**53)]),
+        (Kind.LONG, [1, None, -(2**63)]),
         (Kind.FLOAT, [1, 2.5, None]),
         (Kind.TEXT, ["a", "漢🦊", None]),
         (Kind.BOOLEAN, [True, False, None]),
@@ -115,8 +116,12 @@ def test_an_array_can_be_mapped(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_refused_beforehand() -> None:
     with pytest.raises(InvalidConfig, match=r"\.parquet, \.npy, \.jsonl"):
-        check_output(Path("a.csv"), ())
+        check_output(Path("a.csv"), Wanted())
     with pytest.raises(InvalidConfig, match="no place for columns"):
-        check_output(Path("a.npy"), ("title",))
+        check_output(Path("a.npy"), Wanted(copies=("title",)))
+    with pytest.raises(InvalidConfig, match="no place for columns"):
+        check_output(Path("a.npy"), Wanted(identity="key"))
     with pytest.raises(InvalidConfig, match="'embedding'"):
-        check_output(Path("a.jsonl"), ("embedding",))
+        check_output(Path("a.jsonl"), Wanted(copies=("embedding",)))
+    with pytest.raises(InvalidConfig, match="'embedding'"):
+        check_output(Path("a.parquet"), Wanted(identity="embedding"))

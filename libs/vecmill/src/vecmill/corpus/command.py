@@ -114,7 +114,7 @@ def embed_corpus(order: Order) -> Result:
     """
     refuse_existing(order.output)
     source = open_source(order.corpus)
-    check_output(order.output, order.wanted.copies)
+    check_output(order.output, order.wanted)
     survey = survey_source(source, order.wanted)
     done = asyncio.run(_embed(order, source, survey))
     with open_parts(order.output, done.run, done.dim) as parts:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from vecmill.corpus.sources import import_arrow
-from vecmill.corpus.survey import Kind
+from vecmill.corpus.survey import Kind, Wanted
 from vecmill.errors import InvalidConfig
 from vecmill.types import FloatArray, JsonValue
 
@@ -24,6 +24,7 @@ _ARROW_TYPES = MappingProxyType(
         Kind.NOTHING: "string",
         Kind.BOOLEAN: "bool_",
         Kind.INTEGER: "int64",
+        Kind.LONG: "int64",
         Kind.FLOAT: "float64",
         Kind.TEXT: "string",
         Kind.MIXED: "string",
@@ -169,14 +170,17 @@ _OUTPUTS: Mapping[str, type[ParquetOutput | NumpyOutput | JsonLinesOutput]] = Ma
 )
 
 
-def check_output(path: Path, copies: Sequence[str]) -> None:
+def check_output(path: Path, wanted: Wanted) -> None:
     """Raise `InvalidConfig` or `MissingExtra` for an output that cannot be written as asked."""
     kind = _OUTPUTS.get(path.suffix.lower())
     if kind is None:
         raise InvalidConfig(f"{path} has none of the endings that can be written: {', '.join(_OUTPUTS)}.")
-    if kind is NumpyOutput and copies:
-        raise InvalidConfig(f"{path} has no place for columns. Leave --copy-column out, or write .parquet.")
-    if EMBEDDING in copies:
+    asked = (wanted.identity, *wanted.copies)
+    if kind is NumpyOutput and any(asked):
+        raise InvalidConfig(
+            f"{path} has no place for columns. Leave out --id-column and --copy-column, or write .parquet."
+        )
+    if EMBEDDING in asked:
         raise InvalidConfig(f"The rows go into the column {EMBEDDING!r}, so it cannot be copied.")
     if kind is ParquetOutput:
         import_arrow()

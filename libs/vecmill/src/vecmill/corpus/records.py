@@ -4,6 +4,7 @@ A part is closed by its number of texts or of characters, whichever comes first,
 whatever the texts are like. The same records always make the same parts.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,13 +65,24 @@ def problem_of(value: Any) -> str | None:
         return "has no text"
     if not isinstance(value, str):
         return f"has {_KINDS.get(type(value), 'something else')} where its text should be"
-    if value.isascii():
-        return None
+    return (
+        None
+        if is_writable(value)
+        else "has a text with half of a surrogate pair in it, which is no character"
+    )
+
+
+def is_writable(value: Any) -> bool:
+    """Whether all text in a value can be written as UTF-8."""
+    if isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    if not isinstance(value, str) or value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "has a text with half of a surrogate pair in it, which is no character"
-    return None
+        return False
+    return True
 
 
 _KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}

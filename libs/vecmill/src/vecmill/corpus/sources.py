@@ -96,6 +96,7 @@ class CommaSeparated:
         """As `Source.records`."""
         rows = self._rows()
         _, header = next(rows, (0, []))
+        _refuse_doubles(self.path, header, names)
         places = [header.index(name) for name in names]
         for place, row in rows:
             if len(row) == len(header):
@@ -142,6 +143,7 @@ class Parquet:
         place = 0
         try:
             with self._open() as file:
+                _refuse_doubles(self.path, file.schema_arrow.names, names)
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
                     values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
                     for row in zip(*values, strict=True):
@@ -197,6 +199,14 @@ def _holds_strings(arrow: Any, kind: Any) -> bool:
     value_type = kind.value_type if arrow.types.is_dictionary(kind) else kind
     checks = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_string_view)
     return any(check(value_type) for check in checks)
+
+
+def _refuse_doubles(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    for name in names:
+        if header.count(name) > 1:
+            raise InvalidCorpus(
+                f"{path} has {header.count(name)} columns named {name!r}. Rename all but one."
+            )
 
 
 def _first_line(error: Exception) -> str:
