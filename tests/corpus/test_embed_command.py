@@ -122,6 +122,12 @@ def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
     """An input, and the output of a run that was stopped after its second part."""
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(4 * PART_TEXTS))
     output = tmp_path / "vectors.npy"
+    run_stopped(monkeypatch, corpus, "-o", output)
+    assert not output.exists()
+    return corpus, output
+
+
+def run_stopped(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     write = Parts.write
 
     def stop(parts: Parts, number: int, rows: Any) -> None:
@@ -132,9 +138,7 @@ def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
     with monkeypatch.context() as patch:
         patch.setattr(Parts, "write", stop)
         with pytest.raises(Stopped):
-            run_fake(corpus, "-o", output)
-    assert not output.exists()
-    return corpus, output
+            run_fake(*arguments)
 
 
 def test_the_same_command_goes_on(stopped_run: tuple[Path, Path]) -> None:
@@ -155,17 +159,41 @@ def test_a_truncated_part_is_computed_again(stopped_run: tuple[Path, Path]) -> N
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * PART_TEXTS)))
 
 
-def test_another_input_or_option_does_not_go_on(stopped_run: tuple[Path, Path]) -> None:
+def test_another_input_or_option_does_not_go_on(
+    stopped_run: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus, output = stopped_run
     refused = run_fake(corpus, "-o", output, "--dimensions", 10)
     assert (refused.exit_code, "another number of dimensions" in refused.output) == (2, True)
     refused = run_fake(corpus, "-o", output, "--purpose", "query")
     assert (refused.exit_code, "another prompt" in refused.output) == (2, True)
     refused = run(corpus, "-o", output)
-    assert (refused.exit_code, "another model" in refused.output) == (2, True)
+    assert (refused.exit_code, "another engine and another precision" in refused.output) == (2, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "version", lambda name: "99.0")
+        refused = run_fake(corpus, "-o", output)
+    assert (refused.exit_code, "another version of vecmill" in refused.output) == (2, True)
     corpus.write_text(corpus.read_text("utf-8").replace("text 5 ", "text five "), "utf-8")
     refused = run_fake(corpus, "-o", output)
     assert (refused.exit_code, "another input" in refused.output) == (2, True)
+
+
+def test_columns_may_be_chosen_anew_unless_rows_are_left_out_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, Any]] = [{**row, "title": "t"} for row in numbered_rows(4 * PART_TEXTS)]
+    rows[5]["title"] = "\ud800"
+    corpus, output = write_corpus(tmp_path / "corpus.jsonl", rows), tmp_path / "vectors.parquet"
+    line = (corpus, "-o", output, "--skip-invalid")
+    run_stopped(monkeypatch, *line)
+    refused = run_fake(*line, "--copy-column", "title")
+    assert (refused.exit_code, "another choice of columns" in refused.output) == (2, True)
+    assert run_fake(*line).exit_code == 0
+
+    output = tmp_path / "others.parquet"
+    run_stopped(monkeypatch, corpus, "-o", output)
+    assert run_fake(corpus, "-o", output, "--copy-column", "text").exit_code == 0
+    assert read_column(output, "text") == numbered_texts(4 * PART_TEXTS)
 
 
 def test_an_input_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +221,18 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert "The same command goes on" in done.output
 
 
+def test_interrupted_before_anything_is_embedded_it_promises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
+    monkeypatch.setattr(command, "survey_source", interrupt)
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert (done.exit_code, done.output) == (130, "Interrupted.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -200,6 +240,7 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Mo
         (("corpus.jsonl", "-o", "v.txt"), "none of the endings that can be written"),
         (("corpus.jsonl", "-o", "missing/v.npy"), "There is no folder missing"),
         (("corpus.jsonl", "-o", "taken.npy"), "taken.npy exists already"),
+        (("corpus.jsonl", "-o", "./corpus.jsonl"), "is the input itself"),
         (("corpus.jsonl", "-o", "v.npy", "--prompt-name", "p"), "no prompt named 'p'"),
         (("corpus.jsonl", "-o", "v.npy", "--dimensions", "1000"), "1 to 384"),
         (("corpus.jsonl", "-o", "v.npy", "--model", "missing"), "There is no directory 'missing'"),

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -27,6 +29,9 @@ from vecmill.reading import Purpose
 from vecmill.types import JsonValue
 
 DONE, INTERRUPTED = 0, 130
+
+# What an identity's values are called when they are different.
+_WORDS = MappingProxyType({"name": "model", "fingerprint": "content of the model"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +104,10 @@ def run_shown(order: Order) -> int:
     try:
         result = embed_corpus(order)
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. What is embedded is kept in {folder_of(order.output)}.", err=True)
-        click.echo("The same command goes on with it.", err=True)
+        click.echo("Interrupted.", err=True)
+        if folder_of(order.output).exists():
+            click.echo(f"What is embedded is kept in {folder_of(order.output)}.", err=True)
+            click.echo("The same command goes on with it.", err=True)
         return INTERRUPTED
     left_out = f", and {result.skipped:,} without a text left out" if result.skipped else ""
     click.echo(f"{order.output}: {result.rows:,} rows of {result.dim} numbers{left_out}. {result.how}")
@@ -112,8 +119,10 @@ def embed_corpus(order: Order) -> Result:
 
     Runs an event loop of its own. Raises `SetupError`.
     """
-    refuse_existing(order.output)
     source = open_source(order.corpus)
+    if order.output.resolve() == order.corpus.resolve():
+        raise InvalidConfig(f"{order.output} is the input itself. Name another output.")
+    refuse_existing(order.output)
     check_output(order.output, order.wanted)
     survey = survey_source(source, order.wanted)
     done = asyncio.run(_embed(order, source, survey))
@@ -136,10 +145,13 @@ def _run_of(order: Order, survey: Survey, embedder: Embedder) -> Run:
     """All that the rows of a part depend on, in the words in which a person is told what is different."""
     treatment = order.treatment
     return {
+        "version of vecmill": version("vecmill"),
         "input": survey.sha256,
-        "model": dict(embedder.identity),
+        **{_WORDS.get(name, name): value for name, value in embedder.identity.items()},
         "text column": survey.columns.text,
         "setting of --skip-invalid": order.wanted.skips_invalid,
+        # Which rows are left out may depend on them.
+        "choice of columns": list(survey.columns.copies) if order.wanted.skips_invalid else [],
         "prompt": [treatment.prompt_name, treatment.purpose],
         "number of dimensions": embedder.dim,
     }

@@ -88,7 +88,9 @@ class Parts:
         return _is_assembled(self.output)
 
     def remove(self) -> None:
-        """Remove the folder."""
+        """Remove the folder: what says whose the parts are goes after them."""
+        for file in self.folder.glob("part-*"):
+            file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, number: int) -> Path:
@@ -121,8 +123,10 @@ def open_parts(output: Path, run: Run, dim: int) -> Iterator[Parts]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise InvalidConfig(f"Another process is writing {output} now.") from error
+        except OSError as error:
+            raise InvalidConfig(f"{lock.name} cannot be locked: {error.strerror}.") from error
         _bind(folder, output, run)
         yield Parts(output, folder, dim)
 
@@ -155,17 +159,23 @@ def _bind(folder: Path, output: Path, run: Run) -> None:
     """Write down what the parts belong to, or raise `InvalidConfig` if it is something else."""
     file = folder / _RUN_FILE
     if not file.exists():
+        # Parts of something unknown would be taken for ours, and files of somebody else removed at the end.
+        if any(path.name not in (_LOCK_FILE, f"{_RUN_FILE}.unfinished") for path in folder.iterdir()):
+            raise InvalidConfig(
+                f"{folder} is where the parts of {output} go, but holds something else. Remove or rename it."
+            )
         write_whole(file, lambda opened: opened.write(json.dumps(run, indent=2).encode()))
         return
     try:
         known = json.loads(file.read_bytes())
-        others = [name for name in run if known.get(name) != run[name]]
+        others = [name for name in {**run, **known} if known.get(name) != run.get(name)]
     except (ValueError, AttributeError) as error:
         raise InvalidConfig(f"{file} is damaged. Remove {folder} to begin {output} anew.") from error
     if others:
         raise InvalidConfig(
             f"{folder} holds parts of {output} that were made with another {' and another '.join(others)}. "
-            "Give what was given then to go on with them, or remove that folder to begin anew."
+            f"Give what was given then (see {_RUN_FILE} in it) to go on with them, or remove that folder to "
+            "begin anew."
         )
 
 
