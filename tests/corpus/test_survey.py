@@ -77,7 +77,7 @@ def test_a_copied_value_that_cannot_be_written_is_named_before_anything_is_compu
     value: Any, tmp_path: Path
 ) -> None:
     path = write_corpus(tmp_path / "a.jsonl", [{"id": "漢🦊", "text": "a"}, {"id": value, "text": "b"}])
-    with pytest.raises(InvalidCorpus, match="line 2 has half of a surrogate pair in the column 'id'"):
+    with pytest.raises(InvalidCorpus, match=r"line 2 has half of a surrogate pair .*in the column 'id'"):
         survey(path)
     assert survey(path, skips_invalid=True).rows == 1
 
@@ -103,8 +103,15 @@ def test_an_input_without_texts_is_refused(content: str, tmp_path: Path) -> None
 
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("", "utf-8")
-    with pytest.raises(InvalidConfig, match="It has none"):
+    with pytest.raises(InvalidCorpus, match="is empty"):
         survey(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("content", ['[\n{"text": "a"}\n]\n', '{\n"text": "a"\n}\n', '\ufeff{"text"'])
+def test_a_file_of_other_json_is_called_so(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(content, "utf-8")
+    with pytest.raises(InvalidCorpus, match="line 1 is not"):
+        survey(tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from typing import Any
 PART_TEXTS = 256
 PART_CHARACTERS = 1_000_000
 
+NO_CHARACTER = "half of a surrogate pair or a byte that is not UTF-8"
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -65,11 +67,7 @@ def problem_of(value: Any) -> str | None:
         return "has no text"
     if not isinstance(value, str):
         return f"has {_KINDS.get(type(value), 'something else')} where its text should be"
-    return (
-        None
-        if is_writable(value)
-        else "has a text with half of a surrogate pair in it, which is no character"
-    )
+    return None if is_writable(value) else f"has {NO_CHARACTER} in its text"
 
 
 def is_writable(value: Any) -> bool:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from vecmill.corpus.records import Record, is_writable, problem_of
+from vecmill.corpus.records import NO_CHARACTER, Record, is_writable, problem_of
 from vecmill.corpus.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
@@ -120,6 +120,8 @@ def valid_records(source: Source, columns: Columns) -> Iterator[Record]:
 def choose_columns(source: Source, wanted: Wanted) -> Columns:
     """Which columns to read. Raises `InvalidConfig` for one that is not there, or where it is not clear."""
     found = source.columns()
+    if source.is_closed and not found:
+        raise InvalidCorpus(f"{source.path} is empty: not even columns are named in it.")
     for option, name in (
         ("--text-column", wanted.text),
         ("--id-column", wanted.identity),
@@ -140,7 +142,8 @@ def choose_columns(source: Source, wanted: Wanted) -> Columns:
 
 
 def _find_text(source: Source, found: Mapping[str, bool], wanted: Wanted) -> str:
-    if TEXT_COLUMN in found:
+    # Without any column there is no row to begin with, and what stands there instead will be said.
+    if TEXT_COLUMN in found or not found:
         return TEXT_COLUMN
     others = (wanted.identity or ID_COLUMN, *wanted.copies)
     texts = [name for name, is_text in found.items() if is_text and name not in others]
@@ -162,7 +165,7 @@ def _problem_of_copies(record: Record, columns: Columns) -> str | None:
     """What keeps a row from being written beside its embedding, if anything does."""
     for name, value in zip(columns.copies, record.values[1:], strict=True):
         if not is_writable(value):
-            return f"has half of a surrogate pair in the column {name!r}, which is no character"
+            return f"has {NO_CHARACTER} in the column {name!r}"
     return None
 
 
