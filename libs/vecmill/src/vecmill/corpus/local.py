@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.corpus.embedder import PROBE, Embedded, Treatment
-from vecmill.errors import InvalidConfig, RequestError
+from vecmill.errors import EngineError, InvalidConfig, RequestError
 from vecmill.mill import Mill
 from vecmill.models import describe_model, fingerprint_model, locate_model
 from vecmill.reading import Reading
@@ -57,7 +57,7 @@ async def open_local(
         embedder = LocalEmbedder(mill, treatment)
         try:
             await embedder.embed([PROBE])
-        except RequestError as error:
+        except (RequestError, EngineError) as error:
             raise InvalidConfig(error.message) from error
         yield embedder
 

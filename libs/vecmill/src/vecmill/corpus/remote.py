@@ -19,7 +19,15 @@ import numpy as np
 
 from vecmill.corpus.embedder import PROBE, Embedded, Treatment
 from vecmill.corpus.gate import Gate
-from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, RequestError, ServerFailed
+from vecmill.errors import (
+    EngineError,
+    InferenceFailed,
+    InvalidConfig,
+    InvalidRequest,
+    NonFiniteOutput,
+    RequestError,
+    ServerFailed,
+)
 from vecmill.reading import Purpose
 from vecmill.types import FloatArray, JsonValue
 
@@ -76,12 +84,20 @@ class RemoteEmbedder:
             self.dim = (await self.embed([PROBE])).rows.shape[1]
         except RequestError as error:
             raise InvalidConfig(f"{self._client.base_url} refuses this: {error.message}") from error
+        except EngineError as error:
+            raise ServerFailed(f"{self._client.base_url} fails: {error.message}") from error
+        if self.dim != self._asked.get("dimensions", self.dim):
+            raise InvalidConfig(
+                f"{self._client.base_url} gives rows of {self.dim} numbers, whatever is asked. Leave out "
+                "--dimensions."
+            )
         self.identity = {"name": self._name, **await self._details()}
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """As `Embedder.embed`. Raises `ServerFailed` if the server does not answer as it should."""
+        body = {**self._asked, "input": list(texts), "encoding_format": "base64"}
         async with self._gate:
-            answer = await self._post(texts)
+            answer = await self._send("POST", "embeddings", json=body)
         if answer.status_code in _TOO_MUCH and len(texts) > 1:
             middle = len(texts) // 2
             first, second = await self.embed(texts[:middle]), await self.embed(texts[middle:])
@@ -93,15 +109,14 @@ class RemoteEmbedder:
         rows = _read_rows(answer, document, len(texts), self.dim)
         return Embedded(rows, _read_tokens(document))
 
-    async def _post(self, texts: Sequence[str]) -> httpx2.Response:
+    async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """The first answer that is no refusal."""
-        body = {**self._asked, "input": list(texts), "encoding_format": "base64"}
         waited_s, wait_s = 0.0, FIRST_WAIT_S
         while True:
             answer, trouble = None, ""
             try:
-                answer = await self._client.post("embeddings", json=body)
-            except (httpx2.TransportError, ssl.SSLError) as error:
+                answer = await self._client.request(method, path, **body)
+            except (httpx2.RequestError, ssl.SSLError) as error:
                 trouble = str(error) or type(error).__name__
             if answer is not None and answer.status_code not in _REFUSED:
                 if answer.status_code in _TOO_MUCH:
@@ -129,11 +144,11 @@ class RemoteEmbedder:
 
     async def _details(self) -> Mapping[str, JsonValue]:
         """How the server computes, where it says so."""
+        answer = await self._send("GET", "models")
         try:
-            answer = await self._client.get("models")
             entries = answer.json()["data"]
             found = next(entry for entry in entries if entry["id"] == self._name)
-        except (httpx2.TransportError, ValueError, KeyError, TypeError, StopIteration):
+        except (ValueError, KeyError, TypeError, StopIteration):
             return {}
         return {name: found[name] for name in ("engine", "precision") if name in found}
 
@@ -149,8 +164,11 @@ async def open_remote(
     base_url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise InvalidConfig("--api-key must be one key, without blanks.")
+    address = httpx2.URL(base_url)
     async with httpx2.AsyncClient(
-        base_url=base_url,
+        # A password in it would stand in every message.
+        base_url=address.copy_with(userinfo=b""),
+        auth=(address.username, address.password) if address.userinfo else None,
         headers={"authorization": f"Bearer {key}"} if key else {},
         timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
     ) as client:
@@ -217,6 +235,8 @@ def _read_rows(answer: httpx2.Response, document: Mapping[str, Any], count: int,
         raise ServerFailed(
             f"{answer.url} answered with {len(rows)} rows of {rows.shape[-1]} numbers, for {count} texts."
         )
+    if not np.isfinite(rows).all():
+        raise NonFiniteOutput("the server answered with rows that are not numbers.")
     return rows
 
 
