@@ -1,5 +1,6 @@
 """`vecmill embed` as a person runs it: every format, in process and by a server, and how it fails."""
 
+import asyncio
 import dataclasses
 import json
 from pathlib import Path
@@ -12,10 +13,12 @@ from click.testing import CliRunner, Result
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
 from support.http_server import QUIET, serve_in_thread
 from support.server import LiveServer
-from vecmill import SyncMill, cli
+from vecmill import Mill, MillConfig, SyncMill, cli
 from vecmill.corpus import command, pipeline
 from vecmill.corpus.parts import Parts, folder_of
 from vecmill.corpus.records import PART_TEXTS
+from vecmill.rows import RowKind, quantize_rows
+from vecmill.types import EmbedRequest
 
 INPUTS = [".jsonl", ".csv", ".parquet"]
 OUTPUTS = [".parquet", ".npy", ".jsonl"]
@@ -50,6 +53,27 @@ def test_every_output_holds_the_same_rows(suffix: str, tmp_path: Path) -> None:
     output = tmp_path / f"vectors{suffix}"
     assert run_fake(corpus, "-o", output).exit_code == 0
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(40)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RowKind if kind is not RowKind.FLOAT])
+async def test_rows_of_fewer_bits_are_those_of_a_mill_in_process_and_by_a_server(
+    kind: RowKind, tmp_path: Path
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(COUNT))
+    async with Mill(config=MillConfig(engine="fake")) as mill:
+        ranges = await mill.ranges(dimensions=64)
+        rows = (await mill.submit(EmbedRequest(tuple(numbered_texts(COUNT)), dimensions=64))).rows
+    expected = quantize_rows(rows, kind, ranges)
+    line = (corpus, "--dtype", kind, "--dimensions", 64)
+    with serve_in_thread() as server:
+        for place, output in (
+            (("--engine", "fake"), tmp_path / "local.parquet"),
+            (("--server", f"http://127.0.0.1:{server.port}"), tmp_path / "remote.npy"),
+        ):
+            done = await asyncio.to_thread(run, *line, "-o", output, *place)
+            assert done.exit_code == 0, done.output
+            assert read_rows(output).dtype == expected.dtype
+            assert np.array_equal(read_rows(output), expected)
 
 
 def test_the_embedded_model_gives_the_rows_of_a_mill(tmp_path: Path, server_folder: Path) -> None:
@@ -165,6 +189,8 @@ def test_another_input_or_option_does_not_go_on(
     corpus, output = stopped_run
     refused = run_fake(corpus, "-o", output, "--dimensions", 10)
     assert (refused.exit_code, "another number of dimensions" in refused.output) == (2, True)
+    refused = run_fake(corpus, "-o", output, "--dtype", "int8")
+    assert (refused.exit_code, "another dtype" in refused.output) == (2, True)
     refused = run_fake(corpus, "-o", output, "--purpose", "query")
     assert (refused.exit_code, "another prompt" in refused.output) == (2, True)
     refused = run(corpus, "-o", output)
@@ -243,6 +269,7 @@ def test_interrupted_before_anything_is_embedded_it_promises_nothing(
         (("corpus.jsonl", "-o", "./corpus.jsonl"), "is the input itself"),
         (("corpus.jsonl", "-o", "v.npy", "--prompt-name", "p"), "no prompt named 'p'"),
         (("corpus.jsonl", "-o", "v.npy", "--dimensions", "1000"), "1 to 384"),
+        (("corpus.jsonl", "-o", "v.npy", "--dtype", "binary", "--dimensions", "60"), "multiple of 8"),
         (("corpus.jsonl", "-o", "v.npy", "--model", "missing"), "There is no directory 'missing'"),
         (("corpus.jsonl", "-o", "v.npy", "--server", "http://127.0.0.1:1", "--cores", "2"), "Leave out"),
         (("corpus.jsonl", "-o", "v.npy", "--server", "nowhere"), "--server is 'nowhere'"),

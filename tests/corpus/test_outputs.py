@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from support.corpora import read_column, read_rows
 from vecmill.corpus import outputs
+from vecmill.corpus.embedder import Rows
 from vecmill.corpus.outputs import Shape, check_output, open_output
 from vecmill.corpus.survey import Kind, Wanted
 from vecmill.errors import InvalidConfig
@@ -28,13 +29,13 @@ def rows(count: int) -> FloatArray:
 
 def write(
     path: Path,
-    values: FloatArray,
+    values: Rows,
     columns: Mapping[str, Sequence[Any]],
     kinds: Mapping[str, Kind],
     types: Mapping[str, Any] | None = None,
     step: int = 3,
 ) -> Path:
-    shape = Shape(len(values), DIM, kinds, types or {}, {"name": "m"})
+    shape = Shape(len(values), DIM, values.dtype, kinds, types or {}, {"name": "m"})
     with open_output(path, shape) as output:
         for at in range(0, len(values), step):
             cut = {name: column[at : at + step] for name, column in columns.items()}
@@ -47,6 +48,14 @@ def test_rows_come_back_bit_for_bit(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"a{suffix}", rows(10), {"id": list(range(10))}, {"id": Kind.INTEGER})
     assert np.array_equal(read_rows(path), rows(10))
     assert read_rows(path).dtype == np.float32
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_rows_of_8_bits_come_back_as_such(dtype: str, suffix: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(-128, 128, (10, DIM), np.int8).view(dtype)
+    found = read_rows(write(tmp_path / f"a{suffix}", values, {}, {}), dtype)
+    assert (found.dtype, found.tolist()) == (values.dtype, values.tolist())
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])

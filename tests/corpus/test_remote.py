@@ -14,6 +14,7 @@ from vecmill.corpus.gate import Gate
 from vecmill.corpus.remote import PATIENCE_S, RemoteEmbedder, open_remote
 from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, NonFiniteOutput, ServerFailed
 from vecmill.reading import Purpose
+from vecmill.rows import RowKind
 
 DIM = 4
 PLAIN = Treatment()
@@ -110,6 +111,22 @@ async def test_what_the_rows_depend_on_is_waited_for_like_rows() -> None:
         await embedder.meet()
         assert embedder.identity == {"name": "m", "engine": "onnx", "precision": "fp32"}
     assert stage.slept == [3.0]
+
+
+async def test_rows_of_bits_are_asked_for_as_whole_numbers() -> None:
+    stage = Stage(httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": [-128, 127]}]}))
+    async with stage.embedder(Treatment(dimensions=16, kind=RowKind.BINARY)) as embedder:
+        await embedder.meet()
+        assert embedder.dim == 2
+    assert (stage.bodies[0]["output_dtype"], stage.bodies[0]["encoding_format"]) == ("binary", "float")
+
+
+@pytest.mark.parametrize("value", [[0.5, 1.0], "AAAA", [1, 200]], ids=["floats", "base64", "other bits"])
+async def test_a_server_that_knows_no_fewer_bits_is_found_out(value: object) -> None:
+    stage = Stage(httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": value}]}))
+    async with stage.embedder(Treatment(kind=RowKind.INT8)) as embedder:
+        with pytest.raises(ServerFailed, match="no rows of int8"):
+            await embedder.meet()
 
 
 async def test_a_server_that_cuts_no_rows_is_found_out_at_the_start() -> None:

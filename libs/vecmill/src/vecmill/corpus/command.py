@@ -26,6 +26,7 @@ from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillErro
 from vecmill.models.fingerprint import hash_file
 from vecmill.plan import Precision
 from vecmill.reading import Purpose
+from vecmill.rows import RowKind
 from vecmill.types import JsonValue
 
 DONE, INTERRUPTED = 0, 130
@@ -83,7 +84,10 @@ def read_order(corpus: Path, output: Path, options: Mapping[str, Any]) -> Order:
         output,
         Wanted(options["text"], options["identity"], options["copies"], options["skips_invalid"]),
         Treatment(
-            options["prompt_name"], None if purpose is None else Purpose(purpose), options["dimensions"]
+            options["prompt_name"],
+            None if purpose is None else Purpose(purpose),
+            options["dimensions"],
+            RowKind.FLOAT if options["dtype"] == "float32" else RowKind(options["dtype"]),
         ),
         options["model"],
         MillConfig(
@@ -131,7 +135,7 @@ def embed_corpus(order: Order) -> Result:
             parts.remove()
         else:
             refuse_existing(order.output)
-            _assemble(source, survey, parts, done)
+            _assemble(order, source, survey, parts, done)
     return Result(survey.rows, survey.skipped, done.dim, done.how)
 
 
@@ -154,6 +158,7 @@ def _run_of(order: Order, survey: Survey, embedder: Embedder) -> Run:
         "choice of columns": list(survey.columns.copies) if order.wanted.skips_invalid else [],
         "prompt": [treatment.prompt_name, treatment.purpose],
         "number of dimensions": embedder.dim,
+        "dtype": treatment.kind,
     }
 
 
@@ -176,7 +181,7 @@ async def _embed(order: Order, source: Source, survey: Survey) -> Done:
     return Done(run, embedder.dim, embedder.identity, bar.summary())
 
 
-def _assemble(source: Source, survey: Survey, parts: Parts, done: Done) -> None:
+def _assemble(order: Order, source: Source, survey: Survey, parts: Parts, done: Done) -> None:
     """Lay the parts end to end beside the columns that are kept. Raises `SetupError`."""
     if hash_file(source.path) != survey.sha256:
         raise InvalidCorpus(
@@ -184,7 +189,9 @@ def _assemble(source: Source, survey: Survey, parts: Parts, done: Done) -> None:
         )
     names = survey.columns.copies
     types = {name: kind for name, kind in source.types().items() if name in names}
-    shape = Shape(survey.rows, done.dim, survey.kinds, types, done.identity)
+    kind = order.treatment.kind
+    about = {**done.identity, "dtype": kind}
+    shape = Shape(survey.rows, done.dim, kind.dtype, survey.kinds, types, about)
 
     def write(path: Path) -> None:
         with open_output(path, shape) as output:

@@ -9,10 +9,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from vecmill.corpus.embedder import Rows
 from vecmill.corpus.sources import import_arrow
 from vecmill.corpus.survey import Kind, Wanted
 from vecmill.errors import InvalidConfig
-from vecmill.types import FloatArray, JsonValue
+from vecmill.types import JsonValue
 
 EMBEDDING = "embedding"
 
@@ -34,7 +35,7 @@ _ARROW_TYPES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an output holds: `count` rows of `dim` numbers, and columns beside them.
+    """What an output holds: `count` rows of `dim` numbers of `dtype`, and columns beside them.
 
     `kinds` are those of the columns, `types` their Arrow types where the input has them; `about` says how the
     rows were made.
@@ -42,6 +43,7 @@ class Shape:
 
     count: int
     dim: int
+    dtype: np.dtype[np.generic]
     kinds: Mapping[str, Kind]
     types: Mapping[str, Any]
     about: Mapping[str, JsonValue]
@@ -56,13 +58,13 @@ class Output(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def write(self, rows: FloatArray, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add rows, (n, dim) float32, and as many values of each column."""
+    def write(self, rows: Rows, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Add rows, (n, dim), and as many values of each column."""
         ...
 
 
 class ParquetOutput:
-    """The columns, and `embedding`, a list of fixed length of 32-bit floats."""
+    """The columns, and `embedding`, a list of fixed length."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         from pyarrow import parquet
@@ -70,7 +72,7 @@ class ParquetOutput:
         self._arrow = import_arrow()
         self._shape = shape
         fields = [(name, self._column_type(name)) for name in shape.kinds]
-        embedding = self._arrow.list_(self._arrow.float32(), shape.dim)
+        embedding = self._arrow.list_(self._arrow.from_numpy_dtype(shape.dtype), shape.dim)
         self._schema = self._arrow.schema([*fields, (EMBEDDING, embedding)]).with_metadata(
             {"vecmill": json.dumps(dict(shape.about))}
         )
@@ -95,7 +97,7 @@ class ParquetOutput:
             self._flush()
         self._writer.close()
 
-    def write(self, rows: FloatArray, columns: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, rows: Rows, columns: Mapping[str, Sequence[Any]]) -> None:
         """As `Output.write`."""
         arrow = self._arrow
         values = [self._column(name, columns[name]) for name in self._shape.kinds]
@@ -124,11 +126,12 @@ class ParquetOutput:
 
 
 class NumpyOutput:
-    """The rows alone: (texts, dim) float32, as `numpy.load` reads it, also memory-mapped."""
+    """The rows alone: (texts, dim), as `numpy.load` reads it, also memory-mapped."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self._file = path.open("wb")
-        header = {"descr": "<f4", "fortran_order": False, "shape": (shape.count, shape.dim)}
+        descr = np.lib.format.dtype_to_descr(shape.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (shape.count, shape.dim)}
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def __enter__(self) -> Self:
@@ -139,9 +142,9 @@ class NumpyOutput:
     ) -> None:
         self._file.close()
 
-    def write(self, rows: FloatArray, columns: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, rows: Rows, columns: Mapping[str, Sequence[Any]]) -> None:
         """As `Output.write`; there is no place for columns."""
-        self._file.write(np.ascontiguousarray(rows, "<f4").data)
+        self._file.write(np.ascontiguousarray(rows).data)
 
 
 class JsonLinesOutput:
@@ -158,7 +161,7 @@ class JsonLinesOutput:
     ) -> None:
         self._file.close()
 
-    def write(self, rows: FloatArray, columns: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, rows: Rows, columns: Mapping[str, Sequence[Any]]) -> None:
         """As `Output.write`."""
         for index, row in enumerate(rows.tolist()):
             kept = {name: values[index] for name, values in columns.items()}

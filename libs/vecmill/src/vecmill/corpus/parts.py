@@ -19,8 +19,9 @@ from typing import IO
 
 import numpy as np
 
+from vecmill.corpus.embedder import Rows
 from vecmill.errors import InvalidConfig, InvalidCorpus
-from vecmill.types import FloatArray, JsonValue
+from vecmill.types import JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -51,20 +52,20 @@ class Parts:
         file.unlink()
         return False
 
-    def read(self, number: int) -> FloatArray:
-        """The rows of a part, (texts, dim) float32. Raises `InvalidCorpus` if it is missing or damaged."""
+    def read(self, number: int) -> Rows:
+        """The rows of a part, (texts, dim). Raises `InvalidCorpus` if it is missing or damaged."""
         file = self._file(number)
         try:
             # Opened here: numpy leaves a file open that is no archive.
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-                rows: FloatArray = archive["rows"]
+                rows: Rows = archive["rows"]
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidCorpus(
                 f"{file} is missing or damaged. Run the same command again, which computes it anew."
             ) from error
         return rows
 
-    def write(self, number: int, rows: FloatArray) -> None:
+    def write(self, number: int, rows: Rows) -> None:
         """Keep the rows of a part for good. Raises `InvalidConfig` where it cannot be written."""
         write_whole(self._file(number), lambda file: np.savez(file, rows=rows))
 

@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from vecmill.corpus.embedder import PROBE, Embedded, Treatment
+from vecmill.corpus.embedder import PROBE, Embedded, Rows, Treatment
 from vecmill.corpus.gate import Gate
 from vecmill.errors import (
     EngineError,
@@ -29,7 +29,8 @@ from vecmill.errors import (
     ServerFailed,
 )
 from vecmill.reading import Purpose
-from vecmill.types import FloatArray, JsonValue
+from vecmill.rows import RowKind
+from vecmill.types import JsonValue
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 300.0
@@ -63,6 +64,7 @@ class RemoteEmbedder:
         self.dim = 0
         self.identity: Mapping[str, JsonValue] = {}
         self._client = client
+        self._kind = treatment.kind
         self._gate = gate or Gate()
         self._sleep = sleep
         self._name: str | None = None
@@ -72,6 +74,9 @@ class RemoteEmbedder:
             "dimensions": treatment.dimensions,
             "prompt_name": treatment.prompt_name,
             "input_type": purpose and _INPUT_TYPES.get(purpose, purpose),
+            "output_dtype": None if treatment.kind is RowKind.FLOAT else treatment.kind,
+            # As plain numbers those of a server that does not know `output_dtype` are told from 8 bits.
+            "encoding_format": "base64" if treatment.kind is RowKind.FLOAT else "float",
         }
         self._asked = {name: value for name, value in asked.items() if value is not None}
 
@@ -86,16 +91,17 @@ class RemoteEmbedder:
             raise InvalidConfig(f"{self._client.base_url} refuses this: {error.message}") from error
         except EngineError as error:
             raise ServerFailed(f"{self._client.base_url} fails: {error.message}") from error
-        if self.dim != self._asked.get("dimensions", self.dim):
+        numbers = self.dim * 8 if self._kind.needs_bytes else self.dim
+        if numbers != self._asked.get("dimensions", numbers):
             raise InvalidConfig(
-                f"{self._client.base_url} gives rows of {self.dim} numbers, whatever is asked. Leave out "
+                f"{self._client.base_url} gives rows of {numbers} numbers, whatever is asked. Leave out "
                 "--dimensions."
             )
         self.identity = {"name": self._name, **await self._details()}
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """As `Embedder.embed`. Raises `ServerFailed` if the server does not answer as it should."""
-        body = {**self._asked, "input": list(texts), "encoding_format": "base64"}
+        body = {**self._asked, "input": list(texts)}
         async with self._gate:
             answer = await self._send("POST", "embeddings", json=body)
         if answer.status_code in _TOO_MUCH and len(texts) > 1:
@@ -106,7 +112,7 @@ class RemoteEmbedder:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
-        rows = _read_rows(answer, document, len(texts), self.dim)
+        rows = _read_rows(answer, document, len(texts), self.dim, self._kind)
         return Embedded(rows, _read_tokens(document))
 
     async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
@@ -224,13 +230,15 @@ def _read_document(answer: httpx2.Response) -> Mapping[str, Any]:
     return document
 
 
-def _read_rows(answer: httpx2.Response, document: Mapping[str, Any], count: int, dim: int) -> FloatArray:
+def _read_rows(
+    answer: httpx2.Response, document: Mapping[str, Any], count: int, dim: int, kind: RowKind
+) -> Rows:
     try:
         entries = sorted(document["data"], key=lambda entry: entry["index"])
         places = [entry["index"] for entry in entries]
-        rows = np.stack([_read_row(entry["embedding"]) for entry in entries])
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise ServerFailed(f"{answer.url} answered with something that holds no rows.") from error
+        rows = np.stack([_read_row(entry["embedding"], kind) for entry in entries])
+    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
+        raise ServerFailed(f"{answer.url} answered with something that holds no rows of {kind}.") from error
     if places != list(range(count)) or rows.ndim != 2 or (dim and rows.shape[1] != dim):
         raise ServerFailed(
             f"{answer.url} answered with {len(rows)} rows of {rows.shape[-1]} numbers, for {count} texts."
@@ -240,10 +248,12 @@ def _read_rows(answer: httpx2.Response, document: Mapping[str, Any], count: int,
     return rows
 
 
-def _read_row(value: str | list[float]) -> FloatArray:
-    if isinstance(value, str):
-        return np.frombuffer(base64.b64decode(value, validate=True), "<f4")
-    return np.asarray(value, np.float32)
+def _read_row(value: str | list[float], kind: RowKind) -> Rows:
+    if kind is RowKind.FLOAT and isinstance(value, str):
+        return np.frombuffer(base64.b64decode(value, validate=True), kind.dtype)
+    if kind is not RowKind.FLOAT and not all(isinstance(number, int) for number in value):
+        raise ValueError("no whole numbers")
+    return np.array(value, kind.dtype)
 
 
 def _read_tokens(document: Mapping[str, Any]) -> int:
