@@ -58,6 +58,12 @@ def test_rows_of_8_bits_come_back_as_such(dtype: str, suffix: str, tmp_path: Pat
     assert (found.dtype, found.tolist()) == (values.dtype, values.tolist())
 
 
+def test_8_bits_take_a_byte_in_parquet(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(-128, 128, (20_000, DIM), np.int8)
+    path = write(tmp_path / "a.parquet", values, {}, {}, step=5_000)
+    assert path.stat().st_size < 1.5 * values.nbytes
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 @pytest.mark.parametrize(
     ("kind", "values"),

@@ -76,13 +76,15 @@ class ParquetOutput:
         self._schema = self._arrow.schema([*fields, (EMBEDDING, embedding)]).with_metadata(
             {"vecmill": json.dumps(dict(shape.about))}
         )
-        # Dictionaries, encodings and compression make nothing smaller that is as good as random.
-        names = list(shape.kinds)
+        # Dictionaries, encodings and compression make nothing smaller that is as good as random. But Parquet
+        # has no numbers of 8 bits: each would take 32, where its place in a dictionary takes 8.
+        names, numbers = list(shape.kinds), f"{EMBEDDING}.list.element"
+        in_dictionaries = names if shape.dtype.itemsize > 1 else [*names, numbers]
         self._writer = parquet.ParquetWriter(
             path,
             self._schema,
-            use_dictionary=names or False,
-            compression={**dict.fromkeys(names, "zstd"), f"{EMBEDDING}.list.element": "none"},
+            use_dictionary=in_dictionaries or False,
+            compression={**dict.fromkeys(names, "zstd"), numbers: "none"},
         )
         self._held: list[Any] = []
         self._held_bytes = 0
