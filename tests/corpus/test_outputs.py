@@ -124,6 +124,14 @@ def test_groups_are_filled_and_not_one_a_part(tmp_path: Path, monkeypatch: pytes
     assert groups == [10, 10, 5]
 
 
+def test_long_values_fill_a_group_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "_GROUP_BYTES", 100_000)
+    long = ["x" * 10_000] * 30
+    path = write(tmp_path / "a.parquet", rows(30), {"body": long}, {"body": Kind.TEXT}, step=5)
+    with parquet.ParquetFile(path) as file:
+        assert file.num_row_groups == 3
+
+
 def test_an_array_can_be_mapped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npy", rows(3), {}, {})
     assert np.array_equal(np.load(path, mmap_mode="r"), rows(3))

@@ -17,7 +17,7 @@ from vecmill.types import JsonValue
 
 EMBEDDING = "embedding"
 
-# So much of the rows is written to Parquet as one group, which is what a reader holds at least.
+# So much is written to Parquet as one group, which is what a reader holds at least.
 _GROUP_BYTES = 32 * 2**20
 
 _ARROW_TYPES = MappingProxyType(
@@ -105,7 +105,7 @@ class ParquetOutput:
         values = [self._column(name, columns[name]) for name in self._shape.kinds]
         embedding = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.reshape(-1)), self._shape.dim)
         self._held.append(arrow.table([*values, embedding], schema=self._schema))
-        self._held_bytes += rows.nbytes
+        self._held_bytes += self._held[-1].nbytes
         if self._held_bytes >= _GROUP_BYTES:
             self._flush()
 
