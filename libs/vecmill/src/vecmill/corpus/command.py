@@ -17,7 +17,7 @@ from vecmill.corpus.local import open_local
 from vecmill.corpus.outputs import Shape, check_output, open_output
 from vecmill.corpus.parts import Parts, Run, folder_of, open_parts, refuse_existing
 from vecmill.corpus.pipeline import embed_parts
-from vecmill.corpus.progress import Bar
+from vecmill.corpus.progress import Bar, show_steps
 from vecmill.corpus.records import cut_parts
 from vecmill.corpus.remote import open_remote
 from vecmill.corpus.sources import Source, open_source
@@ -195,7 +195,8 @@ def _assemble(order: Order, source: Source, survey: Survey, parts: Parts, done: 
 
     def write(path: Path) -> None:
         with open_output(path, shape) as output:
-            for part in cut_parts(valid_records(source, survey.columns)):
+            records = show_steps(valid_records(source, survey.columns), "Writing", survey.rows)
+            for part in cut_parts(records):
                 columns = {name: part.column(index) for index, name in enumerate(names, 1)}
                 output.write(parts.read(part.number), columns)
 

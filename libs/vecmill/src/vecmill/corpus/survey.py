@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from vecmill.corpus.progress import show_steps
 from vecmill.corpus.records import NO_CHARACTER, Record, is_writable, problem_of
 from vecmill.corpus.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus
@@ -97,7 +98,7 @@ def survey_source(source: Source, wanted: Wanted) -> Survey:
     sha256 = hash_file(source.path)
     kinds = dict.fromkeys(columns.copies, Kind.NOTHING)
     rows = read = 0
-    for record in _records(source, columns):
+    for record in show_steps(_records(source, columns), "Reading"):
         read += 1
         if record.problem is not None:
             if not wanted.skips_invalid:
