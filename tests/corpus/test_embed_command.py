@@ -14,6 +14,7 @@ from support.corpora import fake_rows, numbered_rows, numbered_texts, read_colum
 from support.http_server import QUIET, serve_in_thread
 from support.server import LiveServer
 from vecmill import Mill, MillConfig, SyncMill, cli
+from vecmill.config import InputConfig
 from vecmill.corpus import command, pipeline
 from vecmill.corpus.parts import Parts, folder_of
 from vecmill.corpus.records import PART_TEXTS
@@ -124,7 +125,7 @@ def test_columns_are_copied_and_rows_without_a_text_left_out(tmp_path: Path) -> 
     assert refused.exit_code == 2
     assert "line 2 has no text" in refused.output
     done = run_fake(corpus, "-o", output, *columns, "--skip-invalid")
-    assert "1 without a text left out" in done.output
+    assert "and 1 left out" in done.output
     assert read_column(output, "key") == ["a", "c"]
     assert read_column(output, "year") == [2001, None]
     assert np.array_equal(read_rows(output), fake_rows(["one", "three"]))
@@ -135,6 +136,27 @@ def test_a_text_that_cannot_be_embedded_is_named(tmp_path: Path) -> None:
     done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
     assert done.exit_code == 2
     assert "line 2" in done.output
+
+
+@pytest.mark.parametrize("suffix", OUTPUTS)
+def test_a_text_that_the_server_refuses_may_be_left_out_after_it_was_found(
+    suffix: str, tmp_path: Path
+) -> None:
+    rows = [{"id": number, "text": "long " * 20 * (number == 280)} for number in range(300)]
+    corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
+    output = tmp_path / f"vectors{suffix}"
+    config = MillConfig(inputs=InputConfig(max_text_characters=50))
+    with serve_in_thread(config=config) as server:
+        line = (corpus, "-o", output, "--server", f"http://127.0.0.1:{server.port}")
+        refused = run(*line)
+        assert refused.exit_code == 2
+        assert "line 281 cannot be embedded" in refused.output
+        assert "--skip-invalid" in refused.output
+        done = run(*line, "--skip-invalid")
+    assert "299 rows of 384 numbers, and 1 left out" in done.output
+    assert np.array_equal(read_rows(output), fake_rows([""] * 299))
+    if suffix != ".npy":
+        assert read_column(output, "id") == [number for number in range(300) if number != 280]
 
 
 class Stopped(Exception):
@@ -154,10 +176,10 @@ def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
 def run_stopped(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     write = Parts.write
 
-    def stop(parts: Parts, number: int, rows: Any) -> None:
+    def stop(parts: Parts, number: int, *details: Any) -> None:
         if number == 2:
             raise Stopped
-        write(parts, number, rows)
+        write(parts, number, *details)
 
     with monkeypatch.context() as patch:
         patch.setattr(Parts, "write", stop)

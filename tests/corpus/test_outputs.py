@@ -35,7 +35,7 @@ def write(
     types: Mapping[str, Any] | None = None,
     step: int = 3,
 ) -> Path:
-    shape = Shape(len(values), DIM, values.dtype, kinds, types or {}, {"name": "m"})
+    shape = Shape(DIM, values.dtype, kinds, types or {}, {"name": "m"})
     with open_output(path, shape) as output:
         for at in range(0, len(values), step):
             cut = {name: column[at : at + step] for name, column in columns.items()}

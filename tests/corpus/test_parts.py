@@ -37,7 +37,7 @@ def test_what_was_written_is_there_for_the_next_run(output: Path) -> None:
         parts.write(3, rows(5))
     with open_parts(output, RUN, DIM) as parts:
         assert parts.holds(3, 5)
-        assert np.array_equal(parts.read(3), rows(5))
+        assert np.array_equal(parts.read(3).rows, rows(5))
         assert not parts.holds(4, 5)
 
 

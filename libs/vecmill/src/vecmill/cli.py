@@ -293,7 +293,12 @@ def optimize(
 @click.option(
     "--copy-column", "copies", multiple=True, help="Write this column too; may be given several times."
 )
-@click.option("--skip-invalid", "skips_invalid", is_flag=True, help="Leave out rows without a text.")
+@click.option(
+    "--skip-invalid",
+    "skips_invalid",
+    is_flag=True,
+    help="Leave out rows without a text that can be embedded.",
+)
 @click.option("--prompt-name", help="The model's prompt of this name goes before each text.")
 @click.option("--purpose", type=click.Choice(_PURPOSES), help="The model's prompt for this goes there.")
 @click.option("--dimensions", type=click.IntRange(min=1), help="Cut each row to so many numbers.")

@@ -113,7 +113,7 @@ def run_shown(order: Order) -> int:
             click.echo(f"What is embedded is kept in {folder_of(order.output)}.", err=True)
             click.echo("The same command goes on with it.", err=True)
         return INTERRUPTED
-    left_out = f", and {result.skipped:,} without a text left out" if result.skipped else ""
+    left_out = f", and {result.skipped:,} left out" if result.skipped else ""
     click.echo(f"{order.output}: {result.rows:,} rows of {result.dim} numbers{left_out}. {result.how}")
     return DONE
 
@@ -130,13 +130,14 @@ def embed_corpus(order: Order) -> Result:
     check_output(order.output, order.wanted)
     survey = survey_source(source, order.wanted)
     done = asyncio.run(_embed(order, source, survey))
+    left_out = 0
     with open_parts(order.output, done.run, done.dim) as parts:
         if parts.is_finished:
             parts.remove()
         else:
             refuse_existing(order.output)
-            _assemble(order, source, survey, parts, done)
-    return Result(survey.rows, survey.skipped, done.dim, done.how)
+            left_out = _assemble(order, source, survey, parts, done)
+    return Result(survey.rows - left_out, survey.skipped + left_out, done.dim, done.how)
 
 
 def _open_embedder(order: Order) -> AbstractAsyncContextManager[Embedder]:
@@ -153,9 +154,9 @@ def _run_of(order: Order, survey: Survey, embedder: Embedder) -> Run:
         "input": survey.sha256,
         **{_WORDS.get(name, name): value for name, value in embedder.identity.items()},
         "text column": survey.columns.text,
-        "setting of --skip-invalid": order.wanted.skips_invalid,
         # Which rows are left out may depend on them.
-        "choice of columns": list(survey.columns.copies) if order.wanted.skips_invalid else [],
+        "choice of columns": list(survey.columns.copies) if survey.skipped else [],
+        "number of rows left out": survey.skipped,
         "prompt": [treatment.prompt_name, treatment.purpose],
         "number of dimensions": embedder.dim,
         "dtype": treatment.kind,
@@ -171,7 +172,9 @@ async def _embed(order: Order, source: Source, survey: Survey) -> Done:
                 return Done(run, embedder.dim, embedder.identity, "It was complete already.")
             cut = cut_parts(valid_records(source, survey.columns))
             try:
-                await embed_parts(cut, embedder, parts, bar, unit=source.unit)
+                await embed_parts(
+                    cut, embedder, parts, bar, unit=source.unit, skips_invalid=order.wanted.skips_invalid
+                )
             except (InvalidConfig, InvalidCorpus):
                 raise
             except VecmillError as error:
@@ -181,8 +184,11 @@ async def _embed(order: Order, source: Source, survey: Survey) -> Done:
     return Done(run, embedder.dim, embedder.identity, bar.summary())
 
 
-def _assemble(order: Order, source: Source, survey: Survey, parts: Parts, done: Done) -> None:
-    """Lay the parts end to end beside the columns that are kept. Raises `SetupError`."""
+def _assemble(order: Order, source: Source, survey: Survey, parts: Parts, done: Done) -> int:
+    """Lay the parts end to end beside the columns that are kept; give the number of texts that have no row.
+
+    Raises `SetupError`.
+    """
     if hash_file(source.path) != survey.sha256:
         raise InvalidCorpus(
             f"{source.path} has changed since this began. Remove {parts.folder} to begin anew."
@@ -191,13 +197,20 @@ def _assemble(order: Order, source: Source, survey: Survey, parts: Parts, done: 
     types = {name: kind for name, kind in source.types().items() if name in names}
     kind = order.treatment.kind
     about = {**done.identity, "dtype": kind}
-    shape = Shape(survey.rows, done.dim, kind.dtype, survey.kinds, types, about)
+    shape = Shape(done.dim, kind.dtype, survey.kinds, types, about)
+
+    left_out = 0
 
     def write(path: Path) -> None:
+        nonlocal left_out
         with open_output(path, shape) as output:
             records = show_steps(valid_records(source, survey.columns), "Writing", survey.rows)
             for part in cut_parts(records):
-                columns = {name: part.column(index) for index, name in enumerate(names, 1)}
-                output.write(parts.read(part.number), columns)
+                kept = parts.read(part.number)
+                left_out += len(kept.left_out)
+                beside = part.without(kept.left_out)
+                columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
+                output.write(kept.rows, columns)
 
     parts.finish(write)
+    return left_out

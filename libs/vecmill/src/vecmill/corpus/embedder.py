@@ -28,17 +28,21 @@ class Treatment:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows, (texts, dim) of the kind asked for, in the order of the texts, and how many tokens were read."""
+    """Rows, (texts, dim) of the kind asked for, in the order of the texts, and how many tokens were read.
+
+    There are none for the texts at the places `left_out`, which cannot be embedded.
+    """
 
     rows: Rows
     tokens: int
+    left_out: Sequence[int] = ()
 
 
 class Embedder(Protocol):
-    """Embeds texts, all in the same way, any number of calls at a time.
+    """Embeds texts, all in the same way, any number of calls at a time; leaves none out.
 
     `identity` is what the rows depend on beside their texts; `dim` how many numbers each has, or bytes of
-    bits; `call_texts` how many texts a call should have.
+    bits, each of `dtype`; `call_texts` how many texts a call should have.
     """
 
     @property
@@ -46,6 +50,9 @@ class Embedder(Protocol):
 
     @property
     def dim(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]: ...
 
     @property
     def call_texts(self) -> int: ...

@@ -33,6 +33,7 @@ class LocalEmbedder:
         self._treatment = treatment
         self._reading = Reading(treatment.prompt_name, purpose=treatment.purpose)
         description, info = mill.description, mill.info
+        self.dtype = treatment.kind.dtype
         numbers = treatment.dimensions or description.dim
         self.dim = numbers // 8 if treatment.kind.needs_bytes else numbers
         self.identity: Mapping[str, JsonValue] = {

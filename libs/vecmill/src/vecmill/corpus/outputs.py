@@ -35,13 +35,12 @@ _ARROW_TYPES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an output holds: `count` rows of `dim` numbers of `dtype`, and columns beside them.
+    """What an output holds: rows of `dim` numbers of `dtype`, and columns beside them.
 
     `kinds` are those of the columns, `types` their Arrow types where the input has them; `about` says how the
     rows were made.
     """
 
-    count: int
     dim: int
     dtype: np.dtype[np.generic]
     kinds: Mapping[str, Kind]
@@ -132,9 +131,9 @@ class NumpyOutput:
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self._file = path.open("wb")
-        descr = np.lib.format.dtype_to_descr(shape.dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (shape.count, shape.dim)}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        self._shape = shape
+        self._count = 0
+        self._write_header()
 
     def __enter__(self) -> Self:
         return self
@@ -142,11 +141,20 @@ class NumpyOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._file.seek(0)
+        self._write_header()
         self._file.close()
 
     def write(self, rows: Rows, columns: Mapping[str, Sequence[Any]]) -> None:
         """As `Output.write`; there is no place for columns."""
+        self._count += len(rows)
         self._file.write(np.ascontiguousarray(rows).data)
+
+    def _write_header(self) -> None:
+        # It is as long for any number of rows: numpy leaves room for digits.
+        descr = np.lib.format.dtype_to_descr(self._shape.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self._count, self._shape.dim)}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 class JsonLinesOutput:

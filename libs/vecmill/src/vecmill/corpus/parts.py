@@ -12,8 +12,9 @@ import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -32,6 +33,14 @@ _LOCK_FILE = "lock"
 _ASSEMBLED_FILE = "assembled"  # the number of the file that the output is made of, before it is
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The rows of a part, (texts, dim), but for the texts at the places `left_out`."""
+
+    rows: Rows
+    left_out: Sequence[int]
+
+
 class Parts:
     """The folder of one run. Make it by `open_parts`."""
 
@@ -46,28 +55,29 @@ class Parts:
         if not file.exists():
             return False
         with suppress(InvalidCorpus):
-            if self.read(number).shape == (count, self.dim):
+            kept = self.read(number)
+            if kept.rows.shape == (count - len(kept.left_out), self.dim):
                 return True
         logger.warning("%s is damaged: its texts are embedded again.", file)
         file.unlink()
         return False
 
-    def read(self, number: int) -> Rows:
-        """The rows of a part, (texts, dim). Raises `InvalidCorpus` if it is missing or damaged."""
+    def read(self, number: int) -> Kept:
+        """What is kept of a part. Raises `InvalidCorpus` if it is missing or damaged."""
         file = self._file(number)
         try:
             # Opened here: numpy leaves a file open that is no archive.
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-                rows: Rows = archive["rows"]
+                return Kept(archive["rows"], archive["left_out"].tolist())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidCorpus(
                 f"{file} is missing or damaged. Run the same command again, which computes it anew."
             ) from error
-        return rows
 
-    def write(self, number: int, rows: Rows) -> None:
+    def write(self, number: int, rows: Rows, left_out: Sequence[int] = ()) -> None:
         """Keep the rows of a part for good. Raises `InvalidConfig` where it cannot be written."""
-        write_whole(self._file(number), lambda file: np.savez(file, rows=rows))
+        places = np.array(left_out, np.int64)
+        write_whole(self._file(number), lambda file: np.savez(file, rows=rows, left_out=places))
 
     def finish(self, write: Callable[[Path], object]) -> None:
         """Have the output written, give it its name and remove the folder. Raises `InvalidConfig`."""

@@ -42,6 +42,11 @@ class Part:
         """The texts, in order."""
         return [record.values[0] for record in self.records]
 
+    def without(self, places: Sequence[int]) -> "Part":
+        """The part without the records at some places."""
+        out = frozenset(places)
+        return Part(self.number, [record for at, record in enumerate(self.records) if at not in out])
+
     def column(self, index: int) -> list[Any]:
         """The values of one column, in order; column 0 is the texts."""
         return [record.values[index] for record in self.records]

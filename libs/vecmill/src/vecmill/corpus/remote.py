@@ -62,6 +62,7 @@ class RemoteEmbedder:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.dim = 0
+        self.dtype = treatment.kind.dtype
         self.identity: Mapping[str, JsonValue] = {}
         self._client = client
         self._kind = treatment.kind
