@@ -252,7 +252,7 @@ def _open(path: Path) -> Any:
             return path.open("rb")
         return BufferedReader(import_arrow().input_stream(path, compression=compression), BUFFER_BYTES)
     except OSError as error:
-        raise InvalidCorpus(f"{path} cannot be read: {_first_line(error)}.") from error
+        raise InvalidCorpus(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _read_lines(path: Path, file: Iterator[T]) -> Iterator[T]:
