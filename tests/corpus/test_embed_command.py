@@ -1,5 +1,6 @@
 """`vecmill embed` as a person runs it: every format, in process and by a server, and how it fails."""
 
+import asyncio
 import dataclasses
 import json
 from pathlib import Path
@@ -12,10 +13,13 @@ from click.testing import CliRunner, Result
 from support.corpora import fake_rows, numbered_rows, numbered_texts, read_column, read_rows, write_corpus
 from support.http_server import QUIET, serve_in_thread
 from support.server import LiveServer
-from vecmill import SyncMill, cli
+from vecmill import Mill, MillConfig, SyncMill, cli
+from vecmill.config import InputConfig
 from vecmill.corpus import command, pipeline
 from vecmill.corpus.parts import Parts, folder_of
 from vecmill.corpus.records import PART_TEXTS
+from vecmill.rows import RowKind, quantize_rows
+from vecmill.types import EmbedRequest
 
 INPUTS = [".jsonl", ".csv", ".parquet"]
 OUTPUTS = [".parquet", ".npy", ".jsonl"]
@@ -50,6 +54,27 @@ def test_every_output_holds_the_same_rows(suffix: str, tmp_path: Path) -> None:
     output = tmp_path / f"vectors{suffix}"
     assert run_fake(corpus, "-o", output).exit_code == 0
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(40)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RowKind if kind is not RowKind.FLOAT])
+async def test_rows_of_fewer_bits_are_those_of_a_mill_in_process_and_by_a_server(
+    kind: RowKind, tmp_path: Path
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(COUNT))
+    async with Mill(config=MillConfig(engine="fake")) as mill:
+        ranges = await mill.ranges(dimensions=64)
+        rows = (await mill.submit(EmbedRequest(tuple(numbered_texts(COUNT)), dimensions=64))).rows
+    expected = quantize_rows(rows, kind, ranges)
+    line = (corpus, "--dtype", kind, "--dimensions", 64)
+    with serve_in_thread() as server:
+        for place, output in (
+            (("--engine", "fake"), tmp_path / "local.parquet"),
+            (("--server", f"http://127.0.0.1:{server.port}"), tmp_path / "remote.npy"),
+        ):
+            done = await asyncio.to_thread(run, *line, "-o", output, *place)
+            assert done.exit_code == 0, done.output
+            assert read_rows(output).dtype == expected.dtype
+            assert np.array_equal(read_rows(output), expected)
 
 
 def test_the_embedded_model_gives_the_rows_of_a_mill(tmp_path: Path, server_folder: Path) -> None:
@@ -100,7 +125,7 @@ def test_columns_are_copied_and_rows_without_a_text_left_out(tmp_path: Path) -> 
     assert refused.exit_code == 2
     assert "line 2 has no text" in refused.output
     done = run_fake(corpus, "-o", output, *columns, "--skip-invalid")
-    assert "1 without a text left out" in done.output
+    assert "and 1 left out" in done.output
     assert read_column(output, "key") == ["a", "c"]
     assert read_column(output, "year") == [2001, None]
     assert np.array_equal(read_rows(output), fake_rows(["one", "three"]))
@@ -113,6 +138,27 @@ def test_a_text_that_cannot_be_embedded_is_named(tmp_path: Path) -> None:
     assert "line 2" in done.output
 
 
+@pytest.mark.parametrize("suffix", OUTPUTS)
+def test_a_text_that_the_server_refuses_may_be_left_out_after_it_was_found(
+    suffix: str, tmp_path: Path
+) -> None:
+    rows = [{"id": number, "text": "long " * 20 * (number == 280)} for number in range(300)]
+    corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
+    output = tmp_path / f"vectors{suffix}"
+    config = MillConfig(inputs=InputConfig(max_text_characters=50))
+    with serve_in_thread(config=config) as server:
+        line = (corpus, "-o", output, "--server", f"http://127.0.0.1:{server.port}")
+        refused = run(*line)
+        assert refused.exit_code == 2
+        assert "line 281 cannot be embedded" in refused.output
+        assert "--skip-invalid" in refused.output
+        done = run(*line, "--skip-invalid")
+    assert "299 rows of 384 numbers, and 1 left out" in done.output
+    assert np.array_equal(read_rows(output), fake_rows([""] * 299))
+    if suffix != ".npy":
+        assert read_column(output, "id") == [number for number in range(300) if number != 280]
+
+
 class Stopped(Exception):
     """Stands for whatever stops a process between two parts."""
 
@@ -122,19 +168,23 @@ def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
     """An input, and the output of a run that was stopped after its second part."""
     corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(4 * PART_TEXTS))
     output = tmp_path / "vectors.npy"
+    run_stopped(monkeypatch, corpus, "-o", output)
+    assert not output.exists()
+    return corpus, output
+
+
+def run_stopped(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     write = Parts.write
 
-    def stop(parts: Parts, number: int, rows: Any) -> None:
+    def stop(parts: Parts, number: int, *details: Any) -> None:
         if number == 2:
             raise Stopped
-        write(parts, number, rows)
+        write(parts, number, *details)
 
     with monkeypatch.context() as patch:
         patch.setattr(Parts, "write", stop)
         with pytest.raises(Stopped):
-            run_fake(corpus, "-o", output)
-    assert not output.exists()
-    return corpus, output
+            run_fake(*arguments)
 
 
 def test_the_same_command_goes_on(stopped_run: tuple[Path, Path]) -> None:
@@ -155,17 +205,43 @@ def test_a_truncated_part_is_computed_again(stopped_run: tuple[Path, Path]) -> N
     assert np.array_equal(read_rows(output), fake_rows(numbered_texts(4 * PART_TEXTS)))
 
 
-def test_another_input_or_option_does_not_go_on(stopped_run: tuple[Path, Path]) -> None:
+def test_another_input_or_option_does_not_go_on(
+    stopped_run: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus, output = stopped_run
     refused = run_fake(corpus, "-o", output, "--dimensions", 10)
     assert (refused.exit_code, "another number of dimensions" in refused.output) == (2, True)
+    refused = run_fake(corpus, "-o", output, "--dtype", "int8")
+    assert (refused.exit_code, "another dtype" in refused.output) == (2, True)
     refused = run_fake(corpus, "-o", output, "--purpose", "query")
     assert (refused.exit_code, "another prompt" in refused.output) == (2, True)
     refused = run(corpus, "-o", output)
-    assert (refused.exit_code, "another model" in refused.output) == (2, True)
+    assert (refused.exit_code, "another engine and another precision" in refused.output) == (2, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "version", lambda name: "99.0")
+        refused = run_fake(corpus, "-o", output)
+    assert (refused.exit_code, "another version of vecmill" in refused.output) == (2, True)
     corpus.write_text(corpus.read_text("utf-8").replace("text 5 ", "text five "), "utf-8")
     refused = run_fake(corpus, "-o", output)
     assert (refused.exit_code, "another input" in refused.output) == (2, True)
+
+
+def test_columns_may_be_chosen_anew_unless_rows_are_left_out_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, Any]] = [{**row, "title": "t"} for row in numbered_rows(4 * PART_TEXTS)]
+    rows[5]["title"] = "\ud800"
+    corpus, output = write_corpus(tmp_path / "corpus.jsonl", rows), tmp_path / "vectors.parquet"
+    line = (corpus, "-o", output, "--skip-invalid")
+    run_stopped(monkeypatch, *line)
+    refused = run_fake(*line, "--copy-column", "title")
+    assert (refused.exit_code, "another choice of columns" in refused.output) == (2, True)
+    assert run_fake(*line).exit_code == 0
+
+    output = tmp_path / "others.parquet"
+    run_stopped(monkeypatch, corpus, "-o", output)
+    assert run_fake(corpus, "-o", output, "--copy-column", "text").exit_code == 0
+    assert read_column(output, "text") == numbered_texts(4 * PART_TEXTS)
 
 
 def test_an_input_that_changes_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +269,18 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert "The same command goes on" in done.output
 
 
+def test_interrupted_before_anything_is_embedded_it_promises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(20))
+    monkeypatch.setattr(command, "survey_source", interrupt)
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert (done.exit_code, done.output) == (130, "Interrupted.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -200,8 +288,10 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Mo
         (("corpus.jsonl", "-o", "v.txt"), "none of the endings that can be written"),
         (("corpus.jsonl", "-o", "missing/v.npy"), "There is no folder missing"),
         (("corpus.jsonl", "-o", "taken.npy"), "taken.npy exists already"),
+        (("corpus.jsonl", "-o", "./corpus.jsonl"), "is the input itself"),
         (("corpus.jsonl", "-o", "v.npy", "--prompt-name", "p"), "no prompt named 'p'"),
         (("corpus.jsonl", "-o", "v.npy", "--dimensions", "1000"), "1 to 384"),
+        (("corpus.jsonl", "-o", "v.npy", "--dtype", "binary", "--dimensions", "60"), "multiple of 8"),
         (("corpus.jsonl", "-o", "v.npy", "--model", "missing"), "There is no directory 'missing'"),
         (("corpus.jsonl", "-o", "v.npy", "--server", "http://127.0.0.1:1", "--cores", "2"), "Leave out"),
         (("corpus.jsonl", "-o", "v.npy", "--server", "nowhere"), "--server is 'nowhere'"),

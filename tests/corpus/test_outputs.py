@@ -13,8 +13,9 @@ from pyarrow import parquet
 
 from support.corpora import read_column, read_rows
 from vecmill.corpus import outputs
+from vecmill.corpus.embedder import Rows
 from vecmill.corpus.outputs import Shape, check_output, open_output
-from vecmill.corpus.survey import Kind
+from vecmill.corpus.survey import Kind, Wanted
 from vecmill.errors import InvalidConfig
 from vecmill.types import FloatArray
 
@@ -28,13 +29,13 @@ def rows(count: int) -> FloatArray:
 
 def write(
     path: Path,
-    values: FloatArray,
+    values: Rows,
     columns: Mapping[str, Sequence[Any]],
     kinds: Mapping[str, Kind],
     types: Mapping[str, Any] | None = None,
     step: int = 3,
 ) -> Path:
-    shape = Shape(len(values), DIM, kinds, types or {}, {"name": "m"})
+    shape = Shape(DIM, values.dtype, kinds, types or {}, {"name": "m"})
     with open_output(path, shape) as output:
         for at in range(0, len(values), step):
             cut = {name: column[at : at + step] for name, column in columns.items()}
@@ -49,11 +50,26 @@ def test_rows_come_back_bit_for_bit(suffix: str, tmp_path: Path) -> None:
     assert read_rows(path).dtype == np.float32
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_rows_of_8_bits_come_back_as_such(dtype: str, suffix: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(-128, 128, (10, DIM), np.int8).view(dtype)
+    found = read_rows(write(tmp_path / f"a{suffix}", values, {}, {}), dtype)
+    assert (found.dtype, found.tolist()) == (values.dtype, values.tolist())
+
+
+def test_8_bits_take_a_byte_in_parquet(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(-128, 128, (20_000, DIM), np.int8)
+    path = write(tmp_path / "a.parquet", values, {}, {}, step=5_000)
+    assert path.stat().st_size < 1.5 * values.nbytes
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (Kind.INTEGER, [1, None, -(2**63)]),
+        (Kind.INTEGER, [1, None, -(2**53)]),
+        (Kind.LONG, [1, None, -(2**63)]),
         (Kind.FLOAT, [1, 2.5, None]),
         (Kind.TEXT, ["a", "漢🦊", None]),
         (Kind.BOOLEAN, [True, False, None]),
@@ -108,6 +124,14 @@ def test_groups_are_filled_and_not_one_a_part(tmp_path: Path, monkeypatch: pytes
     assert groups == [10, 10, 5]
 
 
+def test_long_values_fill_a_group_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "_GROUP_BYTES", 100_000)
+    long = ["x" * 10_000] * 30
+    path = write(tmp_path / "a.parquet", rows(30), {"body": long}, {"body": Kind.TEXT}, step=5)
+    with parquet.ParquetFile(path) as file:
+        assert file.num_row_groups == 3
+
+
 def test_an_array_can_be_mapped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npy", rows(3), {}, {})
     assert np.array_equal(np.load(path, mmap_mode="r"), rows(3))
@@ -115,8 +139,12 @@ def test_an_array_can_be_mapped(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_refused_beforehand() -> None:
     with pytest.raises(InvalidConfig, match=r"\.parquet, \.npy, \.jsonl"):
-        check_output(Path("a.csv"), ())
+        check_output(Path("a.csv"), Wanted())
     with pytest.raises(InvalidConfig, match="no place for columns"):
-        check_output(Path("a.npy"), ("title",))
+        check_output(Path("a.npy"), Wanted(copies=("title",)))
+    with pytest.raises(InvalidConfig, match="no place for columns"):
+        check_output(Path("a.npy"), Wanted(identity="key"))
     with pytest.raises(InvalidConfig, match="'embedding'"):
-        check_output(Path("a.jsonl"), ("embedding",))
+        check_output(Path("a.jsonl"), Wanted(copies=("embedding",)))
+    with pytest.raises(InvalidConfig, match="'embedding'"):
+        check_output(Path("a.parquet"), Wanted(identity="embedding"))

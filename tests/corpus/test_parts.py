@@ -1,5 +1,8 @@
 """A part is there whole or not at all, and only for the run that it was made for."""
 
+import errno
+import fcntl
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,7 +37,7 @@ def test_what_was_written_is_there_for_the_next_run(output: Path) -> None:
         parts.write(3, rows(5))
     with open_parts(output, RUN, DIM) as parts:
         assert parts.holds(3, 5)
-        assert np.array_equal(parts.read(3), rows(5))
+        assert np.array_equal(parts.read(3).rows, rows(5))
         assert not parts.holds(4, 5)
 
 
@@ -87,6 +90,39 @@ def test_a_damaged_record_of_the_run_is_refused(output: Path) -> None:
     with open_parts(output, RUN, DIM) as parts:
         (parts.folder / "run.json").write_text("{", "utf-8")
     with pytest.raises(InvalidConfig, match="is damaged"), open_parts(output, RUN, DIM):
+        pass
+
+
+def test_parts_of_nobody_knows_what_are_not_taken(output: Path) -> None:
+    with open_parts(output, RUN, DIM) as parts:
+        parts.write(0, rows(5))
+        (parts.folder / "run.json").unlink()
+    with pytest.raises(InvalidConfig, match="holds something else"), open_parts(output, RUN, DIM):
+        pass
+
+
+def test_a_removal_that_was_stopped_leaves_what_says_whose_the_parts_are(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *arguments, **details: None)
+        with open_parts(output, RUN, DIM) as parts:
+            parts.write(0, rows(5))
+            parts.finish(lambda path: path.write_bytes(b"rows"))
+    assert list(folder_of(output).glob("part-*")) == []
+    with open_parts(output, RUN, DIM) as parts:
+        assert parts.is_finished
+
+
+def test_a_file_system_without_locks_is_named(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.raises(InvalidConfig, match="cannot be locked: No locks available"),
+        open_parts(output, RUN, DIM),
+    ):
         pass
 
 

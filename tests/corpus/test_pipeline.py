@@ -12,7 +12,15 @@ from vecmill.corpus.embedder import Embedded
 from vecmill.corpus.parts import Parts
 from vecmill.corpus.pipeline import PARTS_AT_ONCE, embed_parts
 from vecmill.corpus.records import PART_TEXTS, Part, Record, cut_parts
-from vecmill.errors import DeviceLost, InferenceFailed, InvalidCorpus, InvalidRequest, LaneLost, VecmillError
+from vecmill.errors import (
+    DeviceLost,
+    InferenceFailed,
+    InvalidCorpus,
+    InvalidRequest,
+    LaneLost,
+    NonFiniteOutput,
+    VecmillError,
+)
 from vecmill.types import JsonValue
 
 DIM = 2
@@ -23,6 +31,7 @@ class NumberEmbedder:
 
     call_texts = 10
     dim = DIM
+    dtype = np.dtype(np.float32)
 
     def __init__(self, failures: Mapping[str, VecmillError] | None = None) -> None:
         self.identity: Mapping[str, JsonValue] = {}
@@ -62,7 +71,7 @@ def some_parts(count: int) -> list[Part]:
 
 
 def numbers(parts: Parts, count: int) -> list[float]:
-    found = [parts.read(part.number) for part in some_parts(count)]
+    found = [parts.read(part.number).rows for part in some_parts(count)]
     return [float(number) for number in np.concatenate(found)[:, 0]]
 
 
@@ -135,6 +144,28 @@ async def test_the_one_text_that_fails_is_named(failure: VecmillError, parts: Pa
             iter(some_parts(PART_TEXTS)), NumberEmbedder({"13": failure}), parts, Tally(), unit="line"
         )
     assert not list(parts.folder.glob("part-*.npz"))
+
+
+@pytest.mark.parametrize(
+    "failure", [NonFiniteOutput("It is not a number."), InvalidRequest("It has no tokens.")], ids=str
+)
+@pytest.mark.parametrize("failing", [[13], [0, 9, 255], list(range(20, 40)), list(range(256))], ids=len)
+async def test_texts_that_fail_are_left_out_where_that_is_asked(
+    failing: list[int], failure: VecmillError, parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder = NumberEmbedder({str(number): failure for number in failing})
+    for _ in range(2):
+        await embed_parts(iter(some_parts(300)), embedder, parts, Tally(), unit="line", skips_invalid=True)
+    assert numbers(parts, 300) == [number for number in range(300) if number not in failing]
+    assert parts.read(0).left_out == failing
+    assert len(caplog.records) == len(failing)
+    assert f"line {failing[0] + 1} cannot be embedded: {failure.message} It is left out." in caplog.text
+
+
+async def test_an_engine_that_fails_leaves_nothing_out(parts: Parts) -> None:
+    embedder = NumberEmbedder({"13": InferenceFailed("The engine fails.")})
+    with pytest.raises(InvalidCorpus, match="The engine fails"):
+        await embed_parts(iter(some_parts(20)), embedder, parts, Tally(), skips_invalid=True)
 
 
 @pytest.mark.parametrize("failure", [DeviceLost("The card is gone."), LaneLost("A worker is gone.")], ids=str)

@@ -1,9 +1,12 @@
 """The bar says how fast it goes and how long it will take."""
 
 import io
+import sys
 from collections.abc import Iterator
 
-from vecmill.corpus.progress import Bar
+import pytest
+
+from vecmill.corpus.progress import Bar, show_steps
 
 
 class Terminal(io.StringIO):
@@ -28,11 +31,27 @@ def test_a_terminal_sees_texts_tokens_and_the_time_left() -> None:
     assert "left" in shown
 
 
-def test_where_nobody_looks_nothing_is_shown() -> None:
+def test_a_log_gets_a_plain_line_a_minute() -> None:
     file = io.StringIO()
-    with Bar(10, file=file) as bar:
-        bar.embedded(10, 50)
-    assert file.getvalue() == ""
+    times = ticking(100.0, 159.0, 161.0, 219.0, 221.0)
+    with Bar(30_000, file=file, clock=lambda: next(times)) as bar:
+        bar.found(20_000)
+        for _ in range(4):
+            bar.embedded(1_000, 5_000)
+    assert file.getvalue() == (
+        "73% 22,000/30,000 texts, 32.8 texts/s, 164 tokens/s, 04:04 left\n"
+        "80% 24,000/30,000 texts, 33.1 texts/s, 165 tokens/s, 03:01 left\n"
+    )
+
+
+def test_steps_are_counted_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    for file in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", file)
+        assert list(show_steps(range(100), "Reading")) == list(range(100))
+        shown.append(file.getvalue())
+    assert "Reading" in shown[0]
+    assert shown[1] == ""
 
 
 def test_the_summary_counts_what_this_run_has_done() -> None:

@@ -12,8 +12,9 @@ import pytest
 from vecmill.corpus.embedder import Treatment
 from vecmill.corpus.gate import Gate
 from vecmill.corpus.remote import PATIENCE_S, RemoteEmbedder, open_remote
-from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, ServerFailed
+from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, NonFiniteOutput, ServerFailed
 from vecmill.reading import Purpose
+from vecmill.rows import RowKind
 
 DIM = 4
 PLAIN = Treatment()
@@ -25,12 +26,15 @@ class Stage:
 
     def __init__(self, *script: httpx2.Response | Exception) -> None:
         self.script = list(script)
+        self.models: list[httpx2.Response] = []
         self.bodies: list[dict[str, object]] = []
         self.slept: list[float] = []
         self.gate = Gate()
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
         if request.url.path == "/v1/models":
+            if self.models:
+                return self.models.pop(0)
             entry = {"id": "m", "engine": "onnx", "precision": "fp32", "created": 1}
             return httpx2.Response(200, json={"data": [{"id": "other"}, entry]})
         assert request.url.path == "/v1/embeddings"
@@ -100,6 +104,64 @@ async def test_meeting_a_server_tells_what_the_rows_depend_on() -> None:
         assert embedder.dim == DIM
 
 
+async def test_what_the_rows_depend_on_is_waited_for_like_rows() -> None:
+    stage = Stage()
+    stage.models = [refusal(503, retry_after="3")]
+    async with stage.embedder() as embedder:
+        await embedder.meet()
+        assert embedder.identity == {"name": "m", "engine": "onnx", "precision": "fp32"}
+    assert stage.slept == [3.0]
+
+
+async def test_rows_of_bits_are_asked_for_as_whole_numbers() -> None:
+    stage = Stage(httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": [-128, 127]}]}))
+    async with stage.embedder(Treatment(dimensions=16, kind=RowKind.BINARY)) as embedder:
+        await embedder.meet()
+        assert embedder.dim == 2
+    assert (stage.bodies[0]["output_dtype"], stage.bodies[0]["encoding_format"]) == ("binary", "float")
+
+
+@pytest.mark.parametrize("value", [[0.5, 1.0], "AAAA", [1, 200]], ids=["floats", "base64", "other bits"])
+async def test_a_server_that_knows_no_fewer_bits_is_found_out(value: object) -> None:
+    stage = Stage(httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": value}]}))
+    async with stage.embedder(Treatment(kind=RowKind.INT8)) as embedder:
+        with pytest.raises(ServerFailed, match="no rows of int8"):
+            await embedder.meet()
+
+
+async def test_a_server_that_cuts_no_rows_is_found_out_at_the_start() -> None:
+    async with Stage().embedder(Treatment(dimensions=DIM - 1)) as embedder:
+        with pytest.raises(InvalidConfig, match=f"rows of {DIM} numbers, whatever is asked"):
+            await embedder.meet()
+
+
+@pytest.mark.parametrize("status", [500, 504])
+async def test_a_server_that_fails_from_the_start_is_named(status: int) -> None:
+    async with Stage(refusal(status, "The reason.")).embedder() as embedder:
+        with pytest.raises(ServerFailed, match=r"http://server/v1/? fails: The reason\."):
+            await embedder.meet()
+
+
+async def test_a_row_that_is_no_number_is_a_failure_of_its_text() -> None:
+    stage = Stage()
+    async with stage.embedder() as embedder:
+        await embedder.meet()
+        row = base64.b64encode(np.array([1, np.nan, 2, 3], "<f4").tobytes()).decode()
+        stage.script = [
+            httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": row}]}),
+        ]
+        with pytest.raises(NonFiniteOutput):
+            await embedder.embed(["a"])
+
+
+async def test_a_password_in_the_address_stays_out_of_messages() -> None:
+    with pytest.raises(ServerFailed) as raised:
+        async with open_remote("http://somebody:secret@127.0.0.1:1", None, PLAIN):
+            pass
+    assert "127.0.0.1:1" in raised.value.message
+    assert "secret" not in raised.value.message
+
+
 @pytest.mark.parametrize(
     ("refused", "pause_s"),
     [
@@ -110,8 +172,9 @@ async def test_meeting_a_server_tells_what_the_rows_depend_on() -> None:
         (refusal(502), 0.5),
         (httpx2.ConnectError("refused"), 0.5),
         (httpx2.RemoteProtocolError("cut off"), 0.5),
+        (httpx2.DecodingError("incorrect header check"), 0.5),
     ],
-    ids=["seconds", "milliseconds", "date", "nothing said", "gateway", "no connection", "cut off"],
+    ids=["seconds", "milliseconds", "date", "nothing said", "gateway", "no connection", "cut off", "garbled"],
 )
 async def test_a_refusal_is_waited_out(refused: httpx2.Response | Exception, pause_s: float) -> None:
     stage = Stage()

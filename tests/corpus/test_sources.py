@@ -1,5 +1,6 @@
 """Every format gives the same records; what cannot be read is named with its place."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,48 @@ def test_a_line_that_is_no_row_is_a_problem_of_its_own(line: str, problem: str, 
 def test_a_line_that_is_not_utf_8_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "caf\xe9"}\n')
     assert read(tmp_path / "a.jsonl", "text")[0].problem is not None
-    (tmp_path / "a.csv").write_bytes(b"text\ncaf\xe9\n")
-    with pytest.raises(InvalidCorpus, match="not CSV in UTF-8"):
-        read(tmp_path / "a.csv", "text")
+    (tmp_path / "a.csv").write_bytes(b"text\ncafe\ncaf\xe9\nbar\n")
+    whole, broken, last = read(tmp_path / "a.csv", "text")
+    assert (whole, last) == (Record(2, ("cafe",)), Record(4, ("bar",)))
+    assert broken.place == 3
+    assert "not UTF-8" in str(problem_of(broken.values[0]))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1"])
+def test_a_table_in_another_encoding_is_called_so(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("größe,text\n1,a\n".encode(encoding))
+    with pytest.raises(InvalidCorpus, match=r"first line of .* is not in UTF-8"):
+        open_source(tmp_path / "a.csv").columns()
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"], ids=["comma", "semicolon", "tab"])
+def test_fields_are_parted_as_in_the_first_line(delimiter: str, tmp_path: Path) -> None:
+    lines = [["id", "text"], ["1", '"a, b; c\td"'], ["2", "e"]]
+    path = tmp_path / "a.csv"
+    path.write_text("".join(delimiter.join(line) + "\r\n" for line in lines), "utf-8-sig")
+    assert open_source(path).columns() == {"id": True, "text": True}
+    assert [record.values for record in read(path, "id", "text")] == [("1", "a, b; c\td"), ("2", "e")]
+
+
+def compress(path: Path, ending: str) -> Path:
+    """The same file in two streams, one after the other, as programs that work in parallel write it."""
+    codec, content = {".gz": "gzip", ".zst": "zstd"}[ending], path.read_bytes()
+    compressed = path.with_name(path.name + ending)
+    with compressed.open("wb") as file:
+        file.writelines(pa.compress(half, codec, asbytes=True) for half in (content[:50], content[50:]))
+    return compressed
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_compressed_files_are_read_as_what_is_in_them(suffix: str, ending: str, tmp_path: Path) -> None:
+    path = compress(write_corpus(tmp_path / f"corpus{suffix}", ROWS), ending)
+    assert [record.values for record in read(path, "text", "id")] == [
+        (row["text"], row["id"]) for row in ROWS
+    ]
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(InvalidCorpus, match="cannot be read to its end: Truncated"):
+        read(path, "text")
 
 
 def test_a_row_of_too_few_fields_is_a_problem(tmp_path: Path) -> None:
@@ -108,6 +148,18 @@ def test_texts_of_parquet_may_be_of_any_string_type(kind: Any, tmp_path: Path) -
     assert [record.values[0] for record in source.records(["text"])] == ["a", None, "c"]
 
 
+@pytest.mark.parametrize("group_rows", [200, 20_000], ids=["many groups", "one group"])
+def test_a_parquet_file_is_never_held_whole(group_rows: int, tmp_path: Path) -> None:
+    dice = random.Random(1)
+    table = pa.table({"text": [dice.randbytes(500).hex() for _ in range(20_000)]})
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table, path, row_group_size=group_rows, use_dictionary=False, compression="none")
+    del table
+    before = pa.total_allocated_bytes()
+    held = max(pa.total_allocated_bytes() - before for _ in open_source(path).records(["text"]))
+    assert held < path.stat().st_size / 4
+
+
 def test_a_torn_parquet_file_is_refused(tmp_path: Path) -> None:
     path = write_corpus(tmp_path / "a.parquet", ROWS)
     path.write_bytes(path.read_bytes()[:-20])
@@ -120,6 +172,8 @@ def test_what_is_not_there_or_of_no_known_format_is_refused(tmp_path: Path) -> N
         open_source(tmp_path / "a.csv")
     with pytest.raises(InvalidCorpus, match=r"\.jsonl, \.ndjson, \.csv, \.parquet"):
         open_source(tmp_path / "a.docx")
+    with pytest.raises(InvalidCorpus, match=r"all but \.parquet may be followed by \.gz or \.zst"):
+        open_source(tmp_path / "a.parquet.gz")
 
 
 def test_without_pyarrow_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from support.corpora import write_corpus
 from vecmill.corpus.sources import open_source
@@ -70,6 +72,28 @@ def test_a_row_without_a_text_is_named_or_left_out(suffix: str, place: str, tmp_
     assert [record.values[0] for record in records] == ["a", "c"]
 
 
+@pytest.mark.parametrize("value", ["a \ud800", ["\ud800"], {"key": {"b": "\udfff"}}], ids=ascii)
+def test_a_copied_value_that_cannot_be_written_is_named_before_anything_is_computed(
+    value: Any, tmp_path: Path
+) -> None:
+    path = write_corpus(tmp_path / "a.jsonl", [{"id": "漢🦊", "text": "a"}, {"id": value, "text": "b"}])
+    with pytest.raises(InvalidCorpus, match=r"line 2 has half of a surrogate pair .*in the column 'id'"):
+        survey(path)
+    assert survey(path, skips_invalid=True).rows == 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_column_that_is_there_twice_is_refused_where_it_is_read(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".csv":
+        path.write_text("x,text,text\n1,a,b\n", "utf-8")
+    else:
+        parquet.write_table(pa.Table.from_arrays([["1"], ["a"], ["b"]], ["x", "text", "text"]), path)
+    with pytest.raises(InvalidCorpus, match="2 columns named 'text'"):
+        survey(path)
+    assert survey(path, text="x").rows == 1
+
+
 @pytest.mark.parametrize("content", ["", "\n\n", '{"text": null}\n'])
 def test_an_input_without_texts_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(content, "utf-8")
@@ -79,8 +103,15 @@ def test_an_input_without_texts_is_refused(content: str, tmp_path: Path) -> None
 
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("", "utf-8")
-    with pytest.raises(InvalidConfig, match="It has none"):
+    with pytest.raises(InvalidCorpus, match="is empty"):
         survey(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("content", ['[\n{"text": "a"}\n]\n', '{\n"text": "a"\n}\n', '\ufeff{"text"'])
+def test_a_file_of_other_json_is_called_so(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(content, "utf-8")
+    with pytest.raises(InvalidCorpus, match="line 1 is not"):
+        survey(tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +124,11 @@ def test_an_empty_table_is_refused(tmp_path: Path) -> None:
         ([True, False], Kind.BOOLEAN),
         ([True, 1], Kind.MIXED),
         ([2**63], Kind.MIXED),
-        ([-(2**63)], Kind.INTEGER),
+        ([-(2**63)], Kind.LONG),
+        ([1, 2**53 + 1, None, 2], Kind.LONG),
+        ([2**53, 0.5], Kind.FLOAT),
+        ([2**53 + 1, 0.5], Kind.MIXED),
+        ([0.5, 1, -(2**53) - 1], Kind.MIXED),
         ([{"a": 1}], Kind.MIXED),
         ([1, {"a": 1}, 2.5], Kind.MIXED),
     ],

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyarrow import Table, parquet
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
 
 from vecmill.engines.fake import hash_row
 from vecmill.models import describe_model, locate_model
 from vecmill.tokens import Tokenizer
 from vecmill.types import FloatArray
 
-Rows = Sequence[Mapping[str, Any]]
+Table = Sequence[Mapping[str, Any]]
 
 
 def numbered_texts(count: int) -> list[str]:
@@ -27,10 +29,10 @@ def numbered_rows(count: int) -> list[dict[str, Any]]:
     return [{"id": number, "text": text} for number, text in enumerate(numbered_texts(count))]
 
 
-def write_corpus(path: Path, rows: Rows) -> Path:
+def write_corpus(path: Path, rows: Table) -> Path:
     """The rows in the format that the path's ending names."""
     if path.suffix == ".parquet":
-        parquet.write_table(Table.from_pylist(list(rows)), path)
+        parquet.write_table(pa.Table.from_pylist(list(rows)), path)
     elif path.suffix == ".csv":
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -41,14 +43,14 @@ def write_corpus(path: Path, rows: Rows) -> Path:
     return path
 
 
-def read_rows(path: Path) -> FloatArray:
-    """The embeddings of an output, (texts, dim) float32."""
+def read_rows(path: Path, dtype: str = "float32") -> npt.NDArray[Any]:
+    """The embeddings of an output, (texts, dim); JSON does not say of which `dtype`."""
     if path.suffix == ".npy":
-        rows: FloatArray = np.load(path)
+        rows: npt.NDArray[Any] = np.load(path)
         return rows
     if path.suffix == ".jsonl":
         lines = path.read_text("utf-8").splitlines()
-        return np.array([json.loads(line)["embedding"] for line in lines], np.float32)
+        return np.array([json.loads(line)["embedding"] for line in lines], dtype)
     column = parquet.read_table(path)["embedding"].combine_chunks()
     return np.asarray(column.flatten()).reshape(len(column), -1)
 

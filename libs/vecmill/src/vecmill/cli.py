@@ -16,6 +16,7 @@ import click
 from vecmill.errors import SetupError
 from vecmill.plan import Precision
 from vecmill.reading import Purpose
+from vecmill.rows import RowKind
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 
@@ -292,10 +293,22 @@ def optimize(
 @click.option(
     "--copy-column", "copies", multiple=True, help="Write this column too; may be given several times."
 )
-@click.option("--skip-invalid", "skips_invalid", is_flag=True, help="Leave out rows without a text.")
+@click.option(
+    "--skip-invalid",
+    "skips_invalid",
+    is_flag=True,
+    help="Leave out rows without a text that can be embedded.",
+)
 @click.option("--prompt-name", help="The model's prompt of this name goes before each text.")
 @click.option("--purpose", type=click.Choice(_PURPOSES), help="The model's prompt for this goes there.")
 @click.option("--dimensions", type=click.IntRange(min=1), help="Cut each row to so many numbers.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", *(kind.value for kind in RowKind if kind is not RowKind.FLOAT)]),
+    default="float32",
+    show_default=True,
+    help="What each number is written as; of the binary ones eight are a byte.",
+)
 @click.option("--engine", help="The engine that computes; the one that would serve the model if not given.")
 @click.option("--precision", type=click.Choice(_PRECISIONS), help="What the engine multiplies.")
 @click.option("--device", help="What the engine runs on; the best it finds if not given.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,11 @@ class RowKind(StrEnum):
     BINARY = "binary"  # the same bytes, minus 128
 
     @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """What holds one number, or eight of 1 bit; little-endian."""
+        return np.dtype(_DTYPES[self])
+
+    @property
     def needs_ranges(self) -> bool:
         """Whether rows of this kind depend on what each column's values are like."""
         return self in (RowKind.INT8, RowKind.UINT8)
@@ -60,6 +66,17 @@ class RowKind(StrEnum):
     def needs_bytes(self) -> bool:
         """Whether the numbers of a row must fill whole bytes."""
         return self in (RowKind.BINARY, RowKind.UBINARY)
+
+
+_DTYPES = MappingProxyType(
+    {
+        RowKind.FLOAT: "<f4",
+        RowKind.INT8: "i1",
+        RowKind.UINT8: "u1",
+        RowKind.UBINARY: "u1",
+        RowKind.BINARY: "i1",
+    }
+)
 
 
 def find_ranges(rows: FloatArray) -> FloatArray:

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -15,7 +17,7 @@ from vecmill.corpus.local import open_local
 from vecmill.corpus.outputs import Shape, check_output, open_output
 from vecmill.corpus.parts import Parts, Run, folder_of, open_parts, refuse_existing
 from vecmill.corpus.pipeline import embed_parts
-from vecmill.corpus.progress import Bar
+from vecmill.corpus.progress import Bar, show_steps
 from vecmill.corpus.records import cut_parts
 from vecmill.corpus.remote import open_remote
 from vecmill.corpus.sources import Source, open_source
@@ -24,9 +26,13 @@ from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillErro
 from vecmill.models.fingerprint import hash_file
 from vecmill.plan import Precision
 from vecmill.reading import Purpose
+from vecmill.rows import RowKind
 from vecmill.types import JsonValue
 
 DONE, INTERRUPTED = 0, 130
+
+# What an identity's values are called when they are different.
+_WORDS = MappingProxyType({"name": "model", "fingerprint": "content of the model"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,10 @@ def read_order(corpus: Path, output: Path, options: Mapping[str, Any]) -> Order:
         output,
         Wanted(options["text"], options["identity"], options["copies"], options["skips_invalid"]),
         Treatment(
-            options["prompt_name"], None if purpose is None else Purpose(purpose), options["dimensions"]
+            options["prompt_name"],
+            None if purpose is None else Purpose(purpose),
+            options["dimensions"],
+            RowKind.FLOAT if options["dtype"] == "float32" else RowKind(options["dtype"]),
         ),
         options["model"],
         MillConfig(
@@ -99,10 +108,12 @@ def run_shown(order: Order) -> int:
     try:
         result = embed_corpus(order)
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. What is embedded is kept in {folder_of(order.output)}.", err=True)
-        click.echo("The same command goes on with it.", err=True)
+        click.echo("Interrupted.", err=True)
+        if folder_of(order.output).exists():
+            click.echo(f"What is embedded is kept in {folder_of(order.output)}.", err=True)
+            click.echo("The same command goes on with it.", err=True)
         return INTERRUPTED
-    left_out = f", and {result.skipped:,} without a text left out" if result.skipped else ""
+    left_out = f", and {result.skipped:,} left out" if result.skipped else ""
     click.echo(f"{order.output}: {result.rows:,} rows of {result.dim} numbers{left_out}. {result.how}")
     return DONE
 
@@ -112,18 +123,21 @@ def embed_corpus(order: Order) -> Result:
 
     Runs an event loop of its own. Raises `SetupError`.
     """
-    refuse_existing(order.output)
     source = open_source(order.corpus)
-    check_output(order.output, order.wanted.copies)
+    if order.output.resolve() == order.corpus.resolve():
+        raise InvalidConfig(f"{order.output} is the input itself. Name another output.")
+    refuse_existing(order.output)
+    check_output(order.output, order.wanted)
     survey = survey_source(source, order.wanted)
     done = asyncio.run(_embed(order, source, survey))
+    left_out = 0
     with open_parts(order.output, done.run, done.dim) as parts:
         if parts.is_finished:
             parts.remove()
         else:
             refuse_existing(order.output)
-            _assemble(source, survey, parts, done)
-    return Result(survey.rows, survey.skipped, done.dim, done.how)
+            left_out = _assemble(order, source, survey, parts, done)
+    return Result(survey.rows - left_out, survey.skipped + left_out, done.dim, done.how)
 
 
 def _open_embedder(order: Order) -> AbstractAsyncContextManager[Embedder]:
@@ -136,12 +150,16 @@ def _run_of(order: Order, survey: Survey, embedder: Embedder) -> Run:
     """All that the rows of a part depend on, in the words in which a person is told what is different."""
     treatment = order.treatment
     return {
+        "version of vecmill": version("vecmill"),
         "input": survey.sha256,
-        "model": dict(embedder.identity),
+        **{_WORDS.get(name, name): value for name, value in embedder.identity.items()},
         "text column": survey.columns.text,
-        "setting of --skip-invalid": order.wanted.skips_invalid,
+        # Which rows are left out may depend on them.
+        "choice of columns": list(survey.columns.copies) if survey.skipped else [],
+        "number of rows left out": survey.skipped,
         "prompt": [treatment.prompt_name, treatment.purpose],
         "number of dimensions": embedder.dim,
+        "dtype": treatment.kind,
     }
 
 
@@ -154,7 +172,9 @@ async def _embed(order: Order, source: Source, survey: Survey) -> Done:
                 return Done(run, embedder.dim, embedder.identity, "It was complete already.")
             cut = cut_parts(valid_records(source, survey.columns))
             try:
-                await embed_parts(cut, embedder, parts, bar, unit=source.unit)
+                await embed_parts(
+                    cut, embedder, parts, bar, unit=source.unit, skips_invalid=order.wanted.skips_invalid
+                )
             except (InvalidConfig, InvalidCorpus):
                 raise
             except VecmillError as error:
@@ -164,20 +184,33 @@ async def _embed(order: Order, source: Source, survey: Survey) -> Done:
     return Done(run, embedder.dim, embedder.identity, bar.summary())
 
 
-def _assemble(source: Source, survey: Survey, parts: Parts, done: Done) -> None:
-    """Lay the parts end to end beside the columns that are kept. Raises `SetupError`."""
+def _assemble(order: Order, source: Source, survey: Survey, parts: Parts, done: Done) -> int:
+    """Lay the parts end to end beside the columns that are kept; give the number of texts that have no row.
+
+    Raises `SetupError`.
+    """
     if hash_file(source.path) != survey.sha256:
         raise InvalidCorpus(
             f"{source.path} has changed since this began. Remove {parts.folder} to begin anew."
         )
     names = survey.columns.copies
     types = {name: kind for name, kind in source.types().items() if name in names}
-    shape = Shape(survey.rows, done.dim, survey.kinds, types, done.identity)
+    kind = order.treatment.kind
+    about = {**done.identity, "dtype": kind}
+    shape = Shape(done.dim, kind.dtype, survey.kinds, types, about)
+
+    left_out = 0
 
     def write(path: Path) -> None:
+        nonlocal left_out
         with open_output(path, shape) as output:
-            for part in cut_parts(valid_records(source, survey.columns)):
-                columns = {name: part.column(index) for index, name in enumerate(names, 1)}
-                output.write(parts.read(part.number), columns)
+            records = show_steps(valid_records(source, survey.columns), "Writing", survey.rows)
+            for part in cut_parts(records):
+                kept = parts.read(part.number)
+                left_out += len(kept.left_out)
+                beside = part.without(kept.left_out)
+                columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
+                output.write(kept.rows, columns)
 
     parts.finish(write)
+    return left_out

@@ -4,34 +4,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from vecmill.reading import Purpose
-from vecmill.types import FloatArray, JsonValue
+from vecmill.rows import RowKind
+from vecmill.types import JsonValue
 
 PROBE = "vecmill"
+
+Rows = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """How texts are embedded, as `Mill.embed` takes it."""
+    """How texts are embedded, as `Mill.embed` takes it, and how their rows are written."""
 
     prompt_name: str | None = None
     purpose: Purpose | None = None
     dimensions: int | None = None
+    kind: RowKind = RowKind.FLOAT
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows, (texts, dim) float32, in the order of the texts, and how many tokens were read."""
+    """Rows, (texts, dim) of the kind asked for, in the order of the texts, and how many tokens were read.
 
-    rows: FloatArray
+    There are none for the texts at the places `left_out`, which cannot be embedded.
+    """
+
+    rows: Rows
     tokens: int
+    left_out: Sequence[int] = ()
 
 
 class Embedder(Protocol):
-    """Embeds texts, all in the same way, any number of calls at a time.
+    """Embeds texts, all in the same way, any number of calls at a time; leaves none out.
 
-    `identity` is what the rows depend on beside their texts; `dim` how many numbers each has; `call_texts`
-    how many texts a call should have.
+    `identity` is what the rows depend on beside their texts; `dim` how many numbers each has, or bytes of
+    bits, each of `dtype`; `call_texts` how many texts a call should have.
     """
 
     @property
@@ -39,6 +50,9 @@ class Embedder(Protocol):
 
     @property
     def dim(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]: ...
 
     @property
     def call_texts(self) -> int: ...

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.corpus.embedder import PROBE, Embedded, Treatment
-from vecmill.errors import InvalidConfig, RequestError
+from vecmill.errors import EngineError, InvalidConfig, RequestError
 from vecmill.mill import Mill
 from vecmill.models import describe_model, fingerprint_model, locate_model
 from vecmill.reading import Reading
-from vecmill.types import EmbedRequest, JsonValue
+from vecmill.rows import quantize_rows
+from vecmill.types import EmbedRequest, FloatArray, JsonValue
 
 _NO_LIMIT = sys.maxsize
 
@@ -26,12 +27,15 @@ class LocalEmbedder:
     # A call is tokenised in one go, while the lanes work on others.
     call_texts = 64
 
-    def __init__(self, mill: Mill, treatment: Treatment) -> None:
+    def __init__(self, mill: Mill, treatment: Treatment, ranges: FloatArray | None) -> None:
         self._mill = mill
+        self._ranges = ranges
         self._treatment = treatment
         self._reading = Reading(treatment.prompt_name, purpose=treatment.purpose)
         description, info = mill.description, mill.info
-        self.dim = treatment.dimensions or description.dim
+        self.dtype = treatment.kind.dtype
+        numbers = treatment.dimensions or description.dim
+        self.dim = numbers // 8 if treatment.kind.needs_bytes else numbers
         self.identity: Mapping[str, JsonValue] = {
             "name": description.name,
             "fingerprint": fingerprint_model(description),
@@ -44,7 +48,7 @@ class LocalEmbedder:
         result = await self._mill.submit(
             EmbedRequest(tuple(texts), self._reading, self._treatment.dimensions, field="text")
         )
-        return Embedded(result.rows, result.token_count)
+        return Embedded(quantize_rows(result.rows, self._treatment.kind, self._ranges), result.token_count)
 
 
 @asynccontextmanager
@@ -54,10 +58,17 @@ async def open_local(
     """Load `model`, the embedded one if `None`. Raises `SetupError`, also if it cannot do what is asked."""
     description = describe_model(locate_model(model, trusts_code=trusts_code))
     async with Mill(description, without_limits(config)) as mill:
-        embedder = LocalEmbedder(mill, treatment)
+        numbers = treatment.dimensions or description.dim
+        if treatment.kind.needs_bytes and numbers % 8:
+            raise InvalidConfig(
+                f"Rows of {numbers} numbers do not fill whole bytes of bits. Ask for another --dtype, or for "
+                "--dimensions that are a multiple of 8."
+            )
         try:
+            ranges = await mill.ranges(treatment.dimensions) if treatment.kind.needs_ranges else None
+            embedder = LocalEmbedder(mill, treatment, ranges)
             await embedder.embed([PROBE])
-        except RequestError as error:
+        except (RequestError, EngineError) as error:
             raise InvalidConfig(error.message) from error
         yield embedder
 

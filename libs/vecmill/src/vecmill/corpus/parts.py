@@ -12,15 +12,17 @@ import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
+from vecmill.corpus.embedder import Rows
 from vecmill.errors import InvalidConfig, InvalidCorpus
-from vecmill.types import FloatArray, JsonValue
+from vecmill.types import JsonValue
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,14 @@ Run = Mapping[str, JsonValue]
 _RUN_FILE = "run.json"
 _LOCK_FILE = "lock"
 _ASSEMBLED_FILE = "assembled"  # the number of the file that the output is made of, before it is
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The rows of a part, (texts, dim), but for the texts at the places `left_out`."""
+
+    rows: Rows
+    left_out: Sequence[int]
 
 
 class Parts:
@@ -45,28 +55,29 @@ class Parts:
         if not file.exists():
             return False
         with suppress(InvalidCorpus):
-            if self.read(number).shape == (count, self.dim):
+            kept = self.read(number)
+            if kept.rows.shape == (count - len(kept.left_out), self.dim):
                 return True
         logger.warning("%s is damaged: its texts are embedded again.", file)
         file.unlink()
         return False
 
-    def read(self, number: int) -> FloatArray:
-        """The rows of a part, (texts, dim) float32. Raises `InvalidCorpus` if it is missing or damaged."""
+    def read(self, number: int) -> Kept:
+        """What is kept of a part. Raises `InvalidCorpus` if it is missing or damaged."""
         file = self._file(number)
         try:
             # Opened here: numpy leaves a file open that is no archive.
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-                rows: FloatArray = archive["rows"]
+                return Kept(archive["rows"], archive["left_out"].tolist())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidCorpus(
                 f"{file} is missing or damaged. Run the same command again, which computes it anew."
             ) from error
-        return rows
 
-    def write(self, number: int, rows: FloatArray) -> None:
+    def write(self, number: int, rows: Rows, left_out: Sequence[int] = ()) -> None:
         """Keep the rows of a part for good. Raises `InvalidConfig` where it cannot be written."""
-        write_whole(self._file(number), lambda file: np.savez(file, rows=rows))
+        places = np.array(left_out, np.int64)
+        write_whole(self._file(number), lambda file: np.savez(file, rows=rows, left_out=places))
 
     def finish(self, write: Callable[[Path], object]) -> None:
         """Have the output written, give it its name and remove the folder. Raises `InvalidConfig`."""
@@ -88,7 +99,9 @@ class Parts:
         return _is_assembled(self.output)
 
     def remove(self) -> None:
-        """Remove the folder."""
+        """Remove the folder: what says whose the parts are goes after them."""
+        for file in self.folder.glob("part-*"):
+            file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, number: int) -> Path:
@@ -121,8 +134,10 @@ def open_parts(output: Path, run: Run, dim: int) -> Iterator[Parts]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise InvalidConfig(f"Another process is writing {output} now.") from error
+        except OSError as error:
+            raise InvalidConfig(f"{lock.name} cannot be locked: {error.strerror}.") from error
         _bind(folder, output, run)
         yield Parts(output, folder, dim)
 
@@ -155,17 +170,23 @@ def _bind(folder: Path, output: Path, run: Run) -> None:
     """Write down what the parts belong to, or raise `InvalidConfig` if it is something else."""
     file = folder / _RUN_FILE
     if not file.exists():
+        # Parts of something unknown would be taken for ours, and files of somebody else removed at the end.
+        if any(path.name not in (_LOCK_FILE, f"{_RUN_FILE}.unfinished") for path in folder.iterdir()):
+            raise InvalidConfig(
+                f"{folder} is where the parts of {output} go, but holds something else. Remove or rename it."
+            )
         write_whole(file, lambda opened: opened.write(json.dumps(run, indent=2).encode()))
         return
     try:
         known = json.loads(file.read_bytes())
-        others = [name for name in run if known.get(name) != run[name]]
+        others = [name for name in {**run, **known} if known.get(name) != run.get(name)]
     except (ValueError, AttributeError) as error:
         raise InvalidConfig(f"{file} is damaged. Remove {folder} to begin {output} anew.") from error
     if others:
         raise InvalidConfig(
             f"{folder} holds parts of {output} that were made with another {' and another '.join(others)}. "
-            "Give what was given then to go on with them, or remove that folder to begin anew."
+            f"Give what was given then (see {_RUN_FILE} in it) to go on with them, or remove that folder to "
+            "begin anew."
         )
 
 

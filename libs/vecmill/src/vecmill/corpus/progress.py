@@ -1,8 +1,9 @@
-"""How it goes, on a terminal: texts, texts and tokens a second, the time left."""
+"""How it goes: texts, texts and tokens a second, the time left. A bar on a terminal, else a line a minute."""
 
 import sys
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 from tqdm import tqdm
 
@@ -13,8 +14,22 @@ _SMOOTHING = 0.05
 _FORMAT = "{percentage:3.0f}% {bar} {n:,}/{total:,} texts, {rate_noinv_fmt}{postfix}, {remaining} left"
 
 
+# How often a log is told, which nobody looks at all the time.
+LINE_EVERY_S = 60.0
+
+T = TypeVar("T")
+
+
+def show_steps(items: Iterable[T], doing: str, total: int | None = None) -> Iterable[T]:
+    """The items, counted on standard error if somebody looks: what takes minutes where an input is large."""
+    counted: Iterable[T] = tqdm(
+        items, doing, total, unit=" rows", file=sys.stderr, disable=None, leave=False, dynamic_ncols=True
+    )
+    return counted
+
+
 class Bar:
-    """A bar on standard error, if somebody looks; counts in any case. Satisfies `pipeline.Progress`."""
+    """A bar on standard error, or lines where it is no terminal. Satisfies `pipeline.Progress`."""
 
     def __init__(self, total: int, *, file: TextIO | None = None, clock: Clock = monotonic) -> None:
         self.texts_found = 0
@@ -22,11 +37,13 @@ class Bar:
         self.tokens = 0
         self._clock = clock
         self._began: float | None = None
-        self._ended = 0.0
+        self._ended = self._told = 0.0
+        self._total = total
+        self._file = file or sys.stderr
         self._bar: Any = tqdm(
             total=total,
             unit=" texts",
-            file=file or sys.stderr,
+            file=self._file,
             disable=None,  # where it is no terminal
             smoothing=_SMOOTHING,
             dynamic_ncols=True,
@@ -34,7 +51,7 @@ class Bar:
         )
 
     def __enter__(self) -> Self:
-        self._began = self._ended = self._clock()
+        self._began = self._ended = self._told = self._clock()
         return self
 
     def __exit__(
@@ -63,6 +80,9 @@ class Bar:
         self._ended = self._clock()
         self._bar.set_postfix_str(f"{self._rate(self.tokens):,.0f} tokens/s", refresh=False)
         self._bar.update(texts)
+        if self._bar.disable and self._ended - self._told >= LINE_EVERY_S:
+            self._told = self._ended
+            self._tell()
 
     def summary(self) -> str:
         """What was done, and how fast."""
@@ -73,6 +93,16 @@ class Bar:
             else ""
         )
         return f"{self.texts_embedded:,} texts were embedded in {self.elapsed_s:,.1f} s{speed}{earlier}."
+
+    def _tell(self) -> None:
+        done, texts_per_s = self.texts_found + self.texts_embedded, self._rate(self.texts_embedded)
+        left = tqdm.format_interval((self._total - done) / texts_per_s)
+        print(
+            f"{done / self._total:.0%} {done:,}/{self._total:,} texts, {texts_per_s:,.1f} texts/s, "
+            f"{self._rate(self.tokens):,.0f} tokens/s, {left} left",
+            file=self._file,
+            flush=True,
+        )
 
     def _rate(self, count: int) -> float:
         return count / max(self.elapsed_s, 1e-9)

@@ -4,12 +4,15 @@ A part is closed by its number of texts or of characters, whichever comes first,
 whatever the texts are like. The same records always make the same parts.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 PART_TEXTS = 256
 PART_CHARACTERS = 1_000_000
+
+NO_CHARACTER = "half of a surrogate pair or a byte that is not UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,11 @@ class Part:
         """The texts, in order."""
         return [record.values[0] for record in self.records]
 
+    def without(self, places: Sequence[int]) -> "Part":
+        """The part without the records at some places."""
+        out = frozenset(places)
+        return Part(self.number, [record for at, record in enumerate(self.records) if at not in out])
+
     def column(self, index: int) -> list[Any]:
         """The values of one column, in order; column 0 is the texts."""
         return [record.values[index] for record in self.records]
@@ -64,13 +72,20 @@ def problem_of(value: Any) -> str | None:
         return "has no text"
     if not isinstance(value, str):
         return f"has {_KINDS.get(type(value), 'something else')} where its text should be"
-    if value.isascii():
-        return None
+    return None if is_writable(value) else f"has {NO_CHARACTER} in its text"
+
+
+def is_writable(value: Any) -> bool:
+    """Whether all text in a value can be written as UTF-8."""
+    if isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    if not isinstance(value, str) or value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "has a text with half of a surrogate pair in it, which is no character"
-    return None
+        return False
+    return True
 
 
 _KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}

@@ -17,11 +17,20 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from vecmill.corpus.embedder import PROBE, Embedded, Treatment
+from vecmill.corpus.embedder import PROBE, Embedded, Rows, Treatment
 from vecmill.corpus.gate import Gate
-from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, RequestError, ServerFailed
+from vecmill.errors import (
+    EngineError,
+    InferenceFailed,
+    InvalidConfig,
+    InvalidRequest,
+    NonFiniteOutput,
+    RequestError,
+    ServerFailed,
+)
 from vecmill.reading import Purpose
-from vecmill.types import FloatArray, JsonValue
+from vecmill.rows import RowKind
+from vecmill.types import JsonValue
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 300.0
@@ -53,8 +62,10 @@ class RemoteEmbedder:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.dim = 0
+        self.dtype = treatment.kind.dtype
         self.identity: Mapping[str, JsonValue] = {}
         self._client = client
+        self._kind = treatment.kind
         self._gate = gate or Gate()
         self._sleep = sleep
         self._name: str | None = None
@@ -64,6 +75,9 @@ class RemoteEmbedder:
             "dimensions": treatment.dimensions,
             "prompt_name": treatment.prompt_name,
             "input_type": purpose and _INPUT_TYPES.get(purpose, purpose),
+            "output_dtype": None if treatment.kind is RowKind.FLOAT else treatment.kind,
+            # As plain numbers those of a server that does not know `output_dtype` are told from 8 bits.
+            "encoding_format": "base64" if treatment.kind is RowKind.FLOAT else "float",
         }
         self._asked = {name: value for name, value in asked.items() if value is not None}
 
@@ -76,12 +90,21 @@ class RemoteEmbedder:
             self.dim = (await self.embed([PROBE])).rows.shape[1]
         except RequestError as error:
             raise InvalidConfig(f"{self._client.base_url} refuses this: {error.message}") from error
+        except EngineError as error:
+            raise ServerFailed(f"{self._client.base_url} fails: {error.message}") from error
+        numbers = self.dim * 8 if self._kind.needs_bytes else self.dim
+        if numbers != self._asked.get("dimensions", numbers):
+            raise InvalidConfig(
+                f"{self._client.base_url} gives rows of {numbers} numbers, whatever is asked. Leave out "
+                "--dimensions."
+            )
         self.identity = {"name": self._name, **await self._details()}
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """As `Embedder.embed`. Raises `ServerFailed` if the server does not answer as it should."""
+        body = {**self._asked, "input": list(texts)}
         async with self._gate:
-            answer = await self._post(texts)
+            answer = await self._send("POST", "embeddings", json=body)
         if answer.status_code in _TOO_MUCH and len(texts) > 1:
             middle = len(texts) // 2
             first, second = await self.embed(texts[:middle]), await self.embed(texts[middle:])
@@ -90,18 +113,17 @@ class RemoteEmbedder:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
-        rows = _read_rows(answer, document, len(texts), self.dim)
+        rows = _read_rows(answer, document, len(texts), self.dim, self._kind)
         return Embedded(rows, _read_tokens(document))
 
-    async def _post(self, texts: Sequence[str]) -> httpx2.Response:
+    async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """The first answer that is no refusal."""
-        body = {**self._asked, "input": list(texts), "encoding_format": "base64"}
         waited_s, wait_s = 0.0, FIRST_WAIT_S
         while True:
             answer, trouble = None, ""
             try:
-                answer = await self._client.post("embeddings", json=body)
-            except (httpx2.TransportError, ssl.SSLError) as error:
+                answer = await self._client.request(method, path, **body)
+            except (httpx2.RequestError, ssl.SSLError) as error:
                 trouble = str(error) or type(error).__name__
             if answer is not None and answer.status_code not in _REFUSED:
                 if answer.status_code in _TOO_MUCH:
@@ -129,11 +151,11 @@ class RemoteEmbedder:
 
     async def _details(self) -> Mapping[str, JsonValue]:
         """How the server computes, where it says so."""
+        answer = await self._send("GET", "models")
         try:
-            answer = await self._client.get("models")
             entries = answer.json()["data"]
             found = next(entry for entry in entries if entry["id"] == self._name)
-        except (httpx2.TransportError, ValueError, KeyError, TypeError, StopIteration):
+        except (ValueError, KeyError, TypeError, StopIteration):
             return {}
         return {name: found[name] for name in ("engine", "precision") if name in found}
 
@@ -149,8 +171,11 @@ async def open_remote(
     base_url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise InvalidConfig("--api-key must be one key, without blanks.")
+    address = httpx2.URL(base_url)
     async with httpx2.AsyncClient(
-        base_url=base_url,
+        # A password in it would stand in every message.
+        base_url=address.copy_with(userinfo=b""),
+        auth=(address.username, address.password) if address.userinfo else None,
         headers={"authorization": f"Bearer {key}"} if key else {},
         timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
     ) as client:
@@ -206,24 +231,30 @@ def _read_document(answer: httpx2.Response) -> Mapping[str, Any]:
     return document
 
 
-def _read_rows(answer: httpx2.Response, document: Mapping[str, Any], count: int, dim: int) -> FloatArray:
+def _read_rows(
+    answer: httpx2.Response, document: Mapping[str, Any], count: int, dim: int, kind: RowKind
+) -> Rows:
     try:
         entries = sorted(document["data"], key=lambda entry: entry["index"])
         places = [entry["index"] for entry in entries]
-        rows = np.stack([_read_row(entry["embedding"]) for entry in entries])
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise ServerFailed(f"{answer.url} answered with something that holds no rows.") from error
+        rows = np.stack([_read_row(entry["embedding"], kind) for entry in entries])
+    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
+        raise ServerFailed(f"{answer.url} answered with something that holds no rows of {kind}.") from error
     if places != list(range(count)) or rows.ndim != 2 or (dim and rows.shape[1] != dim):
         raise ServerFailed(
             f"{answer.url} answered with {len(rows)} rows of {rows.shape[-1]} numbers, for {count} texts."
         )
+    if not np.isfinite(rows).all():
+        raise NonFiniteOutput("the server answered with rows that are not numbers.")
     return rows
 
 
-def _read_row(value: str | list[float]) -> FloatArray:
-    if isinstance(value, str):
-        return np.frombuffer(base64.b64decode(value, validate=True), "<f4")
-    return np.asarray(value, np.float32)
+def _read_row(value: str | list[float], kind: RowKind) -> Rows:
+    if kind is RowKind.FLOAT and isinstance(value, str):
+        return np.frombuffer(base64.b64decode(value, validate=True), kind.dtype)
+    if kind is not RowKind.FLOAT and not all(isinstance(number, int) for number in value):
+        raise ValueError("no whole numbers")
+    return np.array(value, kind.dtype)
 
 
 def _read_tokens(document: Mapping[str, Any]) -> int:

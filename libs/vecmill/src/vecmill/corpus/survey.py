@@ -7,9 +7,11 @@ stands in the way is named in the first seconds and not in the last hour, and th
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from vecmill.corpus.records import Record, problem_of
+from vecmill.corpus.progress import show_steps
+from vecmill.corpus.records import NO_CHARACTER, Record, is_writable, problem_of
 from vecmill.corpus.sources import Source
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
@@ -23,7 +25,8 @@ class Kind(StrEnum):
 
     NOTHING = "nothing"
     BOOLEAN = "boolean"
-    INTEGER = "integer"  # of 64 bits
+    INTEGER = "integer"  # that a float can be, too
+    LONG = "long"  # of 64 bits
     FLOAT = "float"
     TEXT = "text"
     MIXED = "mixed"  # written as text: what is none, as JSON
@@ -34,13 +37,23 @@ class Kind(StrEnum):
             return self
         if self is Kind.NOTHING:
             return other
-        return Kind.FLOAT if {self, other} == {Kind.INTEGER, Kind.FLOAT} else Kind.MIXED
+        return _MERGED.get(frozenset((self, other)), Kind.MIXED)
+
+
+_MERGED = MappingProxyType(
+    {
+        frozenset((Kind.INTEGER, Kind.LONG)): Kind.LONG,
+        frozenset((Kind.INTEGER, Kind.FLOAT)): Kind.FLOAT,
+    }
+)
 
 
 def kind_of(value: Any) -> Kind:
     """What one value is."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return Kind.INTEGER if -(2**63) <= value < 2**63 else Kind.MIXED
+        if -(2**53) <= value <= 2**53:
+            return Kind.INTEGER
+        return Kind.LONG if -(2**63) <= value < 2**63 else Kind.MIXED
     kinds = {type(None): Kind.NOTHING, bool: Kind.BOOLEAN, float: Kind.FLOAT, str: Kind.TEXT}
     return kinds.get(type(value), Kind.MIXED)
 
@@ -85,7 +98,7 @@ def survey_source(source: Source, wanted: Wanted) -> Survey:
     sha256 = hash_file(source.path)
     kinds = dict.fromkeys(columns.copies, Kind.NOTHING)
     rows = read = 0
-    for record in _records(source, columns):
+    for record in show_steps(_records(source, columns), "Reading"):
         read += 1
         if record.problem is not None:
             if not wanted.skips_invalid:
@@ -108,6 +121,8 @@ def valid_records(source: Source, columns: Columns) -> Iterator[Record]:
 def choose_columns(source: Source, wanted: Wanted) -> Columns:
     """Which columns to read. Raises `InvalidConfig` for one that is not there, or where it is not clear."""
     found = source.columns()
+    if source.is_closed and not found:
+        raise InvalidCorpus(f"{source.path} is empty: not even columns are named in it.")
     for option, name in (
         ("--text-column", wanted.text),
         ("--id-column", wanted.identity),
@@ -128,7 +143,8 @@ def choose_columns(source: Source, wanted: Wanted) -> Columns:
 
 
 def _find_text(source: Source, found: Mapping[str, bool], wanted: Wanted) -> str:
-    if TEXT_COLUMN in found:
+    # Without any column there is no row to begin with, and what stands there instead will be said.
+    if TEXT_COLUMN in found or not found:
         return TEXT_COLUMN
     others = (wanted.identity or ID_COLUMN, *wanted.copies)
     texts = [name for name, is_text in found.items() if is_text and name not in others]
@@ -142,8 +158,16 @@ def _find_text(source: Source, found: Mapping[str, bool], wanted: Wanted) -> str
 def _records(source: Source, columns: Columns) -> Iterator[Record]:
     """All rows, with what is wrong with their texts."""
     for record in source.records(columns.names):
-        problem = record.problem or problem_of(record.values[0])
+        problem = record.problem or problem_of(record.values[0]) or _problem_of_copies(record, columns)
         yield record if problem is None else Record(record.place, problem=problem)
+
+
+def _problem_of_copies(record: Record, columns: Columns) -> str | None:
+    """What keeps a row from being written beside its embedding, if anything does."""
+    for name, value in zip(columns.copies, record.values[1:], strict=True):
+        if not is_writable(value):
+            return f"has {NO_CHARACTER} in the column {name!r}"
+    return None
 
 
 def _require_values(source: Source, wanted: Wanted, kinds: Mapping[str, Kind]) -> None:
