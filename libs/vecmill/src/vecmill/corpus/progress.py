@@ -13,7 +13,6 @@ from vecmill.clock import Clock, monotonic
 _SMOOTHING = 0.05
 _FORMAT = "{percentage:3.0f}% {bar} {n:,}/{total:,} texts, {rate_noinv_fmt}{postfix}, {remaining} left"
 
-
 # How often a log is told, which nobody looks at all the time.
 LINE_EVERY_S = 60.0
 
