@@ -34,10 +34,12 @@ def describe_ollama(settings: ServerSettings) -> Family:
         "prompt_eval_count": COUNT,
     }
     asked = {"input": inputs(settings.token_ids), **MODEL, **TRUNCATION, **DIMENSIONS}
+    words = ("parent_model", "format", "family", "parameter_size", "quantization_level")
+    details = {**dict.fromkeys(words, STRING), "families": list_of(STRING)}
     tag = {
         **dict.fromkeys(("name", "model", "modified_at", "digest"), STRING),
         "size": COUNT,
-        "details": {"type": "object"},
+        "details": an_object(tuple(details), details),
     }
     return Family(
         {

@@ -16,6 +16,7 @@ from vecmill_server.openapi.operations import at, path_parameter, post
 from vecmill_server.openapi.vocabulary import (
     ANYTHING,
     COUNT,
+    FLAG,
     NEVER,
     NOTHING,
     Family,
@@ -24,6 +25,7 @@ from vecmill_server.openapi.vocabulary import (
     described,
     list_of,
     not_both,
+    of_the_model,
     reference,
     words_in_any_case,
 )
@@ -70,6 +72,10 @@ def _properties() -> dict[str, Schema]:
         **MODALITY,
         "task": described(words_in_any_case(tuple(PURPOSES)), "As `input_type`, which it goes before."),
         "messages": described(NOTHING, "Send the text itself as `input`."),
-        "late_chunking": described(NEVER, "This route gives a row for each text."),
+        "late_chunking": of_the_model(
+            FLAG,
+            "Whether texts are read together, as chunks of one, by a multi-vector model. Each needs a token "
+            "then, and floats or bits are written alone.",
+        ),
         "return_multivector": described(NEVER, "/embed_all gives a row for each token."),
     }
