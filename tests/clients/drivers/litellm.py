@@ -31,6 +31,10 @@ RERANK: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def embed(provider: str, model: str = EMBEDDER, **options: Any) -> list[list[float]]:
+    return [entry["embedding"] for entry in answer(provider, model, **options).data]
+
+
+def answer(provider: str, model: str = EMBEDDER, **options: Any) -> Any:
     path, extra = EMBEDDING[provider]
     given = {
         "input": TEXTS,
@@ -40,8 +44,7 @@ def embed(provider: str, model: str = EMBEDDER, **options: Any) -> list[list[flo
         **extra,
         **options,
     }
-    answer = litellm.embedding(model=f"{provider}/{model}", **given)
-    return [entry["embedding"] for entry in answer.data]
+    return litellm.embedding(model=f"{provider}/{model}", **given)
 
 
 def rerank(provider: str, **options: Any) -> list[dict[str, Any]]:
@@ -67,6 +70,7 @@ report(
         **{f"rerank {name}": partial(rank, name) for name in RERANK},
         **{f"documents {name}": partial(documents, name) for name in RERANK},
         "voyage without top_n": lambda: rank("voyage", top_n=None),
+        "usage": lambda: answer("openai").usage.total_tokens,
         "error": lambda: embed("openai", UNKNOWN),
         "error of hosted_vllm": lambda: embed("hosted_vllm", UNKNOWN),
         "too long": lambda: embed("openai", input=[TOO_LONG], extra_body={"truncate": False}),
