@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.inputs import RERANKER
 from support.client_packages import drive, drive_npm, ensure_environment
 from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, wait_until
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
@@ -33,6 +34,7 @@ RETRYING = [
     pytest.param("langchain", "langchain", "retried", True, marks=pytest.mark.full),
     pytest.param("llama_index", "llama-index", "retried", True, marks=pytest.mark.full),
     pytest.param("litellm", "litellm", "retried", True, marks=pytest.mark.full),
+    pytest.param("litellm", "litellm", "routed", False, marks=pytest.mark.full),
     pytest.param("haystack", "haystack", "retried", True, marks=pytest.mark.full),
     pytest.param("haystack", "haystack", "rerank retried", False, marks=pytest.mark.full),
     pytest.param("mteb", "mteb", "retried", True, marks=pytest.mark.full),
@@ -51,7 +53,8 @@ def crowded() -> Iterator[HttpServer]:
     """One lane, whose first call hangs until `engine.released` is set, and no room for another text."""
     engine = SlowEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=4), batch=BatchConfig(max_batch_tokens=4))
-    with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=engine) as server:
+    settings = ServerSettings(lame_duck_s=0, alias=(RERANKER,))
+    with serve_in_thread(settings, config=config, engine=engine) as server:
         threads = [occupy(server, 1, timeout_s=IMPORT_S)]
         wait_until(lambda: len(engine.calls) == 1)
         threads.append(occupy(server, 3, timeout_s=IMPORT_S))
@@ -86,6 +89,20 @@ def test_a_client_that_was_sent_away_comes_again(
         crowded.engine.released.set()
         assert outcome.result()[call].unwrap() == 2
     assert waited_s(caplog.records) >= (TOLD_S if heeds else 0)
+
+
+@pytest.mark.full
+def test_litellms_providers_raise_their_own_error_at_once(crowded: HttpServer, tmp_path: Path) -> None:
+    """Whatever number of retries they are given: that is for its router, or its provider of OpenAI."""
+    providers = ("cohere", "hosted_vllm", "huggingface", "infinity", "jina_ai", "voyage")
+    calls = [f"embed once {name}" for name in providers]
+    calls += [f"rerank {name}" for name in providers]
+    ensure_environment("litellm")
+    outcomes = drive("litellm", "litellm", f"http://127.0.0.1:{crowded.port}", tmp_path, *calls)
+    for call in calls:
+        error = outcomes[call].raised()
+        assert "RateLimitError" in error.types, (call, error)
+        assert "as much waiting as it accepts" in error.message
 
 
 def test_the_npm_client_that_was_sent_away_comes_again(

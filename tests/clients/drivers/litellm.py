@@ -56,6 +56,12 @@ def rerank(provider: str, **options: Any) -> list[dict[str, Any]]:
     return results
 
 
+def routed(provider: str) -> litellm.Router:
+    path, extra = EMBEDDING[provider]
+    given = {"model": f"{provider}/{EMBEDDER}", "api_base": base_url() + path, "api_key": "none", **extra}
+    return litellm.Router([{"model_name": "any", "litellm_params": given}], num_retries=2)
+
+
 def rank(provider: str, **options: Any) -> list[list[Any]]:
     return [[entry["index"], entry["relevance_score"]] for entry in rerank(provider, **options)]
 
@@ -75,5 +81,7 @@ report(
         "error of hosted_vllm": lambda: embed("hosted_vllm", UNKNOWN),
         "too long": lambda: embed("openai", input=[TOO_LONG], extra_body={"truncate": False}),
         "retried": lambda: len(embed("openai", input=TEXTS[:2], max_retries=2)),
+        "routed": lambda: len(routed("infinity").embedding("any", input=TEXTS[:2]).data),
+        **{f"embed once {name}": partial(embed, name, input=TEXTS[:2]) for name in EMBEDDING},
     }
 )
