@@ -127,5 +127,6 @@ def sent_away(server: HttpServer) -> float:
 def waited_s(answered: list[logging.LogRecord]) -> float:
     """How long it took from a 429 to the next request. Fails if there were not both."""
     place = next(place for place, line in enumerate(answered) if vars(line).get("status") == 429)
-    began = [line.created - vars(line)["duration_ms"] / 1000 for line in answered[place + 1 :]]
-    return min(time_s for time_s in began if time_s >= answered[place].created) - answered[place].created
+    refused_at = answered[place].created
+    began = [float(line.created - vars(line)["duration_ms"] / 1000) for line in answered[place + 1 :]]
+    return min(time_s for time_s in began if time_s >= refused_at) - refused_at
