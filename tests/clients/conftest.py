@@ -1,8 +1,10 @@
 """One live server with a model for each kind of call, and what the packages made of it."""
 
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,18 +12,29 @@ import pytest
 from clients.inputs import CLASSIFIER, DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS
 from support.client_packages import GROUPS, Ask, Outcome, drive
 from support.plain_http import embed, post
+from support.reference import load_reference
 from support.server import LiveServer, live_server
 from support.task_models import save_task_model
+from vecmill.models import locate_model
 from vecmill.types import FloatArray
+
+# How far the server may be from the oracle, which computes in another order.
+TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="session")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a cross-encoder."""
+    folder = tmp_path_factory.mktemp("reranker") / RERANKER
+    return save_task_model(folder, "BertForSequenceClassification", num_labels=1)
+
+
+@pytest.fixture(scope="session")
+def zoo(reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """The embedded model, a cross-encoder and a classifier; on one core, so that rows repeat to the bit."""
     folder = tmp_path_factory.mktemp("zoo")
-    one_label = save_task_model(folder / RERANKER, "BertForSequenceClassification", num_labels=1)
     three_labels = save_task_model(folder / CLASSIFIER, "BertForSequenceClassification", num_labels=3)
-    models = (EMBEDDER, str(one_label), str(three_labels))
+    models = (EMBEDDER, str(reranker), str(three_labels))
     with live_server(folder, arguments=(*models, "--cores", "1", "--token-ids", "cl100k")) as running:
         yield running
 
@@ -42,22 +55,46 @@ def ask(zoo: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
 
 @pytest.fixture(scope="session")
-def rows(zoo: LiveServer) -> FloatArray:
-    """The plain floats of `TEXTS`."""
-    return embed(zoo.url, TEXTS, model=EMBEDDER)
+def oracle() -> Any:
+    """sentence-transformers with the embedded model: what is plain and wrong would be wrong for all alike."""
+    return load_reference(locate_model().directory)
 
 
 @pytest.fixture(scope="session")
-def single_rows(zoo: LiveServer) -> FloatArray:
+def rows(zoo: LiveServer, oracle: Any) -> FloatArray:
+    """The plain floats of `TEXTS`, which are the oracle's."""
+    found = embed(zoo.url, TEXTS, model=EMBEDDER)
+    np.testing.assert_allclose(found, oracle.encode(TEXTS), rtol=0, atol=TOLERANCE)
+    return found
+
+
+@pytest.fixture(scope="session")
+def single_rows(zoo: LiveServer, rows: FloatArray) -> FloatArray:
     """The same, each text in a request of its own: a product of fewer rows is rounded in another order."""
-    return np.concatenate([embed(zoo.url, [text], model=EMBEDDER) for text in TEXTS])
+    found = np.concatenate([embed(zoo.url, [text], model=EMBEDDER) for text in TEXTS])
+    np.testing.assert_allclose(found, rows, rtol=0, atol=TOLERANCE)
+    return found
 
 
 @pytest.fixture(scope="session")
-def ranking(zoo: LiveServer) -> list[list[float]]:
-    """Places and scores of `DOCUMENTS`, the best first."""
+def ranking(zoo: LiveServer, reranker: Path) -> list[list[float]]:
+    """Places and scores of `DOCUMENTS`, the best first, which are the oracle's."""
     answer = post(f"{zoo.url}/rerank", {"model": RERANKER, "query": QUERY, "documents": DOCUMENTS})
-    return [[entry["index"], entry["relevance_score"]] for entry in answer["results"]]
+    found = [[entry["index"], entry["relevance_score"]] for entry in answer["results"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs to heed
+        from sentence_transformers import CrossEncoder
+
+        ranked = CrossEncoder(str(reranker), device="cpu").rank(QUERY, DOCUMENTS)
+    expected = [[entry["corpus_id"], entry["score"]] for entry in ranked]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    return found
+
+
+@pytest.fixture(scope="session")
+def tokens(oracle: Any) -> int:
+    """How many tokens the oracle reads in `TEXTS`."""
+    return sum(map(len, oracle.tokenizer(TEXTS)["input_ids"]))
 
 
 def scratch(factory: pytest.TempPathFactory, driver: str) -> Path:

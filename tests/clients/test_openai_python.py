@@ -87,8 +87,9 @@ def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.embeddings.create(model="gpt-none", input="a text")
     assert caught.value.code == "model_not_found"
-    assert "gpt-none" in caught.value.message
-    assert MODEL in caught.value.message
+    assert isinstance(caught.value.body, dict)
+    assert "gpt-none" in caught.value.body["message"]
+    assert MODEL in caught.value.body["message"]
 
 
 def test_an_empty_list_is_a_bad_request(client: openai.OpenAI) -> None:

@@ -1,5 +1,6 @@
 """A client that retries and was sent away with a 429 comes again when it was told to, and is served."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,39 +8,53 @@ from pathlib import Path
 
 import pytest
 
+from clients.inputs import RERANKER
 from support.client_packages import drive, drive_npm, ensure_environment
 from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, wait_until
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.types import CostModel
 from vecmill_server.settings import ServerSettings
 
 # Long enough for the slowest package to be imported.
 IMPORT_S = 120.0
 
-# The driver and its group, the call, and what comes of it: so many rows.
+# What they are told to wait at least; those of OpenAI do not wait so long of their own accord.
+TOLD_S = 1.0
+
+# The driver and its group, the call, and whether the client waits as long as it is told to.
 RETRYING = [
-    ("openai", None, "retried"),
-    ("openai", "openai-oldest", "retried"),
-    ("openai", "providers", "retried"),
-    ("cohere", "providers", "retried"),
-    ("cohere", "providers", "retried v1"),
-    ("voyageai", "providers", "retried"),
-    ("mistralai", "providers", "retried"),
-    pytest.param("langchain", "langchain", "retried", marks=pytest.mark.full),
-    pytest.param("llama_index", "llama-index", "retried", marks=pytest.mark.full),
-    pytest.param("litellm", "litellm", "retried", marks=pytest.mark.full),
-    pytest.param("haystack", "haystack", "retried", marks=pytest.mark.full),
-    pytest.param("haystack", "haystack", "rerank retried", marks=pytest.mark.full),
-    pytest.param("mteb", "mteb", "retried", marks=pytest.mark.full),
+    ("openai", None, "retried", True),
+    ("openai", "openai-oldest", "retried", True),
+    ("openai", "providers", "retried", True),
+    ("cohere", "providers", "retried", True),
+    ("cohere", "providers", "retried v1", True),
+    ("voyageai", "providers", "retried", False),
+    ("mistralai", "providers", "retried", True),
+    pytest.param("langchain", "langchain", "retried", True, marks=pytest.mark.full),
+    pytest.param("llama_index", "llama-index", "retried", True, marks=pytest.mark.full),
+    pytest.param("litellm", "litellm", "retried", True, marks=pytest.mark.full),
+    pytest.param("litellm", "litellm", "routed", False, marks=pytest.mark.full),
+    pytest.param("haystack", "haystack", "retried", True, marks=pytest.mark.full),
+    pytest.param("haystack", "haystack", "rerank retried", False, marks=pytest.mark.full),
+    pytest.param("mteb", "mteb", "retried", True, marks=pytest.mark.full),
 ]
+
+
+class SlowEngine(FakeEngine):
+    """Is thought to need more than `TOLD_S` for what waits here, which is more than sixteen tokens."""
+
+    def warm_up(self) -> CostModel:
+        return CostModel(fixed_s=1e-4, per_token_s=TOLD_S / 16)
 
 
 @pytest.fixture
 def crowded() -> Iterator[HttpServer]:
     """One lane, whose first call hangs until `engine.released` is set, and no room for another text."""
-    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
+    engine = SlowEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=4), batch=BatchConfig(max_batch_tokens=4))
-    with serve_in_thread(ServerSettings(lame_duck_s=0), config=config, engine=engine) as server:
+    settings = ServerSettings(lame_duck_s=0, alias=(RERANKER,))
+    with serve_in_thread(settings, config=config, engine=engine) as server:
         threads = [occupy(server, 1, timeout_s=IMPORT_S)]
         wait_until(lambda: len(engine.calls) == 1)
         threads.append(occupy(server, 3, timeout_s=IMPORT_S))
@@ -54,10 +69,17 @@ def join(threads: list[threading.Thread]) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize(("driver", "group", "call"), RETRYING)
+@pytest.mark.parametrize(("driver", "group", "call", "heeds"), RETRYING)
 def test_a_client_that_was_sent_away_comes_again(
-    crowded: HttpServer, tmp_path: Path, driver: str, group: str | None, call: str
+    crowded: HttpServer,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    driver: str,
+    group: str | None,
+    call: str,
+    heeds: bool,
 ) -> None:
+    caplog.set_level(logging.INFO, "vecmill.access")
     if group is not None:
         ensure_environment(group)
     url = f"http://127.0.0.1:{crowded.port}"
@@ -66,10 +88,27 @@ def test_a_client_that_was_sent_away_comes_again(
         wait_until(lambda: outcome.done() or sent_away(crowded) > 0, patience_s=IMPORT_S)
         crowded.engine.released.set()
         assert outcome.result()[call].unwrap() == 2
-    assert sent_away(crowded) > 0
+    assert waited_s(caplog.records) >= (TOLD_S if heeds else 0)
 
 
-def test_the_npm_client_that_was_sent_away_comes_again(crowded: HttpServer) -> None:
+@pytest.mark.full
+def test_litellms_providers_raise_their_own_error_at_once(crowded: HttpServer, tmp_path: Path) -> None:
+    """Whatever number of retries they are given: that is for its router, or its provider of OpenAI."""
+    providers = ("cohere", "hosted_vllm", "huggingface", "infinity", "jina_ai", "voyage")
+    calls = [f"embed once {name}" for name in providers]
+    calls += [f"rerank {name}" for name in providers]
+    ensure_environment("litellm")
+    outcomes = drive("litellm", "litellm", f"http://127.0.0.1:{crowded.port}", tmp_path, *calls)
+    for call in calls:
+        error = outcomes[call].raised()
+        assert "RateLimitError" in error.types, (call, error)
+        assert "as much waiting as it accepts" in error.message
+
+
+def test_the_npm_client_that_was_sent_away_comes_again(
+    crowded: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "vecmill.access")
     url = f"http://127.0.0.1:{crowded.port}"
     calls = [("embed", {"model": MODEL, "input": ["a text", "another one"]})]
     with ThreadPoolExecutor(1) as pool:
@@ -77,9 +116,17 @@ def test_the_npm_client_that_was_sent_away_comes_again(crowded: HttpServer) -> N
         wait_until(lambda: answers.done() or sent_away(crowded) > 0, patience_s=IMPORT_S)
         crowded.engine.released.set()
         assert len(answers.result()[0]["result"]) == 2
-    assert sent_away(crowded) > 0
+    assert waited_s(caplog.records) >= TOLD_S
 
 
 def sent_away(server: HttpServer) -> float:
     """How many requests were answered with 429."""
     return server.metric("vecmill_http_errors_total", reason="queue_full")
+
+
+def waited_s(answered: list[logging.LogRecord]) -> float:
+    """How long it took from a 429 to the next request. Fails if there were not both."""
+    place = next(place for place, line in enumerate(answered) if vars(line).get("status") == 429)
+    refused_at = answered[place].created
+    began = [float(line.created - vars(line)["duration_ms"] / 1000) for line in answered[place + 1 :]]
+    return min(time_s for time_s in began if time_s >= refused_at) - refused_at

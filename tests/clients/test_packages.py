@@ -83,6 +83,18 @@ RANKINGS = [
     full("litellm", "rerank huggingface"),
     full("haystack", "rerank"),
 ]
+USAGES = [
+    ("openai@openai-oldest", "usage"),
+    ("openai", "usage"),
+    ("cohere", "usage v1"),
+    ("cohere", "usage v2"),
+    ("voyageai", "usage"),
+    ("mistralai", "usage"),
+    ("ollama", "usage"),
+    full("infinity_client", "usage"),
+    full("litellm", "usage"),
+    full("haystack", "usage"),
+]
 NOT_FOUND = (UNKNOWN, EMBEDDER)  # a message says what was asked for, and what there is
 TOO_LONG = ("maximum context length is 256 tokens",)
 ERRORS = [
@@ -135,6 +147,11 @@ def test_stock_langchain_gets_the_plain_rows_of_a_server_that_reads_its_token_id
 def test_short_rows_are_the_plain_ones(ask: Ask, zoo: LiveServer, client: str, call: str) -> None:
     expected = embed(zoo.url, TEXTS, model=EMBEDDER, dimensions=64)
     np.testing.assert_array_equal(as_rows(ask(client, call).unwrap()), expected)
+
+
+@pytest.mark.parametrize(("client", "call"), USAGES)
+def test_usage_is_the_tokens_that_were_read(ask: Ask, tokens: int, client: str, call: str) -> None:
+    assert ask(client, call).unwrap() == tokens
 
 
 @pytest.mark.parametrize(("client", "call"), RANKINGS)

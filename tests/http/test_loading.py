@@ -2,6 +2,8 @@
 
 import threading
 
+import schemathesis
+
 from support.http_server import DIM, serve_in_thread, wait_until
 from vecmill.engines.fake import FakeEngine
 from vecmill.types import CostModel
@@ -44,6 +46,9 @@ def test_probes_and_work_know_that_the_model_is_loading() -> None:
             assert server.client.get("/api/tags").json()["models"][0]["name"]
             assert server.client.head("/").status_code == 503
             assert server.client.get("/metrics").status_code == 200
+            schema = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
+            for path in ("/livez", "/readyz", "/info", "/models", "/api/tags"):
+                schema[path]["GET"].validate_response(server.client.get(path))
         finally:
             engine.may_load.set()
         wait_until(lambda: server.client.get("/readyz").status_code == 200)

@@ -110,3 +110,10 @@ def test_the_keys_are_not_in_the_repr() -> None:
 def test_what_cannot_work_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(wrong))):
         ServerSettings(**wrong)
+
+
+def test_models_may_be_named_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert serve.make_context("serve", []).params["models"] == ()
+    monkeypatch.setenv("VECMILL_MODEL", "a-folder owner/name@main")
+    assert serve.make_context("serve", []).params["models"] == ("a-folder", "owner/name@main")
+    assert serve.make_context("serve", ["another"]).params["models"] == ("another",)

@@ -24,6 +24,8 @@ report(
         "embed v1 in kinds": lambda: kinds_of(v1.embed(**given, embedding_types=KINDS).embeddings),
         "embed v2": lambda: v2.embed(**given, embedding_types=["float"]).embeddings.float_,
         "embed v2 in kinds": lambda: kinds_of(v2.embed(**given, embedding_types=KINDS).embeddings),
+        "usage v1": lambda: v1.embed(**given).meta.billed_units.input_tokens,
+        "usage v2": lambda: v2.embed(**given, embedding_types=["float"]).meta.billed_units.input_tokens,
         "rerank v1": lambda: ranked(v1.rerank(**asked).results),
         "rerank v1 with documents": lambda: [
             result.document.text for result in v1.rerank(**asked, return_documents=True).results

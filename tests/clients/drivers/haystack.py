@@ -37,6 +37,7 @@ report(
         ],
         "embed one by one": lambda: [text_embedder.run(text)["embedding"] for text in TEXTS],
         "tei": lambda: [tei_embedder.run(text)["embedding"] for text in TEXTS],
+        "usage": lambda: document_embedder.run(as_documents(TEXTS))["meta"]["usage"]["total_tokens"],
         "rerank": rank,
         "error": lambda: OpenAITextEmbedder(model=UNKNOWN, **shared).run(TEXTS[0]),
         "retried": lambda: len(document_embedder.run(as_documents(TEXTS[:2]))["documents"]),

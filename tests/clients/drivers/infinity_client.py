@@ -13,9 +13,12 @@ client = Client(base_url=base_url())
 strict = Client(base_url=base_url(), raise_on_unexpected_status=True)
 
 
+def embed(asked: Client = client, **options: Any) -> Any:
+    return embeddings.sync(client=asked, body=OpenAIEmbeddingInputText(input_=TEXTS, **options))
+
+
 def rows(asked: Client = client, **options: Any) -> list[list[float]]:
-    answer = embeddings.sync(client=asked, body=OpenAIEmbeddingInputText(input_=TEXTS, **options))
-    return [entry.embedding for entry in answer.data]
+    return [entry.embedding for entry in embed(asked, **options).data]
 
 
 def labels() -> list[list[list[Any]]]:
@@ -27,6 +30,7 @@ report(
     {
         "embed": rows,
         "embed by name": lambda: rows(model=EMBEDDER),
+        "usage": lambda: embed().usage.total_tokens,
         "rerank": lambda: ranked(
             rerank.sync(
                 client=client, body=RerankInput(query=QUERY, documents=DOCUMENTS, model=RERANKER)

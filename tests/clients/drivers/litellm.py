@@ -31,6 +31,10 @@ RERANK: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def embed(provider: str, model: str = EMBEDDER, **options: Any) -> list[list[float]]:
+    return [entry["embedding"] for entry in answer(provider, model, **options).data]
+
+
+def answer(provider: str, model: str = EMBEDDER, **options: Any) -> Any:
     path, extra = EMBEDDING[provider]
     given = {
         "input": TEXTS,
@@ -40,8 +44,7 @@ def embed(provider: str, model: str = EMBEDDER, **options: Any) -> list[list[flo
         **extra,
         **options,
     }
-    answer = litellm.embedding(model=f"{provider}/{model}", **given)
-    return [entry["embedding"] for entry in answer.data]
+    return litellm.embedding(model=f"{provider}/{model}", **given)
 
 
 def rerank(provider: str, **options: Any) -> list[dict[str, Any]]:
@@ -51,6 +54,12 @@ def rerank(provider: str, **options: Any) -> list[dict[str, Any]]:
         model=f"{provider}/{RERANKER}", api_base=base_url() + path, **given
     ).results
     return results
+
+
+def routed(provider: str) -> litellm.Router:
+    path, extra = EMBEDDING[provider]
+    given = {"model": f"{provider}/{EMBEDDER}", "api_base": base_url() + path, "api_key": "none", **extra}
+    return litellm.Router([{"model_name": "any", "litellm_params": given}], num_retries=2)
 
 
 def rank(provider: str, **options: Any) -> list[list[Any]]:
@@ -67,9 +76,12 @@ report(
         **{f"rerank {name}": partial(rank, name) for name in RERANK},
         **{f"documents {name}": partial(documents, name) for name in RERANK},
         "voyage without top_n": lambda: rank("voyage", top_n=None),
+        "usage": lambda: answer("openai").usage.total_tokens,
         "error": lambda: embed("openai", UNKNOWN),
         "error of hosted_vllm": lambda: embed("hosted_vllm", UNKNOWN),
         "too long": lambda: embed("openai", input=[TOO_LONG], extra_body={"truncate": False}),
         "retried": lambda: len(embed("openai", input=TEXTS[:2], max_retries=2)),
+        "routed": lambda: len(routed("infinity").embedding("any", input=TEXTS[:2]).data),
+        **{f"embed once {name}": partial(embed, name, input=TEXTS[:2]) for name in EMBEDDING},
     }
 )

@@ -22,6 +22,7 @@ report(
         "embed": rows,
         "embed as int8": lambda: rows(output_dtype="int8"),
         "embed short": lambda: rows(output_dimension=64),
+        "usage": lambda: client.embeddings.create(model=EMBEDDER, inputs=TEXTS).usage.total_tokens,
         "error": lambda: rows(model=UNKNOWN),
         "retried": lambda: len(rows(inputs=TEXTS[:2], retries=retries)),
     }

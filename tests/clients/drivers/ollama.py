@@ -13,6 +13,7 @@ report(
         "embed short": lambda: client.embed(model=EMBEDDER, input=TEXTS, dimensions=64).embeddings,
         "embed one by one": lambda: [client.embeddings(EMBEDDER, text).embedding for text in TEXTS],
         "latest": lambda: client.embed(model=f"{EMBEDDER}:latest", input=TEXTS).embeddings,
+        "usage": lambda: client.embed(model=EMBEDDER, input=TEXTS).prompt_eval_count,
         "models": lambda: [model.model for model in client.list().models],
         "error": lambda: client.embed(model=UNKNOWN, input="a text"),
         "too long": lambda: client.embed(model=EMBEDDER, input=TOO_LONG, truncate=False),

@@ -21,6 +21,7 @@ report(
     {
         "embed": rows,
         "embed as floats": lambda: rows(encoding_format="float"),
+        "usage": lambda: client.embeddings.create(model=EMBEDDER, input=TEXTS).usage.total_tokens,
         "models": lambda: [model.id for model in client.models.list()],
         "model": lambda: client.models.retrieve(f"owner/{EMBEDDER}").id,
         "error": lambda: rows(model=UNKNOWN),

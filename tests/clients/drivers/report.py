@@ -33,7 +33,13 @@ def _outcome(call: Callable[[], Any]) -> dict[str, Any]:
         return {"result": call()}
     except Exception as error:  # whatever the client raises is what is asked about
         types = [kind.__name__ for kind in type(error).__mro__]
-        return {"error": {"types": types, "message": str(error)}}
+        return {"error": {"types": types, "message": _words(error)}}
+
+
+def _words(error: Exception) -> str:
+    """What a client takes for the server's words. As text, some errors show all of the answer."""
+    body = getattr(error, "body", None)
+    return str(body.get("message", "")) if isinstance(body, dict) else str(error)
 
 
 def _as_list(value: Any) -> Any:

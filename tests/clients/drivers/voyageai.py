@@ -25,6 +25,7 @@ report(
             for kind in ("int8", "uint8", "binary", "ubinary")
         },
         "embed short": lambda: rows(output_dimension=64),
+        "usage": lambda: client.embed(TEXTS, EMBEDDER).total_tokens,
         "rerank": lambda: ranked(client.rerank(QUERY, DOCUMENTS, RERANKER).results),
         "best": lambda: ranked(client.rerank(QUERY, DOCUMENTS, RERANKER, top_k=1).results),
         "error": lambda: rows(texts=[TOO_LONG], truncation=False),

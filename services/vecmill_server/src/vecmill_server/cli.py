@@ -17,14 +17,15 @@ from vecmill_server.settings import ServerSettings
         "max_content_width": 110,
     }
 )
-@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@click.argument("models", metavar="[MODEL]...", nargs=-1, envvar="VECMILL_MODEL")
 @settings_options(ServerSettings, MillConfig)
 @click.pass_context
 def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> None:
     """Serve one MODEL or several over HTTP.
 
-    A MODEL is a directory, or owner/name on a hub; without any, the embedded all-MiniLM-L6-v2. Several share
-    the cores, each with a queue and limits of its own. Either all of them are served, or none.
+    A MODEL is a directory, or owner/name on a hub; without any, those of the environment variable
+    VECMILL_MODEL, or the embedded all-MiniLM-L6-v2. Several share the cores, each with a queue and limits of
+    its own. Either all of them are served, or none.
     """
     # Imported here, so that `vecmill --help` and other commands do not wait for a server's imports.
     from vecmill_server.logs import configure_logging

@@ -132,6 +132,11 @@ def problem_response(error: BaseException) -> ProblemResponse:
     return _response(error, problem, problem.status, document)
 
 
+def tei_status(problem: Problem) -> int:
+    """The status that `problem` has on the routes of TEI's clients."""
+    return _TEI_STATUSES.get(problem.code, problem.status)
+
+
 def tei_response(error: BaseException) -> ProblemResponse:
     """The response that answers `error` on the routes of TEI's clients."""
     problem, message = problem_of(error), _message(error)
@@ -143,7 +148,7 @@ def tei_response(error: BaseException) -> ProblemResponse:
         )
     if isinstance(error, http.EmptyInput):
         return _response(error, problem, problem.status, {"error": message, "error_type": "Empty"})
-    status = _TEI_STATUSES.get(problem.code, problem.status)
+    status = tei_status(problem)
     kind = _TEI_KINDS.get(status, "Validation" if status < 500 else "Backend")
     return _response(error, problem, status, {"error": message, "error_type": kind})
 

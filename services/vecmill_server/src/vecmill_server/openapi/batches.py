@@ -7,6 +7,7 @@ from vecmill_server.batches.lines import ENDPOINTS
 from vecmill_server.batches.records import BatchStatus, Purpose
 from vecmill_server.batches.requests import MAX_METADATA
 from vecmill_server.batches.uploads import LONGEST_AGE_S, SHORTEST_AGE_S
+from vecmill_server.openapi.headers import headers
 from vecmill_server.openapi.vocabulary import Family
 from vecmill_server.settings import ServerSettings
 
@@ -18,6 +19,9 @@ _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TIME: Schema = {"type": "integer", "description": "Unix seconds"}
 _TIME_OR_NULL: Schema = {**_TIME, "nullable": True}
 _JSON = "application/json"
+_OF_A_FILE = ("content-disposition", "accept-ranges", "last-modified", "etag")
+# From 1h to LONGEST_WINDOW_H, which is 336; the empty text is as good as none.
+_WINDOW = "^(([1-9]|[1-9][0-9]|[12][0-9][0-9]|3[0-2][0-9]|33[0-6])h)?$"
 
 
 def describe_batches(settings: ServerSettings) -> Family:
@@ -68,11 +72,15 @@ def _schemas() -> dict[str, Any]:
             "type": "object",
             "required": ["input_file_id", "endpoint"],
             "properties": {
-                "input_file_id": {**_STRING, "description": "A file that was uploaded for a batch."},
+                "input_file_id": {
+                    **_STRING,
+                    "minLength": 1,
+                    "description": "A file that was uploaded for a batch.",
+                },
                 "endpoint": {"type": "string", "enum": list(ENDPOINTS)},
                 "completion_window": {
                     **_TEXT_OR_NULL,
-                    "pattern": "^[1-9][0-9]{0,3}h$",
+                    "pattern": _WINDOW,
                     "description": "Hours, `24h` if absent; what has not been run by then is not run.",
                 },
                 "metadata": _metadata(),
@@ -111,7 +119,16 @@ def _batch() -> Schema:
         **{f"{name}_at": _TIME_OR_NULL for name in times},
         request_counts=_object(total=_COUNT, completed=_COUNT, failed=_COUNT),
         metadata=_metadata(),
-        usage={"type": "object", "description": "Tokens, in OpenAI's shape."},
+        usage={
+            **_object(
+                input_tokens=_COUNT,
+                input_tokens_details=_object(cached_tokens=_COUNT),
+                output_tokens=_COUNT,
+                output_tokens_details=_object(reasoning_tokens=_COUNT),
+                total_tokens=_COUNT,
+            ),
+            "description": "Tokens that were read; what else OpenAI counts is 0.",
+        },
     )
 
 
@@ -172,10 +189,22 @@ def _upload() -> dict[str, Any]:
 def _read_content(parameters: list[Schema]) -> dict[str, Any]:
     operation = _operation("What is in a file", "File", 404, parameters=parameters)
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    for status, description in (("200", "Done"), ("206", "The part that a range asks for")):
-        operation["responses"][status] = {"description": description, "content": content}
-    for status, description in (("400", "No range"), ("416", "A range beyond the end")):
-        operation["responses"][status] = {"description": description, "content": {"text/plain": {}}}
+    plain = {"text/plain": {"schema": _STRING}}
+    parts = {**content, "multipart/byteranges": {"schema": {"type": "string", "format": "binary"}}}
+    operation["responses"] |= {
+        "200": {"description": "Done", "content": content, "headers": headers(_OF_A_FILE)},
+        "206": {
+            "description": "The part that a range asks for, or several",
+            "content": parts,
+            "headers": headers((*_OF_A_FILE, "content-range")),
+        },
+        "400": {"description": "The range cannot be read", "content": plain},
+        "416": {
+            "description": "The file ends before the range",
+            "content": plain,
+            "headers": headers(("content-range",)),
+        },
+    }
     return operation
 
 

@@ -1,7 +1,14 @@
 """What `dialects.cohere` reads and writes."""
 
 from vecmill_server.dialects.fields import ROW_TYPES
-from vecmill_server.openapi.fields import DIMENSIONS, INPUT_TYPE, MODEL, ROW_TYPE_LIST, TRUNCATION
+from vecmill_server.openapi.fields import (
+    DIMENSIONS,
+    INPUT_TYPE,
+    MODEL,
+    ROW_TYPE_LIST,
+    TEXT_OBJECT,
+    TRUNCATION,
+)
 from vecmill_server.openapi.operations import post
 from vecmill_server.openapi.vocabulary import (
     COUNT,
@@ -42,8 +49,7 @@ def describe_cohere(settings: ServerSettings) -> Family:
 
 
 def _embed() -> dict[str, Schema]:
-    part = an_object(("text",), {"text": STRING})
-    parts = an_object(("content",), {"content": {"type": "array", "minItems": 1, "items": part}})
+    parts = an_object(("content",), {"content": {"type": "array", "minItems": 1, "items": TEXT_OBJECT}})
     inputs = {"type": "array", "minItems": 1, "items": parts}
     properties = {
         "texts": {**TEXTS, "nullable": True},
@@ -64,17 +70,18 @@ def _embed() -> dict[str, Schema]:
         (), {name: list_of(STRING if name == "base64" else list_of(NUMBER)) for name in ROW_TYPES}
     )
     return {
-        "CohereEmbedRequest": an_object((), properties, **there),
+        "CohereEmbedRequest": an_object((), properties, allOf=[there]),
         "CohereEmbedV1Response": any_of(
-            reference("CohereEmbedResponse"),
-            _response("embeddings_floats", list_of(list_of(NUMBER))),
+            reference("CohereEmbedResponse"), reference("CohereEmbedFloatsResponse")
         ),
+        "CohereEmbedFloatsResponse": _response("embeddings_floats", list_of(list_of(NUMBER))),
         "CohereEmbedResponse": _response("embeddings_by_type", by_type),
     }
 
 
 def _response(kind: str, embeddings: Schema) -> Schema:
-    units = an_object(("input_tokens",), {"input_tokens": COUNT})
+    images = described(COUNT, "Always 0, and in version 2 alone.")
+    units = an_object(("input_tokens",), {"input_tokens": COUNT, "image_tokens": images})
     meta = an_object(("api_version", "billed_units"), {"api_version": _version(), "billed_units": units})
     properties = {
         "id": STRING,

@@ -7,6 +7,8 @@ from vecmill_server import __version__
 from vecmill_server.middleware.keys import is_public
 from vecmill_server.openapi.batches import describe_batches
 from vecmill_server.openapi.cohere import describe_cohere
+from vecmill_server.openapi.fields import describe_fields
+from vecmill_server.openapi.headers import describe_headers, with_headers
 from vecmill_server.openapi.hugging_face import describe_hugging_face
 from vecmill_server.openapi.models import describe_models
 from vecmill_server.openapi.ollama import describe_ollama
@@ -37,7 +39,11 @@ FAMILIES: tuple[Callable[[ServerSettings], Family], ...] = (
 def describe_api(settings: ServerSettings) -> dict[str, Any]:
     """The OpenAPI document for a server with these settings."""
     families = [describe(settings) for describe in FAMILIES]
-    schemas = [describe_problems().schemas, *(family.schemas for family in families)]
+    schemas = [
+        describe_problems().schemas,
+        describe_fields().schemas,
+        *(family.schemas for family in families),
+    ]
     document: dict[str, Any] = {
         "openapi": "3.0.3",
         "info": {
@@ -48,7 +54,10 @@ def describe_api(settings: ServerSettings) -> dict[str, Any]:
         },
         "servers": [{"url": settings.url_prefix or "/"}],
         "paths": _merge(families),
-        "components": {"schemas": {name: schema for part in schemas for name, schema in part.items()}},
+        "components": {
+            "schemas": {name: schema for part in schemas for name, schema in part.items()},
+            "headers": describe_headers(),
+        },
     }
     if settings.api_key:
         document["components"]["securitySchemes"] = {
@@ -56,6 +65,10 @@ def describe_api(settings: ServerSettings) -> dict[str, Any]:
             "header": {"type": "apiKey", "in": "header", "name": "api-key"},
         }
         document["paths"] = _with_keys(document["paths"])
+    document["paths"] = {
+        path: {method: with_headers(operation) for method, operation in operations.items()}
+        for path, operations in document["paths"].items()
+    }
     return document
 
 
@@ -79,5 +92,7 @@ def _with_keys(paths: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_key(operation: dict[str, Any]) -> dict[str, Any]:
-    responses = {"401": problem_response("invalid_key"), **operation["responses"]}
+    scheme = {"schema": {"type": "string", "enum": ["Bearer"]}}
+    refused = {**problem_response("invalid_key"), "headers": {"www-authenticate": scheme}}
+    responses = {"401": refused, **operation["responses"]}
     return {**operation, "security": [{"bearer": []}, {"header": []}], "responses": responses}

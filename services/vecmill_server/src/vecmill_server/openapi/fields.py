@@ -13,6 +13,7 @@ from vecmill_server.openapi.vocabulary import (
     OPTIONAL_STRING,
     STRING,
     TOKEN_IDS,
+    Family,
     Schema,
     an_object,
     any_of,
@@ -20,6 +21,7 @@ from vecmill_server.openapi.vocabulary import (
     list_of,
     of_the_model,
     one_of_words,
+    reference,
     word_pattern,
     words_in_any_case,
 )
@@ -121,15 +123,21 @@ ROW: Schema = {
         described(STRING, "base64 of the row's little-endian bytes"),
     ]
 }
+# Its schema is one of those that `describe_fields` hands in.
+TEXT_OBJECT: Schema = reference("TextObject")
 LABEL: Schema = an_object(("label", "score"), {"label": STRING, "score": NUMBER})
+
+
+def describe_fields() -> Family:
+    """What several families refer to."""
+    return Family({}, {"TextObject": an_object(("text",), {"text": STRING})})
 
 
 def inputs(token_ids: TokenIds) -> Schema:
     """What `read_inputs` takes: a text, several, or the same as token ids where they are accepted."""
-    text = an_object(("text",), {"text": STRING})
     ids = () if token_ids is TokenIds.REFUSE else (of_the_model(TOKEN_IDS, "One text as token ids."),)
-    several = {"type": "array", "minItems": 1, "items": any_of(STRING, text, *ids)}
-    return described(any_of(STRING, text, several, *ids), "A text, or several.")
+    several = {"type": "array", "minItems": 1, "items": any_of(STRING, TEXT_OBJECT, *ids)}
+    return described(any_of(STRING, TEXT_OBJECT, several, *ids), "A text, or several.")
 
 
 def envelope(kind: str, **data: Schema) -> Schema:

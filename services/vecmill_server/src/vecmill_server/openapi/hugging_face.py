@@ -1,11 +1,8 @@
 """What `dialects.hugging_face` reads and writes: bodies that their keys and the model give a meaning."""
 
-from typing import Any
-
 from vecmill_server.openapi.fields import MODEL
 from vecmill_server.openapi.operations import TEI_PROBLEM, at, post
 from vecmill_server.openapi.vocabulary import (
-    ANYTHING,
     Family,
     an_object,
     any_of,
@@ -37,14 +34,12 @@ _RESPONSES = (
 def describe_hugging_face(settings: ServerSettings) -> Family:
     """`POST /`, SageMaker's `/invocations`, and Vertex AI's `/vertex`."""
     body, answer = any_of(*map(reference, _REQUESTS)), any_of(*map(reference, _RESPONSES))
-    untold = _of_the_model(post("What the model is for", body, answer, problems=(TEI_PROBLEM,)))
-    vertex = _of_the_model(
-        post(
-            "The same, several times",
-            reference("VertexRequest"),
-            reference("VertexResponse"),
-            problems=(TEI_PROBLEM,),
-        )
+    untold = post("What the model is for", body, answer, problems=(TEI_PROBLEM,))
+    vertex = post(
+        "The same, several times",
+        reference("VertexRequest"),
+        reference("VertexResponse"),
+        problems=(TEI_PROBLEM,),
     )
     instances = {"type": "array", "minItems": 1, "items": body}
     parameters = {"type": "object", "nullable": True}
@@ -63,11 +58,6 @@ def describe_hugging_face(settings: ServerSettings) -> Family:
                     **MODEL,
                 },
             ),
-            "VertexResponse": an_object(("predictions",), {"predictions": list_of(ANYTHING)}),
+            "VertexResponse": an_object(("predictions",), {"predictions": list_of(answer)}),
         },
     )
-
-
-def _of_the_model(operation: dict[str, Any]) -> dict[str, Any]:
-    """What a body asks is told by its keys, and where they do not say it, by what the model is for."""
-    return {**operation, "x-depends-on-model": True}

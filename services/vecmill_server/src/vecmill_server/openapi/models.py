@@ -1,6 +1,6 @@
 """What `routes.models` tells of the models that are served; Ollama's part is described with Ollama."""
 
-from vecmill_server.openapi.operations import as_json, at, get, path_parameter
+from vecmill_server.openapi.operations import TEI_PROBLEM, as_json, at, get, path_parameter, problem_response
 from vecmill_server.openapi.vocabulary import (
     COUNT,
     NUMBER,
@@ -25,7 +25,8 @@ def describe_models(settings: ServerSettings) -> Family:
         errors={"404": "No model of that name"},
         parameters=[path_parameter("id")],
     )
-    info = get("The first model, as TEI", as_json(reference("Info")), errors={"503": "It is loading"})
+    info = get("The first model, as TEI", as_json(reference("Info")))
+    info["responses"]["503"] = problem_response("It is loading", (TEI_PROBLEM,))
     return Family(
         {
             **at("/v1/models", "/models", get=listing),
@@ -89,6 +90,16 @@ def _accuracy() -> Schema:
     return an_object(tuple(properties), properties)
 
 
+def _model_type() -> Schema:
+    by_id = {"type": "object", "additionalProperties": STRING}
+    by_label = {"type": "object", "additionalProperties": COUNT}
+    labels = an_object(("id2label", "label2id"), {"id2label": by_id, "label2id": by_label})
+    pooling = an_object(("pooling",), {"pooling": STRING})
+    return an_object(
+        (), {"embedding": pooling, "reranker": labels, "classifier": labels}, minProperties=1, maxProperties=1
+    )
+
+
 def _info() -> Schema:
     counts = (
         "max_concurrent_requests",
@@ -102,7 +113,7 @@ def _info() -> Schema:
         **dict.fromkeys(("model_sha", "sha", "docker_label"), OPTIONAL_STRING),
         **dict.fromkeys(counts, COUNT),
         "max_batch_requests": {**COUNT, "nullable": True},
-        "model_type": described({"type": "object"}, "Its one key is embedding, reranker or classifier."),
+        "model_type": described(_model_type(), "It has one of these keys."),
         "auto_truncate": {"type": "boolean"},
     }
     return an_object(tuple(properties), properties)

@@ -39,10 +39,12 @@ def describe_ollama(settings: ServerSettings) -> Family:
     none = {"type": "array", "nullable": True, "maxItems": 0, "items": {}}
     texts = described(any_of(*inputs(settings.token_ids)["anyOf"], none), "Texts; without any, no rows.")
     asked = {"input": texts, **MODEL, **TRUNCATION, **DIMENSIONS}
+    words = ("parent_model", "format", "family", "parameter_size", "quantization_level")
+    details = {**dict.fromkeys(words, STRING), "families": list_of(STRING)}
     tag = {
         **dict.fromkeys(("name", "model", "modified_at", "digest"), STRING),
         "size": COUNT,
-        "details": {"type": "object"},
+        "details": an_object(tuple(details), details),
     }
     return Family(
         {

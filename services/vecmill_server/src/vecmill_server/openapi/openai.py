@@ -77,6 +77,10 @@ def _properties() -> dict[str, Schema]:
         **MODALITY,
         "task": described(words_in_any_case(tuple(PURPOSES)), "As `input_type`, which it goes before."),
         "messages": described(NOTHING, "Send the text itself as `input`."),
-        "late_chunking": of_the_model(FLAG, "Whether the texts are chunks of one, and read together."),
+        "late_chunking": of_the_model(
+            FLAG,
+            "Whether texts are read together, as chunks of one, by a multi-vector model. Each needs a token "
+            "then, and floats or bits are written alone.",
+        ),
         "return_multivector": described(NEVER, "/embed_all gives a row for each token."),
     }

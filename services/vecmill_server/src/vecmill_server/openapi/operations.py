@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vecmill_server.openapi.headers import OUR_TIMINGS, TEI_TIMINGS, headers
 from vecmill_server.openapi.vocabulary import (
     OPTIONAL_STRING,
     STRING,
@@ -12,14 +13,25 @@ from vecmill_server.openapi.vocabulary import (
     any_of,
     reference,
 )
-from vecmill_server.problems import PROBLEMS
+from vecmill_server.problems import PROBLEMS, UNEXPECTED, Problem, tei_status
 
-# 405 is for other methods, 409 for what is kept, and 431 comes before there is a route.
-_NOT_OF_A_ROUTE = frozenset({405, 409, 431})
-# These are about the bytes of a body, which is not read as JSON yet, or about the key.
-_BEFORE_THE_DIALECT = frozenset({"401", "408", "415"})
-# These can come before as well as after.
-_BEFORE_AND_AFTER = frozenset({"413", "500", "503"})
+# About other methods, paths and objects, before there is a route, or what keeps a server from starting.
+_NOT_OF_WORK = frozenset(
+    {
+        "batches_off",
+        "conflict",
+        "headers_too_large",
+        "invalid_key",
+        "method_not_allowed",
+        "setup",
+        "unknown_object",
+        "unknown_route",
+    }
+)
+# These are about the bytes of a body, which is not read as JSON yet, or foreseen by nobody.
+_BEFORE_THE_DIALECT = frozenset(
+    {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
+)
 
 PROBLEM, TEI_PROBLEM, OLLAMA_PROBLEM = "Problem", "TeiProblem", "OllamaProblem"
 
@@ -44,7 +56,11 @@ def post(
         ],
         "requestBody": {"required": True, "content": as_json(request)},
         "responses": {
-            "200": {"description": "Done", "content": as_json(response)},
+            "200": {
+                "description": "Done",
+                "content": as_json(response),
+                "headers": headers(_timings(problems)),
+            },
             **_errors_of_work(problems),
         },
     }
@@ -112,24 +128,29 @@ def describe_problems() -> Family:
     )
 
 
+def _timings(schemas: Sequence[str]) -> tuple[str, ...]:
+    if TEI_PROBLEM not in schemas:
+        return OUR_TIMINGS
+    return TEI_TIMINGS if len(schemas) == 1 else (*OUR_TIMINGS, *TEI_TIMINGS)
+
+
 def _errors_of_work(schemas: Sequence[str]) -> dict[str, Any]:
+    """By status, what can go wrong where errors are told in these shapes."""
     reasons: dict[str, set[str]] = {}
-    for problem in PROBLEMS.values():
-        if problem.status not in _NOT_OF_A_ROUTE:
-            reasons.setdefault(str(problem.status), set()).add(problem.reason)
-    if TEI_PROBLEM in schemas:
-        reasons["422"] = {"a field is wrong"}
+    shapes: dict[str, set[str]] = {}
+    for problem in (*PROBLEMS.values(), UNEXPECTED):
+        if problem.reason in _NOT_OF_WORK:
+            continue
+        is_early = problem.reason in _BEFORE_THE_DIALECT
+        for schema in (PROBLEM,) if is_early else schemas:
+            status = str(_status(problem, schema))
+            reasons.setdefault(status, set()).add(problem.reason)
+            shapes.setdefault(status, set()).add(schema)
     return {
-        status: problem_response(", ".join(sorted(names)), _shapes(status, schemas))
+        status: problem_response(", ".join(sorted(names)), sorted(shapes[status]))
         for status, names in sorted(reasons.items())
     }
 
 
-def _shapes(status: str, schemas: Sequence[str]) -> Sequence[str]:
-    if status in _BEFORE_THE_DIALECT:
-        return (PROBLEM,)
-    if status == "422":
-        return (TEI_PROBLEM,)
-    if status in _BEFORE_AND_AFTER:
-        return tuple(dict.fromkeys((PROBLEM, *schemas)))
-    return schemas
+def _status(problem: Problem, schema: str) -> int:
+    return tei_status(problem) if schema == TEI_PROBLEM else problem.status

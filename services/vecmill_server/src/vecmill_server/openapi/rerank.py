@@ -1,6 +1,14 @@
 """What `dialects.rerank` reads and writes: four shapes, told apart by keys."""
 
-from vecmill_server.openapi.fields import MODEL, PAIR_LIMITS, PROMPTS, RAW_SCORES, TRUNCATION, envelope
+from vecmill_server.openapi.fields import (
+    MODEL,
+    PAIR_LIMITS,
+    PROMPTS,
+    RAW_SCORES,
+    TEXT_OBJECT,
+    TRUNCATION,
+    envelope,
+)
 from vecmill_server.openapi.operations import OLLAMA_PROBLEM, PROBLEM, TEI_PROBLEM, at, post
 from vecmill_server.openapi.vocabulary import (
     COUNT,
@@ -68,10 +76,9 @@ def _requests() -> dict[str, Schema]:
 
 
 def _properties() -> dict[str, Schema]:
-    part = an_object(("text",), {"text": STRING})
-    content = any_of(STRING, list_of(part))
+    content = any_of(STRING, list_of(TEXT_OBJECT))
     of_parts = an_object(("content",), {"content": content}, **without("text"))
-    document = any_of(STRING, an_object(("text",), {"text": STRING}), of_parts)
+    document = any_of(STRING, TEXT_OBJECT, of_parts)
     return {
         "query": document,
         "documents": {"type": "array", "minItems": 1, "items": document},
@@ -94,7 +101,8 @@ def _properties() -> dict[str, Schema]:
 def _responses(written_as: RerankDocument) -> dict[str, Schema]:
     score = {"index": COUNT, "relevance_score": NUMBER}
     keys = tuple(score)
-    as_object = an_object(("text",), {"text": STRING})
+    # As it was sent, whatever else it has.
+    as_object = an_object(("text",), {"text": STRING}, additionalProperties=True)
     document = as_object if written_as is RerankDocument.OBJECT else STRING
     tokens = an_object(("input_tokens", "output_tokens"), {"input_tokens": COUNT, "output_tokens": COUNT})
     units = an_object(("search_units", "input_tokens"), {"search_units": COUNT, "input_tokens": COUNT})

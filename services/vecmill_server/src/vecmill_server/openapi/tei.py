@@ -96,15 +96,19 @@ def _scores() -> dict[str, Schema]:
 
 
 def _predict() -> dict[str, Schema]:
+    of_texts = "Not for models that classify tokens."
     options = {
-        **RAW_SCORES,
+        **{
+            name: of_the_model(schema, f"{schema['description']} {of_texts}")
+            for name, schema in RAW_SCORES.items()
+        },
         **TRUNCATION,
         "aggregation_strategy": described(
             one_of_words(("none", "simple")), "Of tokens: one entry for each, or for each group."
         ),
         "top_k": described(OPTIONAL_COUNT, "How many labels of a text, the best first; 0 gives all."),
-        "function_to_apply": described(
-            one_of_words(("none",)), "Leaves the activation out, as `raw_scores` does."
+        "function_to_apply": of_the_model(
+            one_of_words(("none",)), f"Leaves the activation out, as `raw_scores` does. {of_texts}"
         ),
     }
     pair = {"type": "array", "minItems": 1, "maxItems": 2, "items": STRING}

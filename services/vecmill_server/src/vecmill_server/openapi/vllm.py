@@ -44,7 +44,11 @@ _DOCUMENTS = ("documents", "items", "text_2", "data_2")
 def describe_vllm(settings: ServerSettings) -> Family:
     """vLLM's paths, Infinity's `/classify`, and `/tokenize` in every shape."""
     score = post("Score pairs, in their order", reference("ScoreRequest"), reference("ScoreResponse"))
-    pooling = post("What a model makes of texts", reference("PoolingRequest"), reference("PoolingResponse"))
+    pooling = post(
+        "What a model makes of texts",
+        any_of(*(reference(f"Pooling{task}Request") for task in ("Embed", "TokenEmbed", "Classify"))),
+        reference("PoolingResponse"),
+    )
     classify = post(
         "Classify texts",
         reference("ClassifyRequest"),
@@ -108,11 +112,13 @@ def _pooling(token_ids: TokenIds) -> dict[str, Schema]:
         "data": any_of(ROW, list_of(numbers)),
     }
     return {
-        "PoolingRequest": any_of(
-            an_object(("input",), {**embed, "task": one_of_words(("embed",))}, **exclusive),
-            an_object(("input", "task"), {**token_embed, "task": _word("token_embed")}, **exclusive),
-            an_object(("input", "task"), {**classify, "task": _word("classify")}),
+        "PoolingEmbedRequest": an_object(
+            ("input",), {**embed, "task": one_of_words(("embed",))}, **exclusive
         ),
+        "PoolingTokenEmbedRequest": an_object(
+            ("input", "task"), {**token_embed, "task": _word("token_embed")}, **exclusive
+        ),
+        "PoolingClassifyRequest": an_object(("input", "task"), {**classify, "task": _word("classify")}),
         "PoolingResponse": envelope("list", data=list_of(an_object(tuple(entry), entry))),
     }
 

@@ -34,7 +34,7 @@ FLAG: Schema = {
 # A flag for what is not done: clients send it, and only no is an answer.
 NEVER: Schema = {
     "anyOf": [
-        {"type": "boolean", "nullable": True, "enum": [False, None]},
+        {"type": "boolean", "nullable": True, "not": {"enum": [True]}},  # generators take no enum of booleans
         {"type": "string", "pattern": f"^{_FALSE}$"},
     ]
 }
