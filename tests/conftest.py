@@ -1,5 +1,6 @@
 """What all tests share: one live server, and how randomness is handled."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from support.server import LiveServer, live_server
 # a shared machine can keep.
 hypothesis.settings.register_profile("vecmill", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("vecmill")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now, torch above all, stays to the end: nothing to look through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
