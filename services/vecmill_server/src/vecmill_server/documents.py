@@ -5,9 +5,10 @@ and strict where a guess could give a wrong answer. No message repeats what the 
 secret, or nested so deeply that printing it fails.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -17,6 +18,12 @@ from vecmill_server.errors import EmptyInput, InvalidJson
 
 LARGEST_WHOLE_NUMBER = 2**31 - 1
 
+# Reading or writing more than this at once would keep the event loop from everybody else.
+LARGE_BODY_BYTES = 256 * 1024
+LARGE_ROWS = 64
+
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
@@ -25,6 +32,11 @@ class Envelope:
     request_id: str
     model: str
     created: int
+
+
+async def run_off_loop(is_large: bool, function: Callable[[], Result]) -> Result:
+    """`function()`, in another thread if it is large: for a small one the hand-over costs more."""
+    return await asyncio.to_thread(function) if is_large else function()
 
 
 def encode_json(value: JsonValue) -> bytes:

@@ -30,6 +30,7 @@ from vecmill_server.batches.validation import Validation
 from vecmill_server.batches.window import Window
 from vecmill_server.catalog import Catalog
 from vecmill_server.dialects import DialectOptions
+from vecmill_server.documents import LARGE_ROWS, run_off_loop
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
 
@@ -38,8 +39,6 @@ logger = logging.getLogger(__name__)
 # What is lost at most when the process ends is the work of so long.
 COMMIT_S = 0.2
 COMMIT_BYTES = 4 * 1024 * 1024
-# Writing more rows than this at once would keep the event loop from everybody else.
-LARGE_ROWS = 64
 
 # Another attempt may succeed: here, or in the process that replaces this one.
 PASSING = (OverloadError, UnavailableError, DeviceLost)
@@ -235,7 +234,7 @@ class _Work:
         model = self.shop.catalog.resolve(call.model, call.tasks)
         result = await call.run(model.mill, None)
         write = partial(write_answer, self.batch.id, question, result, model.name, self.shop.now)
-        return await asyncio.to_thread(write) if question.texts > LARGE_ROWS else write()
+        return await run_off_loop(question.texts > LARGE_ROWS, write)
 
 
 def _progress(ended: list[Ended], lines_before: int) -> Progress:

@@ -1,24 +1,31 @@
 """What `routes.batches` reads and writes: files and batches."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from vecmill_server.batches.lines import ENDPOINTS
 from vecmill_server.batches.records import BatchStatus, Purpose
-from vecmill_server.batches.requests import MAX_METADATA
+from vecmill_server.batches.requests import MAX_METADATA, MAX_METADATA_VALUE
 from vecmill_server.batches.uploads import LONGEST_AGE_S, SHORTEST_AGE_S
 from vecmill_server.openapi.headers import headers
-from vecmill_server.openapi.vocabulary import Family
+from vecmill_server.openapi.operations import as_json, problem_response
+from vecmill_server.openapi.vocabulary import (
+    COUNT,
+    OPTIONAL_STRING,
+    STRING,
+    Family,
+    Schema,
+    an_object,
+    described,
+    list_of,
+    reference,
+)
 from vecmill_server.settings import ServerSettings
 
-Schema = Mapping[str, Any]
-
-_STRING: Schema = {"type": "string"}
-_TEXT_OR_NULL: Schema = {"type": "string", "nullable": True}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
+_BYTES: Schema = {"type": "string", "format": "binary"}
+_AGE: Schema = {"type": "integer", "minimum": SHORTEST_AGE_S, "maximum": LONGEST_AGE_S}
 _TIME: Schema = {"type": "integer", "description": "Unix seconds"}
 _TIME_OR_NULL: Schema = {**_TIME, "nullable": True}
-_JSON = "application/json"
 _OF_A_FILE = ("content-disposition", "accept-ranges", "last-modified", "etag")
 # From 1h to LONGEST_WINDOW_H, which is 336; the empty text is as good as none.
 _WINDOW = "^(([1-9]|[1-9][0-9]|[12][0-9][0-9]|3[0-2][0-9]|33[0-6])h)?$"
@@ -53,46 +60,38 @@ def _paths() -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     return {
-        "File": _object(
-            id=_STRING,
+        "File": _whole(
+            id=STRING,
             object={"type": "string", "enum": ["file"]},
             purpose={"type": "string", "enum": list(Purpose)},
-            filename=_STRING,
-            bytes=_COUNT,
+            filename=STRING,
+            bytes=COUNT,
             created_at=_TIME,
             expires_at=_TIME_OR_NULL,
             status={"type": "string", "enum": ["processed"]},
-            status_details=_TEXT_OR_NULL,
+            status_details=OPTIONAL_STRING,
         ),
-        "FileDeleted": _object(
-            id=_STRING, object={"type": "string", "enum": ["file"]}, deleted={"type": "boolean"}
+        "FileDeleted": _whole(
+            id=STRING, object={"type": "string", "enum": ["file"]}, deleted={"type": "boolean"}
         ),
         "FileList": _list("File"),
-        "BatchRequest": {
-            "type": "object",
-            "required": ["input_file_id", "endpoint"],
-            "properties": {
-                "input_file_id": {
-                    **_STRING,
-                    "minLength": 1,
-                    "description": "A file that was uploaded for a batch.",
-                },
+        "BatchRequest": an_object(
+            ("input_file_id", "endpoint"),
+            {
+                "input_file_id": described(STRING, "A file that was uploaded for a batch.", minLength=1),
                 "endpoint": {"type": "string", "enum": list(ENDPOINTS)},
-                "completion_window": {
-                    **_TEXT_OR_NULL,
-                    "pattern": _WINDOW,
-                    "description": "Hours, `24h` if absent; what has not been run by then is not run.",
-                },
+                "completion_window": described(
+                    OPTIONAL_STRING,
+                    "Hours, `24h` if absent; what has not been run by then is not run.",
+                    pattern=_WINDOW,
+                ),
                 "metadata": _metadata(),
                 "output_expires_after": {
-                    **_object(
-                        anchor={"type": "string", "enum": ["created_at"]},
-                        seconds={"type": "integer", "minimum": SHORTEST_AGE_S, "maximum": LONGEST_AGE_S},
-                    ),
+                    **_whole(anchor={"type": "string", "enum": ["created_at"]}, seconds=_AGE),
                     "nullable": True,
                 },
             },
-        },
+        ),
         "Batch": _batch(),
         "BatchList": _list("Batch"),
     }
@@ -100,35 +99,35 @@ def _schemas() -> dict[str, Any]:
 
 def _batch() -> Schema:
     times = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
-    problem = _object(
-        code=_STRING, message=_STRING, param=_TEXT_OR_NULL, line={"type": "integer", "nullable": True}
+    problem = _whole(
+        code=STRING, message=STRING, param=OPTIONAL_STRING, line={"type": "integer", "nullable": True}
     )
-    problems = _object(object={"type": "string", "enum": ["list"]}, data={"type": "array", "items": problem})
-    return _object(
-        id=_STRING,
+    problems = _whole(object={"type": "string", "enum": ["list"]}, data=list_of(problem))
+    return _whole(
+        id=STRING,
         object={"type": "string", "enum": ["batch"]},
-        endpoint=_STRING,
+        endpoint=STRING,
         errors={**problems, "nullable": True},
-        input_file_id=_STRING,
-        completion_window=_STRING,
+        input_file_id=STRING,
+        completion_window=STRING,
         status={"type": "string", "enum": list(BatchStatus)},
-        output_file_id=_TEXT_OR_NULL,
-        error_file_id=_TEXT_OR_NULL,
+        output_file_id=OPTIONAL_STRING,
+        error_file_id=OPTIONAL_STRING,
         created_at=_TIME,
         expires_at=_TIME,
         **{f"{name}_at": _TIME_OR_NULL for name in times},
-        request_counts=_object(total=_COUNT, completed=_COUNT, failed=_COUNT),
+        request_counts=_whole(total=COUNT, completed=COUNT, failed=COUNT),
         metadata=_metadata(),
-        usage={
-            **_object(
-                input_tokens=_COUNT,
-                input_tokens_details=_object(cached_tokens=_COUNT),
-                output_tokens=_COUNT,
-                output_tokens_details=_object(reasoning_tokens=_COUNT),
-                total_tokens=_COUNT,
+        usage=described(
+            _whole(
+                input_tokens=COUNT,
+                input_tokens_details=_whole(cached_tokens=COUNT),
+                output_tokens=COUNT,
+                output_tokens_details=_whole(reasoning_tokens=COUNT),
+                total_tokens=COUNT,
             ),
-            "description": "Tokens that were read; what else OpenAI counts is 0.",
-        },
+            "Tokens that were read; what else OpenAI counts is 0.",
+        ),
     )
 
 
@@ -137,7 +136,7 @@ def _metadata() -> Schema:
         "type": "object",
         "nullable": True,
         "maxProperties": MAX_METADATA,
-        "additionalProperties": {"type": "string", "maxLength": 512},
+        "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE},
     }
 
 
@@ -158,29 +157,22 @@ def _list_batches() -> dict[str, Any]:
 
 def _create_batch() -> dict[str, Any]:
     operation = _operation("Run the requests of a file", "Batch", 400, 404, 408, 413, 415, 429)
-    operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": _reference("BatchRequest")}}}
+    operation["requestBody"] = {"required": True, "content": as_json(reference("BatchRequest"))}
     return operation
 
 
 def _upload() -> dict[str, Any]:
-    form = {
-        "type": "object",
-        "required": ["purpose", "file"],
-        "properties": {
+    form = an_object(
+        ("purpose", "file"),
+        {
             "purpose": {"type": "string", "enum": ["batch"]},
-            "file": {
-                "type": "string",
-                "format": "binary",
-                "description": "One request a line: custom_id, method, url and body as a JSON object.",
-            },
+            "file": described(
+                _BYTES, "One request a line: custom_id, method, url and body as a JSON object."
+            ),
             "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-            "expires_after[seconds]": {
-                "type": "integer",
-                "minimum": SHORTEST_AGE_S,
-                "maximum": LONGEST_AGE_S,
-            },
+            "expires_after[seconds]": _AGE,
         },
-    }
+    )
     operation = _operation("Upload a file", "File", 400, 404, 408, 413, 415)
     operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": form}}}
     return operation
@@ -188,9 +180,9 @@ def _upload() -> dict[str, Any]:
 
 def _read_content(parameters: list[Schema]) -> dict[str, Any]:
     operation = _operation("What is in a file", "File", 404, parameters=parameters)
-    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    plain = {"text/plain": {"schema": _STRING}}
-    parts = {**content, "multipart/byteranges": {"schema": {"type": "string", "format": "binary"}}}
+    content = {"application/octet-stream": {"schema": _BYTES}}
+    plain = {"text/plain": {"schema": STRING}}
+    parts = {**content, "multipart/byteranges": {"schema": _BYTES}}
     operation["responses"] |= {
         "200": {"description": "Done", "content": content, "headers": headers(_OF_A_FILE)},
         "206": {
@@ -212,11 +204,8 @@ def _operation(
     summary: str, answer: str, *statuses: int, parameters: Iterable[Schema] = ()
 ) -> dict[str, Any]:
     """What every route of this family has in common: it may also not be ready yet, or stopping."""
-    problems = {
-        str(status): {"description": "An error", "content": {_JSON: {"schema": _reference("Problem")}}}
-        for status in (*statuses, 503)
-    }
-    done = {"description": "Done", "content": {_JSON: {"schema": _reference(answer)}}}
+    problems = {str(status): problem_response("An error") for status in (*statuses, 503)}
+    done = {"description": "Done", "content": as_json(reference(answer))}
     return {"summary": summary, "parameters": list(parameters), "responses": {"200": done, **problems}}
 
 
@@ -224,28 +213,24 @@ def _paging(most: int) -> list[Schema]:
     limit: Schema = {"type": "integer", "minimum": 1, "maximum": most}
     return [
         _parameter("limit", "query", limit),
-        _parameter("after", "query", {**_STRING, "description": "The id that the page before ended with."}),
+        _parameter("after", "query", described(STRING, "The id that the page before ended with.")),
     ]
 
 
-def _parameter(name: str, place: str, schema: Schema = _STRING) -> Schema:
+def _parameter(name: str, place: str, schema: Schema = STRING) -> Schema:
     return {"name": name, "in": place, "required": place == "path", "schema": schema}
 
 
 def _list(name: str) -> Schema:
-    return _object(
+    return _whole(
         object={"type": "string", "enum": ["list"]},
-        data={"type": "array", "items": _reference(name)},
-        first_id=_TEXT_OR_NULL,
-        last_id=_TEXT_OR_NULL,
+        data=list_of(reference(name)),
+        first_id=OPTIONAL_STRING,
+        last_id=OPTIONAL_STRING,
         has_more={"type": "boolean"},
     )
 
 
-def _object(**properties: Schema) -> dict[str, Any]:
+def _whole(**properties: Schema) -> dict[str, Any]:
     """An object that has all of `properties`."""
-    return {"type": "object", "required": list(properties), "properties": properties}
-
-
-def _reference(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return an_object(tuple(properties), properties)

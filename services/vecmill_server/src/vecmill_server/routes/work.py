@@ -12,7 +12,14 @@ from starlette.types import Receive, Scope, Send
 from vecmill.errors import VecmillError
 from vecmill_server.bodies import read_body
 from vecmill_server.dialects import Asked, Dialect, Document
-from vecmill_server.documents import Envelope, decode_object, encode_json
+from vecmill_server.documents import (
+    LARGE_BODY_BYTES,
+    LARGE_ROWS,
+    Envelope,
+    decode_object,
+    encode_json,
+    run_off_loop,
+)
 from vecmill_server.errors import ClientGone, MalformedRequest
 from vecmill_server.exchange import Exchange, header, send_json
 from vecmill_server.problems import ProblemResponse
@@ -21,10 +28,6 @@ from vecmill_server.service import Service
 Result = TypeVar("Result")
 
 Choose = Callable[[Document], Dialect]
-
-# Reading or writing more than this at once would keep the event loop from everybody else.
-LARGE_BODY_BYTES = 256 * 1024
-LARGE_ROWS = 64
 
 
 class Endpoint:
@@ -87,11 +90,6 @@ async def _send_problem(response: ProblemResponse, scope: Scope, send: Send) -> 
     Exchange.of(scope).reason = response.reason
     await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
     await send({"type": "http.response.body", "body": response.body})
-
-
-async def run_off_loop(is_large: bool, function: Callable[[], Result]) -> Result:
-    """`function()`, in another thread if it is large: for a small one the hand-over costs more."""
-    return await asyncio.to_thread(function) if is_large else function()
 
 
 async def unless_client_leaves(work: Awaitable[Result], receive: Receive) -> Result:
