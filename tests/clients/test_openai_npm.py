@@ -5,17 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.inputs import TEXTS
 from support.client_packages import drive_npm
 from support.plain_http import embed
 from support.server import MODEL, LiveServer
 
-TEXTS = [
-    "A short text.",
-    "",
-    "Ein längerer Satz über das Wetter.",
-    "水は百度で沸騰する",
-    "🙂" * 40,
-]
 TOLERANCE = 1e-6
 CALLS: dict[str, tuple[str, Any]] = {
     "default": ("embed", {"model": MODEL, "input": TEXTS}),

@@ -6,17 +6,11 @@ import numpy as np
 import openai
 import pytest
 
+from clients.inputs import TEXTS
 from support.plain_http import embed
 from support.server import MODEL, LiveServer
 from vecmill.types import FloatArray
 
-TEXTS = [
-    "A short text.",
-    "",
-    "Ein längerer Satz über das Wetter.",
-    "水は百度で沸騰する",
-    "🙂" * 40,
-]
 # The same text may be computed on one core or two: equal up to the last bits of a float32.
 TOLERANCE = 1e-6
 
