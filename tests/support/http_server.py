@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 
+from vecmill.clock import Clock, monotonic
 from vecmill.config import MillConfig
 from vecmill.cores import CoreBudget, available_cores
+from vecmill.engines.base import Engine
 from vecmill.engines.fake import FakeEngine
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, describe_model, locate_model
@@ -74,14 +76,54 @@ def serve_in_thread(
     models = models or [describe_model(locate_model())]
     engines = [fake_engine(description) for description in models]
     engines[0] = engine = engine or engines[0]
+    service = build_service(settings, list(zip(models, engines, strict=True)), config=config)
+
+    def release() -> None:
+        for one in engines:
+            one.released.set()
+
+    with run_in_thread(service, wait=wait, before_stop=release) as (port, runner):
+        base_url = f"http://127.0.0.1:{port}{settings.url_prefix}"
+        with httpx.Client(base_url=base_url, timeout=PATIENCE_S) as client:
+            yield HttpServer(port, service, engine, runner, client)
+
+
+def build_service(
+    settings: ServerSettings,
+    models: Sequence[tuple[ModelDescription, Engine | None]],
+    *,
+    config: MillConfig | None = None,
+    clock: Clock = monotonic,
+    wall_clock: Callable[[], float] = time.time,
+) -> Service:
+    """A service of models, each with its engine; without one, with the engine that `config` names."""
     metrics = ServerMetrics()
     budget = CoreBudget((config or MillConfig()).cores or available_cores())
-    mills = [
-        Mill(found, config, observer=metrics.observe_model(found.name), engine=one, budget=budget)
-        for found, one in zip(models, engines, strict=True)
+    served = [
+        ServedModel(
+            found.name,
+            Mill(
+                found,
+                config,
+                observer=metrics.observe_model(found.name),
+                engine=engine,
+                budget=budget,
+                clock=clock,
+            ),
+        )
+        for found, engine in models
     ]
-    served = [ServedModel(found.name, mill) for found, mill in zip(models, mills, strict=True)]
-    service = assemble_service(served, settings, metrics)
+    return replace(assemble_service(served, settings, metrics), wall_clock=wall_clock)
+
+
+@contextmanager
+def run_in_thread(
+    service: Service, *, wait: bool = True, before_stop: Callable[[], None] = lambda: None
+) -> Iterator[tuple[int, Runner]]:
+    """Run `service` on a free port, which is given, until the block ends.
+
+    `wait` begins the block when the models are loaded, else when the port is open.
+    """
     listener = bind_listener("127.0.0.1", 0)
     port = listener.getsockname()[1]
     ready = threading.Event()
@@ -90,12 +132,9 @@ def serve_in_thread(
     thread.start()
     try:
         assert not wait or ready.wait(PATIENCE_S), "the server did not become ready"
-        base_url = f"http://127.0.0.1:{port}{settings.url_prefix}"
-        with httpx.Client(base_url=base_url, timeout=PATIENCE_S) as client:
-            yield HttpServer(port, service, engine, runner, client)
+        yield port, runner
     finally:
-        for one in engines:
-            one.released.set()
+        before_stop()
         service.drain.stop(time.monotonic(), at_once=True)
         thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server did not stop"

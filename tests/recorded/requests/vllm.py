@@ -1,0 +1,95 @@
+"""vLLM's `/pooling`, `/classify` (Infinity's too), `/tokenize` and `/detokenize`; and Ollama's routes."""
+
+# A request is a line.
+# ruff: noqa: E501
+# fmt: off
+
+from recorded.cases import ask, family, get, post, send
+
+LONG = "many words " * 400
+
+CASES = family(
+    "vllm",
+    post("pooling", "/pooling", {"input": ["hello", "world"]}),
+    post("pooling v1", "/v1/pooling", {"input": "hello", "model": "model/embed", "task": "embed", "dimensions": 4}),
+    post("pooling base64", "/pooling", {"input": "hello", "encoding_format": "base64"}, base64="<f4"),
+    post("pooling ubinary", "/pooling", {"input": "hello", "output_dtype": "ubinary"}),
+    post("pooling normalize", "/pooling", {"input": "hello", "normalize": False}),
+    post("pooling of tokens", "/pooling", {"input": ["hello", "brave world"], "task": "token_embed", "model": "model/multi_vector"}),
+    post("pooling of tokens base64", "/pooling", {"input": "hello", "task": "token_embed", "model": "model/multi_vector", "encoding_format": "base64"}, base64="<f4"),
+    post("pooling classify", "/pooling", {"input": ["hello", "world"], "task": "classify", "model": "model/classify"}),
+    post("pooling classify raw", "/pooling", {"input": "hello", "task": "classify", "use_activation": False}),
+    post("pooling classify base64", "/pooling", {"input": "hello", "task": "classify", "encoding_format": "base64"}, base64="<f4"),
+    post("pooling missing", "/pooling", {}),
+    post("pooling empty", "/pooling", {"input": []}),
+    post("pooling task unknown", "/pooling", {"input": "hello", "task": "nonsense"}),
+    post("pooling classify int8", "/pooling", {"input": "hello", "task": "classify", "output_dtype": "int8"}),
+    post("pooling several types", "/pooling", {"input": "hello", "embedding_type": ["float", "binary"]}),
+    post("pooling of tokens of an embedder", "/pooling", {"input": "hello", "task": "token_embed", "model": "model/embed"}),
+    post("pooling model unknown", "/pooling", {"input": "hello", "model": "nobody"}),
+    post("pooling too long", "/pooling", {"input": LONG, "truncate": False}),
+    get("pooling read", "/pooling"),
+    post("classify", "/classify", {"input": ["hello", "world"]}),
+    post("classify v1", "/v1/classify", {"input": "hello", "model": "model/classify", "truncate_prompt_tokens": 5}),
+    post("classify use_activation false", "/classify", {"input": "hello", "use_activation": False}),
+    post("classify of infinity", "/classify", {"input": ["hello", "world"], "raw_scores": False, "modality": "text"}),
+    post("classify of infinity raw", "/classify", {"input": ["hello"], "raw_scores": True, "model": "model/classify"}),
+    post("classify of a ranker", "/classify", {"input": "hello", "model": "model/rerank"}),
+    post("classify missing", "/classify", {}),
+    post("classify empty", "/classify", {"input": []}),
+    post("classify of a number", "/classify", {"input": ["hello", 1]}),
+    post("classify modality", "/classify", {"input": "hello", "modality": "audio"}),
+    post("classify raw_scores unknown", "/classify", {"input": "hello", "raw_scores": 3}),
+    post("classify too long", "/classify", {"input": LONG, "truncate": False}),
+    post("classify of an embedder", "/classify", {"input": "hello", "model": "model/embed"}),
+    post("classify of tokens", "/classify", {"input": "hello", "model": "model/classify_tokens"}),
+    get("classify read", "/classify"),
+    post("tokenize", "/tokenize", {"prompt": "hello brave world"}),
+    post("tokenize v1", "/v1/tokenize", {"prompt": "hello", "model": "model/embed", "add_special_tokens": False, "return_token_strs": True}),
+    post("tokenize missing", "/tokenize", {}),
+    post("tokenize a list", "/tokenize", {"prompt": ["hello"]}),
+    post("tokenize return_token_strs unknown", "/tokenize", {"prompt": "hello", "return_token_strs": "perhaps"}),
+    post("tokenize model unknown", "/tokenize", {"prompt": "hello", "model": "nobody"}),
+    post("detokenize", "/detokenize", {"tokens": [101, 7592, 2088, 102], "model": "model/embed"}),
+    post("detokenize missing", "/detokenize", {}),
+    post("detokenize empty", "/detokenize", {"tokens": []}),
+    post("detokenize of a string", "/detokenize", {"tokens": [1, "a"]}),
+    post("detokenize outside the vocabulary", "/detokenize", {"tokens": [99999]}),
+    get("detokenize read", "/detokenize"),
+)
+
+OLLAMA = family(
+    "ollama",
+    post("embed", "/api/embed", {"model": "model/embed", "input": "hello"}),
+    post("embed texts", "/api/embed", {"model": "embed:latest", "input": ["hello", "world"], "truncate": True, "dimensions": 4, "options": {}, "keep_alive": "5m"}),
+    post("embed unnamed", "/api/embed", {"input": "hello"}),
+    post("embed nothing", "/api/embed", {"model": "model/embed"}),
+    post("embed an empty list", "/api/embed", {"model": "model/embed", "input": []}),
+    post("embed an empty text", "/api/embed", {"model": "model/embed", "input": ""}),
+    post("embed too long", "/api/embed", {"model": "model/embed", "input": LONG, "truncate": False}),
+    post("embed a number", "/api/embed", {"model": "model/embed", "input": 3}),
+    post("embed dimensions too many", "/api/embed", {"input": "hello", "dimensions": 9}),
+    post("embed model unknown", "/api/embed", {"model": "nomic-embed-text", "input": "hello"}),
+    post("embed model that classifies", "/api/embed", {"model": "model/classify", "input": "hello"}),
+    post("embed nothing with a model that classifies", "/api/embed", {"model": "model/classify"}),
+    send("embed not JSON", "/api/embed", b"input"),
+    get("embed read", "/api/embed"),
+    post("embeddings", "/api/embeddings", {"model": "model/embed", "prompt": "hello"}),
+    post("embeddings nothing", "/api/embeddings", {"model": "model/embed"}),
+    post("embeddings a number", "/api/embeddings", {"model": "model/embed", "prompt": 3}),
+    post("embeddings model unknown", "/api/embeddings", {"model": "nomic-embed-text", "prompt": "hello"}),
+    get("tags", "/api/tags"),
+    get("version", "/api/version"),
+    ask("tags deleted", "DELETE", "/api/tags"),
+    get("elsewhere", "/api/generate"),
+)
+
+REAL = family(
+    "vllm",
+    post("pooling", "/pooling", {"input": "hello", "dimensions": 8}),
+    post("tokenize", "/tokenize", {"prompt": "unbelievable embeddings", "return_token_strs": True}),
+    post("detokenize", "/detokenize", {"tokens": [101, 23653, 102]}),
+    post("ollama embed", "/api/embed", {"model": "all-minilm", "input": "hello"}),
+    post("ollama embeddings", "/api/embeddings", {"model": "all-MiniLM-L6-v2", "prompt": "hello"}),
+    get("ollama tags", "/api/tags"),
+)
