@@ -208,7 +208,10 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         replace(QUIET, rerank_document=RerankDocument.STRING),
     ),
     Configuration(
-        "metric-aliases", connections.COUNTED, every_task, replace(QUIET, metric_aliases=tuple(MetricAliases))
+        "metric-aliases",
+        connections.COUNTED,
+        some_tasks(Task.EMBED, Task.RERANK, Task.CLASSIFY),
+        replace(QUIET, metric_aliases=tuple(MetricAliases)),
     ),
     Configuration("keys", connections.KEYS, embedder, replace(QUIET, api_key=("secret", "another"))),
     Configuration(

@@ -213,8 +213,8 @@ def _add_sample(family: dict[str, Any], name: str, line: str) -> None:
         return
     if bound is None:
         assert found["name"] in (f"{name}_sum", f"{name}_count"), line
-    elif bound not in family.setdefault("le", []):
-        family["le"].append(bound)
+    elif bound not in family.setdefault("le", "").split():
+        family["le"] = f"{family['le']} {bound}".lstrip()
     family["series"].setdefault(series, []).append(value)
 
 
