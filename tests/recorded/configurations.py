@@ -15,6 +15,7 @@ from support.described_models import PROMPTS, describe_tasks, token_ids
 from support.http_server import QUIET, wait_until
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.errors import DeviceLost
 from vecmill.models import ModelDescription, Task, describe_model, locate_model
 from vecmill.types import Batch, CostModel, Rows
 from vecmill_server.settings import MetricAliases, RerankDocument, TokenIds
@@ -32,6 +33,13 @@ class TimedEngine(FakeEngine):
     def run(self, batch: Batch, *, width: int) -> Rows:
         self._clock.advance(0.25)
         return super().run(batch, width=width)
+
+
+class LostEngine(FakeEngine):
+    """Its device is gone at the first call."""
+
+    def run(self, batch: Batch, *, width: int) -> Rows:
+        raise DeviceLost("The device is gone.")
 
 
 class SlowEngine(FakeEngine):
@@ -94,6 +102,12 @@ def timed(clock: StillClock) -> Models:
     """The same, with an engine that takes its time."""
     found = describe_tasks()[Task.EMBED]
     return [(found, TimedEngine(found, clock))]
+
+
+def lost(_clock: StillClock) -> Models:
+    """The same, with an engine that loses its device."""
+    found = describe_tasks()[Task.EMBED]
+    return [(found, LostEngine(dim=found.dim, max_tokens=found.max_tokens, lane_widths=(1,)))]
 
 
 def slow(_clock: StillClock) -> Models:
@@ -250,6 +264,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         failing,
     ),
     Configuration("dying", connections.DYING, faulty(FaultScript(calls={0: Fault.DIE}))),
+    Configuration("device-lost", connections.DYING, lost),
     Configuration(
         "stuck",
         connections.STUCK,

@@ -184,7 +184,7 @@ FAULTY = family(
     post("well again", PATH, {"input": "after"}),
     get("ready", "/readyz"),
 )
-# The first call takes its lane, the only one, down.
+# The first call takes its lane, the only one, down: its thread dies, or its device is lost.
 DYING = family(
     "faults",
     post("died", PATH, HELLO),
