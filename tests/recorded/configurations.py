@@ -194,7 +194,6 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
             *reading.NOWHERE,
             *reading.BATCHES_OFF,
             *reading.EACH_PATH,
-            *connections.RAW,
         ),
         every_task,
     ),
@@ -205,6 +204,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         tolerance=1e-4,
         digits=5,
     ),
+    Configuration("connections", connections.RAW, embedder, left=2),
     Configuration("prompts", embeddings.PROMPTED, prompted),
     Configuration("together", tei.TOGETHER, embedder, runs_at_once=True),
     Configuration("timings", connections.TIMED, timed),
@@ -252,7 +252,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         ),
     ),
     Configuration(
-        "hasty", connections.HASTY, embedder, replace(QUIET, header_timeout_s=0.15, body_timeout_s=0.15)
+        "hasty", connections.HASTY, embedder, replace(QUIET, header_timeout_s=0.3, body_timeout_s=0.3)
     ),
     Configuration("loading", connections.LOADING, slow, wait=False, beside=loading),
     Configuration(

@@ -198,6 +198,8 @@ def write_metrics(exposition: str, *, times: frozenset[str], chance: frozenset[s
                 found["series"][labels] = [TIME, values[-2]] if isinstance(values, list) else TIME
             elif isinstance(values, list) and not any(values):
                 found["series"][labels] = 0
+        # In no order of its own: that in which models happened to be loaded.
+        found["series"] = dict(sorted(found["series"].items()))
     return families
 
 
