@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def save_tiny_bert(directory: Path, model: TinyBert | None = None) -> Path:
     """Write a tiny BERT with every side file into `directory`, and return that."""
     model = model or TinyBert()
     directory.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(model)
+    tokenizer = tokenizers.Tokenizer.from_str(_tokenizer(lowercase=model.lowercase))
     tokenizer.save(str(directory / "tokenizer.json"))
     config = _config(tokenizer.get_vocab_size(), model)
     tensors = _tensors(config, np.random.default_rng(model.seed))
@@ -60,14 +61,16 @@ def save_tiny_bert(directory: Path, model: TinyBert | None = None) -> Path:
     return directory
 
 
-def _tokenizer(model: TinyBert) -> tokenizers.Tokenizer:
+@cache
+def _tokenizer(*, lowercase: bool) -> str:
+    """The tokenizer.json."""
     words = Counter(word.lower().strip(".,;:()\"'") for word in prose_words())
     whole = [word for word, _ in words.most_common(600) if word]
     letters = sorted({letter for word in words for letter in word if letter.isascii()})
     pieces = dict.fromkeys([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters), *whole])
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=model.lowercase)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = tokenizers.decoders.WordPiece()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
@@ -79,7 +82,7 @@ def _tokenizer(model: TinyBert) -> tokenizers.Tokenizer:
     # What a training run leaves behind, and nobody may heed.
     tokenizer.enable_truncation(max_length=16)
     tokenizer.enable_padding(length=16)
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def _config(vocab_size: int, model: TinyBert) -> dict[str, Any]:

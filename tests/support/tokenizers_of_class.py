@@ -1,6 +1,7 @@
 """Tokenizers of transformers' own classes, with small vocabularies of their kinds."""
 
 import json
+from functools import cache
 from typing import Any
 
 from vecmill.fidelity.sample import prose_words
@@ -15,6 +16,11 @@ ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 def train_pieces(special: tuple[str, ...], *, cased: bool = True) -> list[tuple[str, float]]:
     """A sentencepiece vocabulary with scores, beginning with `special`."""
+    return [*((token, 0.0) for token in special), *_train_unigram(cased)]
+
+
+@cache
+def _train_unigram(cased: bool) -> tuple[tuple[str, float], ...]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     words = prose_words()[:3_000]
@@ -22,23 +28,35 @@ def train_pieces(special: tuple[str, ...], *, cased: bool = True) -> list[tuple[
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=500, show_progress=False)
     tokenizer.train_from_iterator([" ".join(words if cased else map(str.lower, words))], trainer)
-    pieces = json.loads(tokenizer.to_str())["model"]["vocab"]
-    return [*((token, 0.0) for token in special), *(tuple(piece) for piece in pieces)]
+    return tuple((piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"])
 
 
 def train_bytes(special: tuple[str, ...]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """A byte-level vocabulary that begins with `special`, and its merges."""
+    model = _train_byte_pairs(special)
+    return dict(model["vocab"]), [tuple(merge) for merge in model["merges"]]
+
+
+@cache
+def _train_byte_pairs(special: tuple[str, ...]) -> dict[str, Any]:
     from tokenizers import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(
         [" ".join(prose_words()[:3_000])], vocab_size=600, special_tokens=list(special), show_progress=False
     )
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return model
 
 
 def train_fallback() -> dict[str, Any]:
     """Pairs that are merged, and bytes for what is unknown."""
+    model = _train_byte_fallback()
+    return {"vocab": dict(model["vocab"]), "merges": [tuple(merge) for merge in model["merges"]]}
+
+
+@cache
+def _train_byte_fallback() -> dict[str, Any]:
     from tokenizers import Tokenizer, models, normalizers, trainers
 
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
@@ -46,8 +64,8 @@ def train_fallback() -> dict[str, Any]:
     special = [*GEMMA, *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator([" ".join(prose_words()[:3_000])], trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return {"vocab": model["vocab"], "merges": [tuple(merge) for merge in model["merges"]]}
+    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return model
 
 
 def word_pieces(special: tuple[str, ...]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Small tokenizers of the kinds that models come with, trained on a few texts and saved by transformers."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ def save_tokenizer(folder: Path, kind: str, texts: Sequence[str], *, longest: in
     Each text, and each part of a pair, ends in the token `END`.
     """
     import transformers
-    from tokenizers import processors
+    from tokenizers import Tokenizer, processors
 
-    tokenizer, trainer = _MAKERS[kind]()
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer.from_str(_train(kind, tuple(texts)))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", END)]
     )
@@ -31,6 +31,15 @@ def save_tokenizer(folder: Path, kind: str, texts: Sequence[str], *, longest: in
         **settings,
     )
     fast.save_pretrained(folder)
+
+
+@cache
+def _train(kind: str, texts: tuple[str, ...]) -> str:
+    """The tokenizer.json of a tokenizer of `kind` that was trained on `texts`."""
+    tokenizer, trainer = _MAKERS[kind]()
+    tokenizer.train_from_iterator(texts, trainer)
+    trained: str = tokenizer.to_str()
+    return trained
 
 
 def _byte_level() -> tuple[Any, Any]:
