@@ -1,6 +1,7 @@
 """What all tests share: one live server, and how randomness is handled."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,33 @@ hypothesis.settings.register_profile("vecmill", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("vecmill")
 
 
-def pytest_collection_finish() -> None:
-    """What is loaded by now, torch above all, stays to the end: nothing to look through for garbage."""
-    gc.collect()
-    gc.freeze()
+# A library of a few modules is not worth a look through everything that is loaded.
+MANY_MODULES = 200
+
+
+class LoadedModules:
+    """What is imported stays to the end, torch above all: nothing to look through for garbage."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def pytest_collection_finish(self) -> None:
+        """Set what the test modules import apart."""
+        self._set_apart()
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Set apart what a test was the first to import."""
+        if len(sys.modules) - self._count > MANY_MODULES:
+            self._set_apart()
+
+    def _set_apart(self) -> None:
+        self._count = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LoadedModules())
 
 
 @pytest.fixture(scope="session")
