@@ -1,6 +1,7 @@
 """A real `vecmill serve` in a process of its own, for tests and measurements."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -8,12 +9,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 MODEL = "all-MiniLM-L6-v2"
 POLL_S = 0.005
+# Tests that run beside these take any port of 32768 and above, as clients do.
+PORTS = range(10_000, 32_768)
 
 
 class NotStarted(Exception):
@@ -59,11 +62,12 @@ def live_server(
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that was free a moment ago, of those that no system hands out to who asks for any."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            port = PORTS.start + secrets.randbelow(len(PORTS))
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _environment(folder: Path) -> dict[str, str]:
