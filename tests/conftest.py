@@ -1,6 +1,7 @@
 """What all tests share: one live server, and how randomness is handled."""
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ from support.server import LiveServer, live_server
 hypothesis.settings.register_profile("vecmill", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("vecmill")
 
+# The threads that torch computes with wait for each other at full speed: tiny models keep two cores busy for
+# ten times as long as they would keep one. Engines set the number of their threads themselves.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A library of a few modules is not worth a look through everything that is loaded.
 MANY_MODULES = 200
