@@ -51,6 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
+def kept_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of prepared models that all tests of a run share, as compiling a model takes long."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kept_models"
+
+
+@pytest.fixture(scope="session")
 def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache and the log of the live server."""
     return tmp_path_factory.mktemp("server")

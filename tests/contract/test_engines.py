@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,14 +23,15 @@ Open = Callable[[], Engine]
 
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
-def open_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Open:
+def open_engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kept_models: Path
+) -> Open:
     entry = ENGINES[request.param]
     if not entry.is_installed:
         pytest.skip(f"{request.param} is not installed: pip install 'vecmill[{entry.extra}]'")
     directory = save_tiny_bert(tmp_path_factory.mktemp("model"), TinyBert())
-    cache_dir = tmp_path_factory.mktemp("prepared")
     description = describe_model(locate_model(directory))
-    return lambda: load_engine(description, EnginePlan(request.param), cores=CORES, cache_dir=cache_dir)
+    return lambda: load_engine(description, EnginePlan(request.param), cores=CORES, cache_dir=kept_models)
 
 
 @pytest.fixture(scope="module")

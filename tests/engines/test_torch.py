@@ -335,21 +335,21 @@ def test_without_a_compiler_the_sentence_says_so(
 
 
 def test_what_was_compiled_needs_no_compiler_the_next_time(
-    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Any, kept_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
+    first = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_models)
     expected = first.run(batch_of(3, 9), width=1).values
     first.close()
     monkeypatch.setattr(compiled, "compile_program", None)
-    second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
+    second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_models)
     np.testing.assert_array_equal(second.run(batch_of(3, 9), width=1).values, expected)
     second.close()
 
 
 @pytest.mark.parametrize("name", ["torch", "torch-compile"])
-def test_other_threads_go_on_while_it_computes(tiny: Any, tmp_path: Path, name: str) -> None:
+def test_other_threads_go_on_while_it_computes(tiny: Any, kept_models: Path, name: str) -> None:
     """A call that held Python's lock would stop the event loop beside it for as long."""
-    engine = load_engine(tiny, EnginePlan(name), cores=2, cache_dir=tmp_path)
+    engine = load_engine(tiny, EnginePlan(name), cores=2, cache_dir=kept_models)
     batch = batch_of(*[40] * 400)
     engine.run(batch, width=1)
     done = threading.Event()
