@@ -5,6 +5,8 @@
 PYTHON ?= python3
 ARGS   ?=
 ROUNDS ?= 5
+# Processes that test side by side, each with a gigabyte or two of libraries.
+WORKERS ?= 2
 
 SERVE := .venv/serve
 TEST  := .venv/test
@@ -56,8 +58,8 @@ $(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_serve
 
 # ---------------------------------------------------------------- test
 
-test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (ARGS="-k rerank")
-	@$(TEST)/bin/python -m pytest $(ARGS)
+test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
+	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(TEST)/bin/python -m pytest -m ""
