@@ -26,6 +26,8 @@ TEXTS = [
     "ﬁne ｆｕｌｌ ``quoted'' café CAFÉ",
     "a<mask>b [MASK] </s>",
 ]
+# Without those of thousands of letters, which take four times as long as all others together.
+SHORT_TEXTS = [text for text in TEXTS if len(text) < 2_000]
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("bert", "BertTokenizer", {}),
@@ -119,7 +121,7 @@ def test_tokens_are_those_of_the_class(
         reference = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     ours = read_tokenizer(describe(base, tmp_path, config))
     speller = Speller(ours, None)
-    for text in TEXTS:
+    for text in TEXTS if is_named and file == "as_saved" else SHORT_TEXTS:
         expected, found = reference(text, return_offsets_mapping=True), ours.encode(text)
         assert found.ids == expected["input_ids"], text
         assert found.offsets == [tuple(place) for place in expected["offset_mapping"]], text
