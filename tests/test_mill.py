@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vecmill import BatchConfig, EmbedRequest, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
+from vecmill import BatchConfig, Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
     DeadlineExceeded,
@@ -21,8 +22,10 @@ from vecmill.errors import (
     ShuttingDown,
     UnknownPrompt,
 )
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.types import Batch, Rows, TextOrIds
+from vecmill.models import ModelDescription, locate_model
+from vecmill.requests import Priority, TextOrIds
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 
 SMALL = InputConfig(
     max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
@@ -46,12 +49,12 @@ def expected(*token_ids: int) -> np.ndarray:
 
 
 async def test_rows_come_in_input_order_texts_and_ids_mixed(mill: Mill) -> None:
-    result = await mill.submit(EmbedRequest(("hello", (7, 8, 9), "world")))
-    np.testing.assert_array_equal(result.rows[0], expected(101, 7592, 102))
-    np.testing.assert_array_equal(result.rows[1], expected(7, 8, 9))
-    np.testing.assert_array_equal(result.rows[2], expected(101, 2088, 102))
+    result = await mill.run(Embed(("hello", (7, 8, 9), "world")))
+    np.testing.assert_array_equal(result.embeddings[0], expected(101, 7592, 102))
+    np.testing.assert_array_equal(result.embeddings[1], expected(7, 8, 9))
+    np.testing.assert_array_equal(result.embeddings[2], expected(101, 2088, 102))
     assert result.token_counts == (3, 3, 3)
-    assert result.rows.flags.c_contiguous
+    assert result.embeddings.flags.c_contiguous
 
 
 async def test_long_texts_are_read_off_the_loop_and_come_out_the_same(mill: Mill) -> None:
@@ -62,7 +65,7 @@ async def test_long_texts_are_read_off_the_loop_and_come_out_the_same(mill: Mill
 
 
 async def test_usage_counts_what_is_left_after_truncation(mill: Mill) -> None:
-    result = await mill.submit(EmbedRequest(("hello " * 300,)))
+    result = await mill.run(Embed(("hello " * 300,)))
     assert result.token_counts == (256,)
     with pytest.raises(InputTooLong, match="maximum context length is 256 tokens, however you requested 302"):
         await mill.embed("hello " * 300, truncate=False)
@@ -106,11 +109,11 @@ async def test_what_breaks_a_limit_is_refused_before_any_work(
     mill: Mill, inputs: tuple[TextOrIds, ...], error: type[RequestError]
 ) -> None:
     with pytest.raises(error) as refusal:
-        await mill.submit(EmbedRequest(inputs, field="texts"))
+        await mill.run(Embed(inputs))
     assert refusal.value.field is not None
-    assert refusal.value.field.startswith("texts")
-    assert mill._intake is not None
-    assert mill._intake.dispatcher.queue.counts.admitted == 0
+    assert refusal.value.field.startswith("input")
+    assert mill._admission is not None
+    assert mill._admission.dispatcher.queue.counts.admitted == 0
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
@@ -136,8 +139,8 @@ async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescrip
         await asyncio.to_thread(engine.wait_for_calls, 1)
         waiting = asyncio.ensure_future(mill.embed("world"))
         await asyncio.sleep(0)
-        assert mill._intake is not None
-        del mill._intake.tokenizer  # whoever reads a text now fails
+        assert mill._admission is not None
+        del mill._admission.tokenizer  # whoever reads a text now fails
         with pytest.raises(QueueFull):
             await mill.embed("again")
         engine.released.set()
@@ -195,18 +198,18 @@ async def test_bulk_requests_give_way_however_small_and_old(
     order: list[int] = []
 
     class Recorded(FakeEngine):
-        def run(self, batch: Batch, *, width: int) -> Rows:
+        def run(self, batch: Batch, *, width: int) -> Embeddings:
             order.append(int(batch.token_ids[0]))
             return super().run(batch, width=width)
 
     engine = Recorded(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, batch=BatchConfig(age_cap_s=age_cap_s))
     async with Mill(description, config, engine=engine) as mill:
-        running = asyncio.ensure_future(mill.submit(EmbedRequest(((7,),))))
+        running = asyncio.ensure_future(mill.run(Embed(((7,),))))
         await asyncio.to_thread(engine.wait_for_calls, 1)
-        bulk = asyncio.ensure_future(mill.submit(EmbedRequest(((8,),), is_bulk=True)))
+        bulk = asyncio.ensure_future(mill.run(Embed(((8,),), priority=Priority.BACKGROUND)))
         await asyncio.sleep(0)
-        small = asyncio.ensure_future(mill.submit(EmbedRequest(((9,),))))
+        small = asyncio.ensure_future(mill.run(Embed(((9,),))))
         await asyncio.sleep(0)
         engine.released.set()
         await asyncio.gather(running, bulk, small)
@@ -218,13 +221,13 @@ async def test_bulk_requests_wait_as_long_as_it_takes(description: ModelDescript
     engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, hang_s=1e9, queue=QueueConfig(timeout_s=1.0))
     async with Mill(description, config, engine=engine, clock=lambda: now) as mill:
-        bulk = asyncio.ensure_future(mill.submit(EmbedRequest(((8,),), is_bulk=True)))
-        small = asyncio.ensure_future(mill.submit(EmbedRequest(((9,),))))
+        bulk = asyncio.ensure_future(mill.run(Embed(((8,),), priority=Priority.BACKGROUND)))
+        small = asyncio.ensure_future(mill.run(Embed(((9,),))))
         await asyncio.to_thread(engine.wait_for_calls, 1)
         now = 1e6
-        assert mill._intake is not None
-        mill._intake.dispatcher.tick()
+        assert mill._admission is not None
+        mill._admission.dispatcher.tick()
         with pytest.raises(DeadlineExceeded):
             await small
         engine.released.set()
-        assert (await bulk).rows.shape == (1, 384)
+        assert (await bulk).embeddings.shape == (1, 384)

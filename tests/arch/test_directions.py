@@ -10,8 +10,8 @@ import pytest
 
 from support.source_tree import Module, modules
 
-ORACLE_LIBRARIES = ("torch", "transformers", "sentence_transformers")
-ENGINE_LIBRARIES = (*ORACLE_LIBRARIES, "openvino", "onnx", "onnx_ir", "onnxruntime")
+REFERENCE_LIBRARIES = ("torch", "transformers", "sentence_transformers")
+ENGINE_LIBRARIES = (*REFERENCE_LIBRARIES, "openvino", "onnx", "onnx_ir", "onnxruntime")
 SERVER_LIBRARIES = (
     "httptools",
     "orjson",
@@ -44,36 +44,43 @@ class Rule:
 
 
 BOTH = ("vecmill", "vecmill_server")
-PURE = ("vecmill.batching.ticket", "vecmill.batching.queue", "vecmill.batching.policy")
+PURE = tuple(f"vecmill.batching.{name}" for name in ("ticket", "queue", "wait_list", "policy"))
 RULES = {
     "the library knows no server": Rule(("vecmill",), ("vecmill_server", *SERVER_LIBRARIES)),
     "queue and policy have no clock and no thread": Rule(
-        PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.clock")
+        PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.values.clock")
     ),
     "engines know nothing of batching": Rule(
         ("vecmill.engines",), ("asyncio", "vecmill.batching", "vecmill.mill")
     ),
     "torch stays in its engine": Rule(
         BOTH,
-        ORACLE_LIBRARIES,
+        REFERENCE_LIBRARIES,
         # optimum-neuron takes and gives torch's tensors.
-        but=("vecmill.engines.torch", "vecmill.engines.neuron", "vecmill.fidelity.oracles"),
+        but=(
+            "vecmill.engines.torch",
+            "vecmill.engines.neuron",
+            "vecmill.verification.reference_implementations",
+        ),
     ),
     "openvino stays in its engine": Rule(BOTH, ("openvino",), but=("vecmill.engines.openvino",)),
     "ONNX Runtime stays in its engine": Rule(
         BOTH, ("onnxruntime",), but=("vecmill.engines.onnx", "vecmill.quantization")
     ),
     "graphs alone build ONNX": Rule(
-        BOTH, ("onnx", "onnx_ir"), but=("vecmill.graphs", "vecmill.quantization")
+        BOTH, ("onnx", "onnx_ir"), but=("vecmill.architectures", "vecmill.graphs", "vecmill.quantization")
     ),
     "nothing unpickles": Rule(BOTH, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
 }
 PLANTED = {
-    "the library knows no server": ("vecmill.rows", "import orjson"),
-    "queue and policy have no clock and no thread": ("vecmill.batching.queue", "from time import monotonic"),
+    "the library knows no server": ("vecmill.vectors.transforms", "import orjson"),
+    "queue and policy have no clock and no thread": (
+        "vecmill.batching.wait_list",
+        "from time import monotonic",
+    ),
     "engines know nothing of batching": ("vecmill.engines.onnx", "from ..batching import queue"),
-    "torch stays in its engine": ("vecmill.tokens", "def load():\n    import torch.nn"),
+    "torch stays in its engine": ("vecmill.tokenization.tokenizer", "def load():\n    import torch.nn"),
     "openvino stays in its engine": ("vecmill.engines.onnx", "import openvino"),
     "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
     "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
@@ -98,7 +105,7 @@ def test_direction_catches_an_offence(name: str) -> None:
 
 def test_importing_the_packages_loads_no_engine_library() -> None:
     program = (
-        "import sys, vecmill, vecmill.cli, vecmill.mill, vecmill.engines, vecmill_server.app;"
+        "import sys, vecmill, vecmill.commands.main, vecmill.mill, vecmill.engines, vecmill_server.app;"
         f"print([name for name in {ENGINE_LIBRARIES!r} if name in sys.modules])"
     )
     done = subprocess.run(
@@ -114,7 +121,7 @@ def test_one_module_at_most_reads_the_environment() -> None:
 
 def test_reading_the_environment_is_noticed() -> None:
     for text in ("import os\nos.environ['A']", "from os import environ", "import os\nos.getenv('A')"):
-        assert _reads_environment(Module.parse("vecmill.rows", text)), text
+        assert _reads_environment(Module.parse("vecmill.vectors.transforms", text)), text
 
 
 def test_no_import_cycles() -> None:

@@ -50,7 +50,10 @@ def undocumented(module: Module) -> Iterator[str]:
 
 
 # These hand on whether the person trusts the model.
-ASKED_FOR_TRUST = ("vecmill.engines.torch.library", "vecmill.fidelity.oracles")
+ASKED_FOR_TRUST = (
+    "vecmill.engines.torch.transformers_model",
+    "vecmill.verification.reference_implementations",
+)
 
 
 def remote_code(module: Module) -> Iterator[str]:
@@ -64,11 +67,11 @@ def remote_code(module: Module) -> Iterator[str]:
 
 
 PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
-    long_modules: ("vecmill.rows", "x = 1\n" * (MAX_MODULE_LINES + 1)),
-    long_functions: ("vecmill.rows", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
+    long_modules: ("vecmill.vectors.transforms", "x = 1\n" * (MAX_MODULE_LINES + 1)),
+    long_functions: ("vecmill.vectors.transforms", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
     vague_names: ("vecmill.utils", ""),
     unsorted_exports: ("vecmill", "__all__ = ['b', 'a']"),
-    undocumented: ("vecmill.rows", "'''Rows.'''\ndef check(): ..."),
+    undocumented: ("vecmill.vectors.transforms", "'''Embeddings.'''\ndef check(): ..."),
     remote_code: ("vecmill.models", "load(path, trust_remote_code=True)"),
 }
 
@@ -86,4 +89,4 @@ def test_planted_offence_is_found(find: Callable[[Module], Iterator[str]]) -> No
 
 def test_there_are_sources_to_judge() -> None:
     names = {module.name for module in modules()}
-    assert {"vecmill", "vecmill.types", "vecmill_server"} <= names
+    assert {"vecmill", "vecmill.values.batch", "vecmill_server"} <= names

@@ -10,15 +10,17 @@ import time
 from pathlib import Path
 
 from vecmill.config import BatchConfig, MillConfig
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.mill import Mill
-from vecmill.models import describe_model, locate_model
-from vecmill.types import Batch, Rows
+from vecmill.models import locate_model
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 from vecmill_server.catalog import ServedModel
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.runner import run_server
+from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings
-from vecmill_server.start import assemble_service
 
 
 class SlowEngine(FakeEngine):
@@ -29,7 +31,7 @@ class SlowEngine(FakeEngine):
         self._pause_s = pause_s
         self._dice = random.Random(7)
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
         """As the fake engine, half to one and a half `pause_s` later."""
         time.sleep(self._pause_s * (0.5 + self._dice.random()))
         return super().run(batch, width=width)

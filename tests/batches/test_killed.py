@@ -19,10 +19,11 @@ import pytest
 
 from support.batches import create_batch, ended, request_line, retrieve, rows_of
 from support.http_server import wait_until
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
-from vecmill.types import FloatArray
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
 
 TESTS = Path(__file__).parents[1]
 KILLS = 3

@@ -8,23 +8,23 @@ import pytest
 
 from vecmill.errors import InvalidConfig, QueueFull
 from vecmill_server.batches.folder import new_file_id
-from vecmill_server.batches.records import (
-    BatchRecord,
-    BatchRequest,
+from vecmill_server.batches.objects import (
+    BatchObject,
+    BatchProgress,
     BatchStatus,
-    FileRecord,
-    LineProblem,
+    FileObject,
+    FilePurpose,
+    LineError,
+    NewBatch,
     Page,
-    Progress,
-    Purpose,
 )
 from vecmill_server.batches.store import Store
 from vecmill_server.errors import Conflict, UnknownObject
 
 NOW = 1_700_000_000
 DAY_S = 24 * 3600
-FIRST = Progress(2, 20, b'{"a": 1}\n', b'{"b": 2}\n', 1, 1, 7)
-SECOND = Progress(1, 10, b'{"c": 3}\n', b"", 1, 0, 3)
+FIRST = BatchProgress(2, 20, b'{"a": 1}\n', b'{"b": 2}\n', 1, 1, 7)
+SECOND = BatchProgress(1, 10, b'{"c": 3}\n', b"", 1, 0, 3)
 
 
 @contextmanager
@@ -36,24 +36,24 @@ def opened(root: Path, *, max_open: int = 10) -> Iterator[Store]:
         store.close()
 
 
-def upload(store: Store, content: bytes = b"0123456789" * 3, expires_at: int | None = None) -> FileRecord:
+def upload(store: Store, content: bytes = b"0123456789" * 3, expires_at: int | None = None) -> FileObject:
     file_id = new_file_id()
     with store.folder.create(file_id) as written:
         written.write(content)
         store.folder.seal(written)
-    record = FileRecord(file_id, Purpose.BATCH, "in.jsonl", len(content), NOW, expires_at)
+    record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, expires_at)
     store.add_file(record)
     return record
 
 
-def add_batch(store: Store, *, age_s: int | None = None) -> BatchRecord:
-    request = BatchRequest(
+def add_batch(store: Store, *, age_s: int | None = None) -> BatchObject:
+    request = NewBatch(
         upload(store).id, "/v1/embeddings", "24h", DAY_S, {"who": "me"}, output_expires_after_s=age_s
     )
     return store.add_batch(request, (new_file_id(), new_file_id()), NOW)
 
 
-def begun(store: Store, *, age_s: int | None = None) -> BatchRecord:
+def begun(store: Store, *, age_s: int | None = None) -> BatchObject:
     return store.begin(add_batch(store, age_s=age_s).id, 3, NOW + 1)
 
 
@@ -67,11 +67,11 @@ def test_a_batch_goes_from_its_file_to_its_answers(tmp_path: Path) -> None:
         assert (batch.status, batch.expires_at, batch.metadata) == ("validating", NOW + DAY_S, {"who": "me"})
         batch = store.begin(batch.id, 3, NOW + 1)
         batch = store.advance(batch, FIRST)
-        assert batch.document()["output_file_id"] is None
+        assert batch.to_json()["output_file_id"] is None
         batch = store.finish(store.advance(batch, SECOND).id, NOW + 2, keep_s=None)
         assert (batch.status, batch.in_progress_at, batch.completed_at) == ("completed", NOW + 1, NOW + 2)
-        assert batch.document()["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
-        assert batch.document()["output_file_id"] == batch.output_file_id
+        assert batch.to_json()["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
+        assert batch.to_json()["output_file_id"] == batch.output_file_id
         assert content(store, batch.output_file_id) == b'{"a": 1}\n{"c": 3}\n'
         assert content(store, batch.error_file_id) == b'{"b": 2}\n'
         output = store.file(batch.output_file_id)
@@ -132,7 +132,7 @@ def test_a_batch_that_was_finalizing_ends_after_a_restart(
             store.finish(batch.id, NOW + 2, keep_s=None)
     with opened(tmp_path) as store:
         assert store.batch(batch.id).status is BatchStatus.FINALIZING
-        assert store.batch(batch.id).document()["output_file_id"] is None
+        assert store.batch(batch.id).to_json()["output_file_id"] is None
         batch = store.finish(batch.id, NOW + 3, keep_s=None)
         assert (batch.status, batch.finalizing_at, batch.completed_at) == ("completed", NOW + 2, NOW + 3)
         assert len(store.files(Page(10))[0]) == 3
@@ -141,7 +141,7 @@ def test_a_batch_that_was_finalizing_ends_after_a_restart(
 def test_files_without_anything_in_them_are_not_made(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.finish(store.advance(begun(store), SECOND).id, NOW, keep_s=None)
-        assert batch.document()["error_file_id"] is None
+        assert batch.to_json()["error_file_id"] is None
         with pytest.raises(UnknownObject):
             store.file(batch.error_file_id)
 
@@ -219,17 +219,17 @@ def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
 
 def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        problem = LineProblem("invalid_json_line", "This line is not JSON.", None, 3)
+        problem = LineError("invalid_json_line", "This line is not JSON.", None, 3)
         batch = store.advance(begun(store), FIRST)
         batch = store.fail(batch.id, [problem], NOW + 1)
-        assert batch.document()["errors"] == {
+        assert batch.to_json()["errors"] == {
             "object": "list",
             "data": [
                 {"code": "invalid_json_line", "message": "This line is not JSON.", "param": None, "line": 3}
             ],
         }
         assert (batch.status, batch.failed_at) == ("failed", NOW + 1)
-        files = batch.document()["output_file_id"], batch.document()["error_file_id"]
+        files = batch.to_json()["output_file_id"], batch.to_json()["error_file_id"]
         assert files == (None, None)
         assert not store.folder.path(batch.output_file_id).exists()
 
@@ -250,7 +250,7 @@ def test_files_go_when_their_time_has_come_but_not_from_under_a_batch(tmp_path: 
     with opened(tmp_path) as store:
         old, young = upload(store, expires_at=NOW + 10), upload(store, expires_at=NOW + 11)
         lasting, read = upload(store), upload(store, expires_at=NOW + 1)
-        request = BatchRequest(read.id, "/v1/embeddings", "24h", DAY_S)
+        request = NewBatch(read.id, "/v1/embeddings", "24h", DAY_S)
         batch = store.add_batch(request, (new_file_id(), new_file_id()), NOW)
         assert store.delete_expired(NOW + 10) == 1
         assert not store.folder.path(old.id).exists()
@@ -298,7 +298,7 @@ def test_a_batch_needs_a_file_that_was_uploaded_for_one(tmp_path: Path) -> None:
         done = store.finish(store.advance(begun(store), FIRST).id, NOW, keep_s=None)
         for file_id in (done.output_file_id, "file-none", "\udcff"):
             with pytest.raises(UnknownObject, match="for a batch"):
-                store.add_batch(BatchRequest(file_id, "/v1/embeddings", "24h", DAY_S), ("a", "b"), NOW)
+                store.add_batch(NewBatch(file_id, "/v1/embeddings", "24h", DAY_S), ("a", "b"), NOW)
 
 
 @pytest.mark.parametrize("which", ["input", "output"])

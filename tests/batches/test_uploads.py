@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecmill.errors import InvalidRequest
-from vecmill_server.batches.uploads import WRITE_BYTES, Form, receive_form
+from vecmill_server.batches.uploads import WRITE_BYTES, UploadForm, receive_form
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -55,6 +55,6 @@ async def test_no_more_than_is_written_at_a_time_is_held() -> None:
 
     size = 5 * WRITE_BYTES + 3
     form = await receive_form(CONTENT_TYPE, parts(form_bytes(b"x" * size), 65_536), Watched())
-    assert isinstance(form, Form)
+    assert isinstance(form, UploadForm)
     assert form.file_bytes == sum(held) == size
     assert max(held) <= WRITE_BYTES + 65_536

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from vecmill_server.batches.lines import SLICE_BYTES, read_lines
-from vecmill_server.batches.records import LineProblem
-from vecmill_server.batches.validation import MAX_PROBLEMS, Validation
+from vecmill_server.batches.jsonl import SLICE_BYTES, read_lines
+from vecmill_server.batches.objects import LineError
+from vecmill_server.batches.validation import MAX_ERRORS, Validation
 
 LIMIT_BYTES = 2_000
 
@@ -34,7 +34,7 @@ def checked(path: Path, content: bytes | str, *, max_lines: int = 1_000) -> Vali
 
 def problems(path: Path, *lines: object) -> list[tuple[str, str | None, int | None]]:
     text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
-    return [(found.code, found.param, found.line) for found in checked(path, text).problems]
+    return [(found.code, found.param, found.line) for found in checked(path, text).errors]
 
 
 @pytest.fixture
@@ -45,29 +45,29 @@ def path(tmp_path: Path) -> Path:
 def test_requests_are_counted_and_blank_lines_are_not(path: Path) -> None:
     lines = [json.dumps(request(number)) for number in range(3)]
     check = checked(path, b"\xef\xbb\xbf" + "\r\n\n".join(lines).encode() + b"\n  \n")
-    assert (check.total, check.problems) == (3, [])
+    assert (check.total, check.errors) == (3, [])
 
 
 def test_thousands_of_blank_lines_are_one_and_the_numbers_go_on(path: Path) -> None:
     path.write_bytes(b"\n" * 50_000 + b"{")
     lines = read_lines(path, 0, 0, LIMIT_BYTES)
     assert [(line.number, line.size) for line in lines] == [(50_000, 50_000), (50_001, 1)]
-    (problem,) = checked(path, path.read_bytes()).problems
+    (problem,) = checked(path, path.read_bytes()).errors
     assert (problem.code, problem.line) == ("invalid_json_line", 50_001)
 
 
 def test_files_longer_than_what_is_read_at_a_time_are_read_to_their_end(path: Path) -> None:
     count = 3 * SLICE_BYTES // 80
     check = checked(path, "\n".join(json.dumps(request(number)) for number in range(count)), max_lines=count)
-    assert (check.total, check.problems) == (count, [])
+    assert (check.total, check.errors) == (count, [])
     assert check.offset == path.stat().st_size > 2 * SLICE_BYTES
 
 
 def test_the_last_line_needs_no_end_and_an_exact_limit_is_within_it(path: Path) -> None:
     line = json.dumps(request(1))
     padded = line[:-1] + " " * (LIMIT_BYTES - len(line)) + "}"
-    assert checked(path, padded).problems == []
-    assert checked(path, padded + "\n").problems == []
+    assert checked(path, padded).errors == []
+    assert checked(path, padded + "\n").errors == []
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_all_mistakes_are_told_together(path: Path) -> None:
 
 
 def test_but_not_thousands_of_them(path: Path) -> None:
-    assert len(problems(path, *["{"] * 5_000)) == MAX_PROBLEMS
+    assert len(problems(path, *["{"] * 5_000)) == MAX_ERRORS
 
 
 @pytest.mark.parametrize("content", ["", "\n\n \n"])
 def test_a_file_without_requests_is_refused(path: Path, content: str) -> None:
-    assert [found.code for found in checked(path, content).problems] == ["empty_file"]
+    assert [found.code for found in checked(path, content).errors] == ["empty_file"]
 
 
 def test_more_requests_than_are_taken_are_refused(path: Path) -> None:
     text = "\n".join(json.dumps(request(number)) for number in range(3))
-    assert checked(path, text, max_lines=3).problems == []
-    (found,) = checked(path, text, max_lines=2).problems
-    assert isinstance(found, LineProblem)
+    assert checked(path, text, max_lines=3).errors == []
+    (found,) = checked(path, text, max_lines=2).errors
+    assert isinstance(found, LineError)
     assert (found.code, "--max-batch-lines" in found.message) == ("too_many_tasks", True)

@@ -8,7 +8,8 @@ import pytest
 from vecmill.batching.containment import Run, run_contained
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput
-from vecmill.types import Batch, Rows, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embeddings
 
 POISON, SPOILED = 666, 667
 
@@ -67,7 +68,7 @@ def test_too_few_rows_are_never_handed_out() -> None:
 
 
 def test_foreign_exceptions_do_not_cross_the_seam() -> None:
-    def explode(batch: Batch) -> Rows:
+    def explode(batch: Batch) -> Embeddings:
         raise ZeroDivisionError("inner detail")
 
     (outcome,) = run_contained(explode, sequences(1)).outcomes
@@ -78,7 +79,7 @@ def test_foreign_exceptions_do_not_cross_the_seam() -> None:
 def test_on_a_lost_device_nothing_is_tried_again() -> None:
     calls: list[int] = []
 
-    def lose(batch: Batch) -> Rows:
+    def lose(batch: Batch) -> Embeddings:
         calls.append(len(batch))
         raise DeviceLost("cuda:0 is lost")
 

@@ -10,9 +10,8 @@ import pytest
 import uvloop
 
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import Request, Share
+from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
-from vecmill.cores import CoreBudget
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
     DeadlineExceeded,
@@ -22,8 +21,11 @@ from vecmill.errors import (
     RequestTooLarge,
     ShuttingDown,
 )
-from vecmill.observer import BatchRecord, LaneState, Observer, Rejection
-from vecmill.types import Batch, Rows, TokenSequence
+from vecmill.hardware.budget import CoreBudget
+from vecmill.requests import Priority
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
 
 POISON = 666
 
@@ -97,12 +99,18 @@ class Stage:
         )
 
     async def submit(
-        self, *texts: int, length: int = 10, timeout_s: float = 30.0, share: Share = Share.INTERACTIVE
-    ) -> Request:
+        self,
+        *texts: int,
+        length: int = 10,
+        timeout_s: float = 30.0,
+        priority: Priority = Priority.INTERACTIVE,
+    ) -> QueuedRequest:
         sequences = [TokenSequence.of([text] * length) for text in texts]
-        return await self.dispatcher.submit(sequences, share=share, timeout_s=timeout_s)
+        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s)
 
-    def submit_soon(self, *texts: int, length: int = 10, timeout_s: float = 30.0) -> asyncio.Task[Request]:
+    def submit_soon(
+        self, *texts: int, length: int = 10, timeout_s: float = 30.0
+    ) -> asyncio.Task[QueuedRequest]:
         return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s))
 
     async def until_called(self, times: int) -> None:
@@ -137,7 +145,7 @@ async def test_everyone_gets_their_own_rows_in_their_own_order() -> None:
         requests = [[100 * r + t for t in range(r % 7 + 1)] for r in range(200)]
         answers = await asyncio.gather(*(it.submit(*texts) for texts in requests))
         for texts, answer in zip(requests, answers, strict=True):
-            for text, row in zip(texts, answer.rows, strict=True):
+            for text, row in zip(texts, answer.embeddings, strict=True):
                 np.testing.assert_array_equal(row, row_of(text))
 
 
@@ -184,7 +192,7 @@ async def test_no_more_cores_are_used_than_the_budget_has() -> None:
     busy, peak = 0, 0
 
     class Counting(FakeEngine):
-        def run(self, batch: Batch, *, width: int) -> Rows:
+        def run(self, batch: Batch, *, width: int) -> Embeddings:
             nonlocal busy, peak
             with budget.lock:
                 busy += width
@@ -202,7 +210,7 @@ async def test_no_more_cores_are_used_than_the_budget_has() -> None:
     sequences = [[TokenSequence.of([text] * 60)] for text in range(200)]
     await asyncio.gather(
         *(
-            dispatcher.submit(one, share=Share.INTERACTIVE, timeout_s=30)
+            dispatcher.submit(one, priority=Priority.INTERACTIVE, timeout_s=30)
             for one in sequences
             for dispatcher in pair
         )
@@ -366,7 +374,7 @@ def test_what_is_due_at_once_keeps_the_next_request_out_on_no_loop() -> None:
         async with stage() as it:
             requests = await asyncio.gather(it.submit(1, timeout_s=1e-4), it.submit(2, timeout_s=1e-4))
             for text, request in zip((1, 2), requests, strict=True):
-                np.testing.assert_array_equal(request.rows[0], row_of(text))
+                np.testing.assert_array_equal(request.embeddings[0], row_of(text))
 
     uvloop.run(submit_two())
 
@@ -381,7 +389,7 @@ async def test_cancelling_at_any_moment_loses_nobody_else(steps: int) -> None:
         victim.cancel()
         answers = await asyncio.gather(*others)
         for text, answer in zip((2, 3, 4), answers, strict=True):
-            np.testing.assert_array_equal(answer.rows[0], row_of(text))
+            np.testing.assert_array_equal(answer.embeddings[0], row_of(text))
         await asyncio.gather(victim, return_exceptions=True)
 
 
@@ -393,7 +401,7 @@ async def test_a_fault_in_any_call_leaves_every_text_answered_once(fault: Fault,
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         for r, answer in enumerate(answers):
             if not isinstance(answer, BaseException):
-                np.testing.assert_array_equal(answer.rows[0], row_of(3 * r, 50))
+                np.testing.assert_array_equal(answer.embeddings[0], row_of(3 * r, 50))
         assert sum(isinstance(answer, Exception) for answer in answers) <= 6
         while len(it.engine.calls) <= number:
             await asyncio.gather(it.submit(998), return_exceptions=True)

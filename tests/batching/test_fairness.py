@@ -1,4 +1,4 @@
-"""Models that share cores get them in the order in which their texts came."""
+"""Models that priority cores get them in the order in which their texts came."""
 
 import asyncio
 import threading
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import Request, Share
+from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import BatchConfig, MillConfig
-from vecmill.cores import CoreBudget
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill.observer import Observer
-from vecmill.types import Batch, Rows, TokenSequence
+from vecmill.hardware.budget import CoreBudget
+from vecmill.requests import Priority
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.observer import Observer
 
 ONE_TEXT_A_CALL = MillConfig(hang_s=1e6, batch=BatchConfig(max_batch_tokens=1))
 LENGTH = 200  # more than the floor of a batch, so that each text is a call
@@ -35,7 +37,7 @@ class Shared:
         shared = self
 
         class Recorded(FakeEngine):
-            def run(self, batch: Batch, *, width: int) -> Rows:
+            def run(self, batch: Batch, *, width: int) -> Embeddings:
                 with shared.changed:
                     shared.calls.append(name)
                     shared.changed.notify_all()
@@ -51,11 +53,11 @@ class Shared:
             clock=lambda: self.now,
         )
 
-    def submit_soon(self, name: str, text: int) -> asyncio.Task[Request]:
+    def submit_soon(self, name: str, text: int) -> asyncio.Task[QueuedRequest]:
         self.now += 1
         sequence = TokenSequence.of([text] * LENGTH)
         return asyncio.ensure_future(
-            self.dispatchers[name].submit([sequence], share=Share.INTERACTIVE, timeout_s=1e6)
+            self.dispatchers[name].submit([sequence], priority=Priority.INTERACTIVE, timeout_s=1e6)
         )
 
 

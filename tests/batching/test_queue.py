@@ -4,24 +4,29 @@ import numpy as np
 import pytest
 
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, Request, Share, TicketState
+from vecmill.batching.ticket import Job, QueuedRequest, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
-from vecmill.types import TokenSequence
+from vecmill.requests import Priority
+from vecmill.values.batch import TokenSequence
 
 ROW = np.ones((1, 2), np.float32)
 
 
 def admit(
-    queue: Queue, *texts: int, share: Share = Share.INTERACTIVE, now: float = 0.0, deadline: float = 10.0
-) -> Request:
+    queue: Queue,
+    *texts: int,
+    priority: Priority = Priority.INTERACTIVE,
+    now: float = 0.0,
+    deadline: float = 10.0,
+) -> QueuedRequest:
     return queue.admit(
-        [TokenSequence.of([text] * 10) for text in texts], share=share, now=now, deadline=deadline
+        [TokenSequence.of([text] * 10) for text in texts], priority=priority, now=now, deadline=deadline
     )
 
 
 def take_all(queue: Queue, now: float = 0.0) -> list[Job]:
-    jobs = [job for line in queue.lines.values() for job in line]
+    jobs = [job for line in queue.wait_lists.values() for job in line]
     queue.take(jobs, now)
     return jobs
 
@@ -53,13 +58,13 @@ def test_equal_texts_are_computed_once_waiting_or_running() -> None:
     assert queue.is_empty
     assert queue.finish(job, ROW, 1.0) == [first, second, third]
     assert queue.counts.joined == 3
-    assert all(row is ROW for request in (first, second, third) for row in request.rows)
+    assert all(row is ROW for request in (first, second, third) for row in request.embeddings)
 
 
 def test_a_prompt_of_another_length_is_another_text() -> None:
     queue = Queue(QueueConfig())
     sequences = [TokenSequence.of([1, 2, 3]), TokenSequence.of([1, 2, 3], prompt_length=1)]
-    queue.admit(sequences, share=Share.BULK, now=0, deadline=1)
+    queue.admit(sequences, priority=Priority.BULK, now=0, deadline=1)
     assert len(take_all(queue)) == 2
 
 
@@ -71,17 +76,17 @@ def test_joined_texts_count_against_the_limits() -> None:
 
 def test_an_interactive_text_pulls_the_bulk_job_it_joins_forward() -> None:
     queue = Queue(QueueConfig())
-    admit(queue, 1, 2, share=Share.BULK)
+    admit(queue, 1, 2, priority=Priority.BULK)
     admit(queue, 2)
-    assert [int(job.sequence.token_ids[0]) for job in queue.lines[Share.INTERACTIVE]] == [2]
-    assert len(queue.lines[Share.BULK]) == 1
+    assert [int(job.sequence.token_ids[0]) for job in queue.wait_lists[Priority.INTERACTIVE]] == [2]
+    assert len(queue.wait_lists[Priority.BULK]) == 1
 
 
 def test_a_bulk_text_pulls_the_patient_job_it_joins_forward_and_never_back() -> None:
     queue = Queue(QueueConfig())
-    for share in (Share.PATIENT, Share.BULK, Share.PATIENT):
-        admit(queue, 1, share=share)
-    assert [len(queue.lines[share]) for share in Share] == [0, 1, 0]
+    for priority in (Priority.BACKGROUND, Priority.BULK, Priority.BACKGROUND):
+        admit(queue, 1, priority=priority)
+    assert [len(queue.wait_lists[priority]) for priority in Priority] == [0, 1, 0]
 
 
 def test_one_failure_ends_its_request_and_nobody_elses() -> None:
@@ -109,7 +114,7 @@ def test_cancelled_texts_leave_the_line_at_once() -> None:
     request = admit(queue, 1, 2)
     admit(queue, 2)
     queue.cancel(request, 1.0)
-    assert [int(job.sequence.token_ids[0]) for job in queue.lines[Share.INTERACTIVE]] == [2]
+    assert [int(job.sequence.token_ids[0]) for job in queue.wait_lists[Priority.INTERACTIVE]] == [2]
     assert queue.counts.cancelled == 2
 
 
@@ -128,7 +133,7 @@ def test_a_row_that_comes_after_the_deadline_is_dropped() -> None:
     (job,) = take_all(queue)
     assert queue.expire(6.0) == [request]
     assert queue.finish(job, ROW, 7.0) == []
-    assert request.rows == [None]
+    assert request.embeddings == [None]
     assert queue.counts.expired == 1
 
 

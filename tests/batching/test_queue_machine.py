@@ -7,11 +7,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from vecmill.batching.policy import MIN_BATCH_TOKENS, Policy
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, Request, Share, TicketState
+from vecmill.batching.ticket import Job, QueuedRequest, TicketState
 from vecmill.config import BatchConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
-from vecmill.rows import dense
-from vecmill.types import TokenSequence
+from vecmill.requests import Priority
+from vecmill.values.batch import TokenSequence
+from vecmill.vectors.transforms import dense
 
 LIMITS = QueueConfig(max_queue_tokens=900, max_queue_texts=24)
 BATCHES = BatchConfig(max_batch_tokens=256, age_cap_s=5.0, interactive_weight=3)
@@ -32,17 +33,17 @@ class QueueMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.queue = Queue(LIMITS)
         self.policy = Policy(BATCHES)
-        self.last_share: Share | None = None
+        self.last_share: Priority | None = None
         self.now = 0.0
-        self.admitted: list[Request] = []
+        self.admitted: list[QueuedRequest] = []
         self.running: list[list[Job]] = []
-        self.cancelled: set[Request] = set()
+        self.cancelled: set[QueuedRequest] = set()
 
-    def open_requests(self) -> list[Request]:
+    def open_requests(self) -> list[QueuedRequest]:
         return [request for request in self.admitted if request.finished_at is None]
 
-    @rule(texts=requests, share=st.sampled_from(Share), patience_s=st.floats(0.1, 20))
-    def admit(self, texts: list[int], share: Share, patience_s: float) -> None:
+    @rule(texts=requests, priority=st.sampled_from(Priority), patience_s=st.floats(0.1, 20))
+    def admit(self, texts: list[int], priority: Priority, patience_s: float) -> None:
         sequences = [sequence_of(text) for text in texts]
         tokens = sum(map(len, sequences))
         before = (self.queue.waiting_texts, self.queue.waiting_tokens)
@@ -54,26 +55,30 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             assert room is Room.FITS
             deadline = self.now + patience_s
-            self.admitted.append(self.queue.admit(sequences, share=share, now=self.now, deadline=deadline))
+            self.admitted.append(
+                self.queue.admit(sequences, priority=priority, now=self.now, deadline=deadline)
+            )
 
     @precondition(lambda self: not self.queue.is_empty and len(self.running) < 3)
     @rule(lanes=st.integers(1, 4))
     def take(self, lanes: int) -> None:
-        ages = {share: line.oldest().arrived_at for share, line in self.queue.lines.items() if line}
+        ages = {
+            priority: line.oldest().arrived_at for priority, line in self.queue.wait_lists.items() if line
+        }
         jobs = self.policy.choose(self.queue, lanes=lanes, now=self.now)
         assert jobs
         assert len(set(jobs)) == len(jobs)
-        assert len({job.share for job in jobs}) == 1
+        assert len({job.priority for job in jobs}) == 1
         limit = max(BATCHES.batch_tokens, MIN_BATCH_TOKENS)
         assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
-        assert jobs[0].arrived_at == ages[jobs[0].share]
+        assert jobs[0].arrived_at == ages[jobs[0].priority]
         overdue = [
             age
-            for share, age in ages.items()
-            if share not in (Share.PATIENT, self.last_share) and self.now - age >= BATCHES.age_cap_s
+            for priority, age in ages.items()
+            if priority not in (Priority.BACKGROUND, self.last_share) and self.now - age >= BATCHES.age_cap_s
         ]
-        assert jobs[0].share is Share.PATIENT or not overdue or jobs[0].arrived_at == min(overdue)
-        self.last_share = jobs[0].share
+        assert jobs[0].priority is Priority.BACKGROUND or not overdue or jobs[0].arrived_at == min(overdue)
+        self.last_share = jobs[0].priority
         self.queue.take(jobs, self.now)
         self.running.append(jobs)
 
@@ -117,7 +122,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def every_row_is_its_own(self) -> None:
         for request in self.admitted:
-            for ticket, row in zip(request.tickets, request.rows, strict=True):
+            for ticket, row in zip(request.tickets, request.embeddings, strict=True):
                 assert (row is not None) == (ticket.state is TicketState.DONE)
                 if row is not None:
                     assert dense(row)[0, 0] == ticket.job.sequence.token_ids[0]

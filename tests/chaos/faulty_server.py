@@ -14,18 +14,20 @@ from dataclasses import replace
 
 from chaos.storm import MARKS
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import Request
+from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig, QueueConfig
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, FaultScript
 from vecmill.mill import Mill
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, Rows
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 from vecmill_server.catalog import ServedModel
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.runner import run_server
+from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings
-from vecmill_server.start import assemble_service
 
 PLANTED_EVERY = 40
 
@@ -40,7 +42,7 @@ class MoodyEngine(FakeEngine):
         self._served = 0
         self._counting = threading.Lock()
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
         """As the fake engine, up to 4 ms later."""
         with self._counting:
             pause_s = self._dice.random() * 0.004
@@ -55,7 +57,7 @@ def plant_loss() -> None:
     """Make the dispatcher forget every so many requests."""
     resolve, seen = Dispatcher._resolve, iter(range(10**9))
 
-    def forgetful(self: Dispatcher, requests: Iterable[Request]) -> None:
+    def forgetful(self: Dispatcher, requests: Iterable[QueuedRequest]) -> None:
         resolve(self, [request for request in requests if next(seen) % PLANTED_EVERY])
 
     Dispatcher._resolve = forgetful  # type: ignore[method-assign]

@@ -51,7 +51,7 @@ def encode_row(row: np.ndarray) -> str:
 def judge(exchanges: Iterable[Exchange], row_of: Mapping[str, str]) -> Verdict:
     """Compare what came back with `row_of`: text -> encoded row, one to one."""
     owners = set(row_of.values())
-    assert len(owners) == len(row_of), "two texts share a row: the check would be blind to a swap"
+    assert len(owners) == len(row_of), "two texts priority a row: the check would be blind to a swap"
     verdict = Verdict()
     for exchange in exchanges:
         _judge_one(exchange, row_of, owners, verdict)

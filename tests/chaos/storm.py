@@ -11,7 +11,7 @@ import httptools
 
 from chaos.ledger import Exchange
 
-MARKS = {"poison": 0.004, "void": 0.004}  # words for which the engine's script fails, and their share
+MARKS = {"poison": 0.004, "void": 0.004}  # words for which the engine's script fails, and their priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def make_texts(config: StormConfig) -> list[str]:
             f"text {number}",
             *(dice.choice(["alpha", "beta", "gamma"]) for _ in range(dice.randrange(40))),
         ]
-        words += [mark for mark, share in MARKS.items() if dice.random() < share]
+        words += [mark for mark, priority in MARKS.items() if dice.random() < priority]
         texts.append(" ".join(words))
     return texts
 

@@ -16,9 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.ledger import Verdict, encode_row, judge
 from chaos.storm import StormConfig, make_texts, send_storm
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
 
 TESTS = Path(__file__).parent.parent
 

@@ -16,7 +16,7 @@ from support.reference import load_reference
 from support.server import LiveServer, live_server
 from support.task_models import save_task_model
 from vecmill.models import locate_model
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 # How far the server may be from the oracle, which computes in another order.
 TOLERANCE = 1e-5

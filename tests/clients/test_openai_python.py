@@ -9,7 +9,7 @@ import pytest
 from clients.inputs import TEXTS
 from support.plain_http import embed
 from support.server import MODEL, LiveServer
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 # The same text may be computed on one core or two: equal up to the last bits of a float32.
 TOLERANCE = 1e-6

@@ -15,8 +15,8 @@ from support.client_packages import GROUPS, Ask, drive
 from support.http_server import DIM, serve_in_thread
 from support.plain_http import embed, get, post
 from support.server import LiveServer
-from vecmill.rows import RowKind
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
+from vecmill.values.output_dtype import OutputDtype
 from vecmill_server.settings import RerankDocument, ServerSettings
 
 
@@ -176,20 +176,20 @@ def test_errors_are_the_clients_own_with_our_words(
 @pytest.mark.parametrize("call", ["embed v1 in kinds", "embed v2 in kinds"])
 def test_cohere_gets_every_kind_of_row_at_once(ask: Ask, zoo: LiveServer, call: str) -> None:
     found = ask("cohere", call).unwrap()
-    for kind in RowKind:
+    for kind in OutputDtype:
         np.testing.assert_array_equal(as_rows(found[kind]), rows_of(zoo, kind))
     assert [len(row) for row in found["base64"]] == [len(base64.b64encode(bytes(4 * DIM)))] * len(TEXTS)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "binary", "ubinary"])
-def test_voyage_gets_every_kind_of_row(ask: Ask, zoo: LiveServer, kind: RowKind) -> None:
+def test_voyage_gets_every_kind_of_row(ask: Ask, zoo: LiveServer, kind: OutputDtype) -> None:
     found = ask("voyageai", f"embed as {kind}").unwrap()
     np.testing.assert_array_equal(as_rows(found), rows_of(zoo, kind))
 
 
 def test_mistral_gets_eight_bits(ask: Ask, zoo: LiveServer) -> None:
     found = ask("mistralai", "embed as int8").unwrap()
-    np.testing.assert_array_equal(as_rows(found), rows_of(zoo, RowKind.INT8))
+    np.testing.assert_array_equal(as_rows(found), rows_of(zoo, OutputDtype.INT8))
 
 
 def test_cohere_gets_documents_and_tokens(ask: Ask, ranking: list[list[float]]) -> None:
@@ -278,6 +278,6 @@ def as_rows(found: Any) -> FloatArray:
     return np.array(found, np.float32)
 
 
-def rows_of(server: LiveServer, kind: RowKind) -> FloatArray:
+def rows_of(server: LiveServer, kind: OutputDtype) -> FloatArray:
     """The plain rows of `TEXTS` in so many bits."""
     return embed(server.url, TEXTS, model=EMBEDDER, output_dtype=kind)

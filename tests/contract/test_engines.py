@@ -9,11 +9,12 @@ import pytest
 
 from support.rows_check import assert_same_rows
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.types import Batch, TokenSequence
+from vecmill.models import locate_model
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
 
 SEED = 11
 CORES = 2
@@ -75,7 +76,7 @@ def test_one_finite_float32_row_a_text(engine: Engine, count: int) -> None:
 
 def test_a_row_is_the_same_alone_and_in_any_batch_on_any_width(engine: Engine) -> None:
     sequences = sequences_of(various_lengths(engine, 40))
-    alone = np.stack([engine.run(Batch.of([one]), width=1).row(0)[0] for one in sequences])
+    alone = np.stack([engine.run(Batch.of([one]), width=1).of_text(0)[0] for one in sequences])
     for width in engine.info.lane_widths:
         assert_same_rows(
             lambda batch, width=width: engine.run(batch, width=width),  # type: ignore[misc]

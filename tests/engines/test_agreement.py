@@ -14,14 +14,14 @@ import pytest
 
 from support.random_models import RandomModel
 from support.texts import hard_texts, mixed_texts
+from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.engines import ENGINES, find_engine
 from vecmill.errors import SetupError
-from vecmill.fidelity.check import FidelityReport, check_fidelity
-from vecmill.fidelity.proof import load_proven_engine
-from vecmill.fidelity.reference import KeptReference
-from vecmill.graphs.build import FAMILIES
 from vecmill.models import ModelDescription
-from vecmill.plan import EnginePlan, Precision
+from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification.precision_gate import load_gated_engine
+from vecmill.verification.reference import StoredReference
+from vecmill.verification.reference_check import VerificationReport, compare_with_reference
 
 CPU = "cpu"
 CORES = 2
@@ -33,7 +33,7 @@ WORST_COSINES = {
     Precision.INT8_FAST: 0.99,
 }
 # Each family three times.
-MODELS = 3 * len(FAMILIES)
+MODELS = 3 * len(ARCHITECTURES)
 # One of each kind of attention, and rows, scores and weights of tokens among them.
 FEW = (1, 3, 6, 9, 16, 53)
 SLOW = ("torch-compile",)  # half a minute for each model
@@ -91,7 +91,7 @@ class Outcomes:
 
 def offered(engine: str) -> tuple[Precision, ...]:
     """What `engine` computes in on this processor."""
-    return find_engine(engine).survey().devices.get(CPU, ())
+    return find_engine(engine).find_capabilities().devices.get(CPU, ())
 
 
 def installed_engines() -> list[str]:
@@ -102,7 +102,7 @@ def installed_plans() -> list[EnginePlan]:
     return [EnginePlan(name, one, CPU) for name in installed_engines() for one in offered(name)]
 
 
-def figure_of(report: FidelityReport, precision: Precision) -> float:
+def figure_of(report: VerificationReport, precision: Precision) -> float:
     found = report.comparison
     if precision is Precision.FP32:
         # fp32 has seven digits, of large numbers as of small ones.
@@ -111,18 +111,18 @@ def figure_of(report: FidelityReport, precision: Precision) -> float:
 
 
 def compute(
-    description: ModelDescription, reference: KeptReference, plan: EnginePlan, cache_dir: Path, seed: int
+    description: ModelDescription, reference: StoredReference, plan: EnginePlan, cache_dir: Path, seed: int
 ) -> Outcome:
     """Serve the model as `plan` says, and compare. Whatever is no `SetupError` is nothing to hide."""
     assert plan.precision is not None
     bare = Outcome(description.architecture, plan.engine, plan.precision)
     try:
-        engine = load_proven_engine(description, plan, cores=CORES, cache_dir=cache_dir)
+        engine = load_gated_engine(description, plan, cores=CORES, cache_dir=cache_dir)
     except SetupError as error:
         return Outcome(bare.family, bare.engine, bare.precision, refusal=error.message)
     try:
         engine.warm_up()
-        report = check_fidelity(description, engine, reference, TEXTS, seed=seed)
+        report = compare_with_reference(description, engine, reference, TEXTS, seed=seed)
     finally:
         engine.close()
         gc.collect()
@@ -146,7 +146,7 @@ def outcomes() -> Outcomes:
 def test_the_draw_goes_through_all_families() -> None:
     models = [RandomModel.draw(seed) for seed in range(MODELS)]
     assert MODELS >= 50
-    assert {model.family for model in models} == set(FAMILIES)
+    assert {model.family for model in models} == set(ARCHITECTURES)
     assert len({model.task for model in models}) >= 5
     assert RandomModel.draw(7) == models[7]
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vecmill.engines.buckets import Bucket, BucketGrid, pad_texts, select_texts
-from vecmill.types import Batch, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence
 
 MAX_TOKENS = 256
 GRIDS = st.builds(
@@ -34,19 +34,21 @@ def batch_of(lengths: list[int], seed: int = 0) -> Batch:
 @given(grid=GRIDS, lengths=st.lists(st.integers(1, MAX_TOKENS), min_size=1, max_size=60))
 @settings(deadline=None)
 def test_every_text_is_computed_once_and_fits(grid: BucketGrid, lengths: list[int]) -> None:
-    shares = list(grid.divide(lengths))
-    assert sorted(place for share in shares for place in share.places) == list(range(len(lengths)))
-    for share in shares:
-        assert share.bucket in grid.buckets
-        assert 1 <= len(share.places) <= share.bucket.texts
-        assert max(lengths[place] for place in share.places) <= share.bucket.length
+    assignments = list(grid.divide(lengths))
+    assigned = [index for assignment in assignments for index in assignment.text_indices]
+    assert sorted(assigned) == list(range(len(lengths)))
+    for assignment in assignments:
+        assert assignment.bucket in grid.buckets
+        assert 1 <= len(assignment.text_indices) <= assignment.bucket.texts
+        assert max(lengths[index] for index in assignment.text_indices) <= assignment.bucket.length
 
 
 @given(grid=GRIDS, lengths=st.lists(st.integers(1, MAX_TOKENS), min_size=1, max_size=60))
 @settings(deadline=None)
 def test_no_text_makes_its_own_call_longer_than_it_must_be(grid: BucketGrid, lengths: list[int]) -> None:
-    for share in grid.divide(lengths):
-        assert share.bucket.length == grid.length_for(max(lengths[place] for place in share.places))
+    for assignment in grid.divide(lengths):
+        longest = max(lengths[index] for index in assignment.text_indices)
+        assert assignment.bucket.length == grid.length_for(longest)
 
 
 def test_a_grid_covers_the_longest_text_and_nothing_beyond() -> None:
@@ -59,8 +61,8 @@ def test_a_grid_covers_the_longest_text_and_nothing_beyond() -> None:
 
 def test_shorter_texts_take_places_that_are_computed_anyway() -> None:
     grid = BucketGrid((16, 64), (1, 4))
-    shares = list(grid.divide([12, 40, 9, 38, 11, 10, 9]))
-    assert [(share.bucket, share.places) for share in shares] == [
+    assignments = list(grid.divide([12, 40, 9, 38, 11, 10, 9]))
+    assert [(assignment.bucket, assignment.text_indices) for assignment in assignments] == [
         (Bucket(64, 4), (1, 3, 0, 4)),
         (Bucket(16, 4), (5, 2, 6)),
     ]
@@ -70,12 +72,12 @@ def test_shorter_texts_take_places_that_are_computed_anyway() -> None:
     ("count", "calls"), [(1, [1]), (2, [4]), (3, [4]), (5, [4, 1]), (7, [4, 4]), (16, [16]), (20, [16, 4])]
 )
 def test_few_places_stay_free(count: int, calls: list[int]) -> None:
-    shares = list(BucketGrid((32,), (1, 4, 16)).divide([20] * count))
-    assert [share.bucket.texts for share in shares] == calls
+    assignments = list(BucketGrid((32,), (1, 4, 16)).divide([20] * count))
+    assert [assignment.bucket.texts for assignment in assignments] == calls
 
 
 def test_a_text_that_fits_nowhere_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a text of 33 tokens does not fit into buckets of at most 32"):
+    with pytest.raises(ValueError, match="text of 33 tokens does not fit into buckets of at most 32 tokens"):
         list(BucketGrid((16, 32), (1,)).divide([33]))
 
 
@@ -94,7 +96,7 @@ def test_chosen_texts_keep_all_that_is_theirs() -> None:
 
 def test_padding_is_on_the_right_and_seen_by_none() -> None:
     batch = batch_of([3, 1, 5])
-    padded = pad_texts(batch, texts=5, length=8, filler=77)
+    padded = pad_texts(batch, texts=5, length=8, pad_id=77)
     assert {values.shape for values in padded.values()} == {(5, 8)}
     assert {values.dtype for values in padded.values()} == {np.dtype(np.int64)}
     for place in range(3):
@@ -115,6 +117,6 @@ def test_padding_is_on_the_right_and_seen_by_none() -> None:
 
 def test_a_batch_that_just_fits_is_laid_out_as_it_is() -> None:
     batch = Batch.of([TokenSequence.of([4, 5]), TokenSequence.of([6, 7])])
-    padded = pad_texts(batch, texts=2, length=2, filler=0)
+    padded = pad_texts(batch, texts=2, length=2, pad_id=0)
     assert padded["input_ids"].tolist() == [[4, 5], [6, 7]]
     assert padded["attention_mask"].min() == 1

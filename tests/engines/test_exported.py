@@ -23,13 +23,15 @@ from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
 from support.task_models import save_task_model
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.errors import CorruptModel, InvalidConfig, ModelNotFound, SetupError, UnsupportedModel
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
-from vecmill.plan import EnginePlan, Precision
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, Rows, TokenSequence
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 LENGTHS = [1, 2, 5, 12, 30, 40, 40, 3, 17, 8]
 
@@ -157,7 +159,7 @@ def test_models_with_heads(root: Path, class_name: str, settings: dict[str, Any]
             assert_alike(theirs.run(batch, width=1), ours.run(batch, width=1))
 
 
-def assert_alike(found: Rows, expected: Rows) -> None:
+def assert_alike(found: Embeddings, expected: Embeddings) -> None:
     assert np.array_equal(found.offsets, expected.offsets)
     if expected.columns is not None:
         assert found.columns is not None
@@ -263,7 +265,7 @@ def test_which_graph_is_taken_unasked(embedder: Path, tmp_path: Path, names: lis
 
 def test_a_graph_has_the_precision_that_it_has(embedder: Path) -> None:
     plan = EnginePlan(precision=Precision.INT8)
-    with pytest.raises(InvalidConfig, match="computes in fp32 here, not in int8"):
+    with pytest.raises(InvalidConfig, match=r"does not compute in int8 on this machine\. It offers fp32\."):
         load(embedder / "onnx/model.onnx", plan=plan)
 
 
@@ -272,8 +274,9 @@ def test_a_later_start_reads_no_graph(embedder: Path, root: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from vecmill.engines import load_engine\n"
-        "from vecmill.models import describe_model, locate_model\n"
-        "from vecmill.plan import EnginePlan\n"
+        "from vecmill.directory_layouts import describe_model\n"
+        "from vecmill.models import locate_model\n"
+        "from vecmill.values.engine_plan import EnginePlan\n"
         "description = describe_model(locate_model(sys.argv[1]))\n"
         "load_engine(description, EnginePlan(), cores=2, cache_dir=Path(sys.argv[2])).close()\n"
         "print(sorted({'onnx', 'onnx_ir', 'torch'} & set(sys.modules)))"
@@ -294,7 +297,7 @@ def test_engines_that_read_safetensors_refuse_a_graph(
     monkeypatch.setattr(engines, "ENGINES", MappingProxyType({"other": other}))
     description = describe_model(locate_model(embedder / "onnx/model.onnx"))
     with pytest.raises(
-        UnsupportedModel, match=r"model\.onnx is an exported graph, which the other engine does not"
+        UnsupportedModel, match=r"The other engine does not run exported graphs such as .*model\.onnx"
     ):
         load_engine(description, EnginePlan("other"), cores=1, cache_dir=tmp_path)
 
@@ -356,12 +359,12 @@ REFUSED: dict[str, tuple[Change, type[SetupError], str]] = {
     "an unknown output": (
         lambda model: rename(model, "last_hidden_state", "pooler_output"),
         UnsupportedModel,
-        "gives pooler_output; a model for embed needs token_embeddings or last_hidden_state",
+        "outputs are pooler_output; a model for embed needs token_embeddings or last_hidden_state",
     ),
     "a fixed shape": (fix_shape, UnsupportedModel, "input_ids has a fixed shape"),
     "a mask of floats": (take_floats, UnsupportedModel, "attention_mask holds FLOAT"),
     "rows of half precision": (claim_half, UnsupportedModel, "last_hidden_state holds FLOAT16"),
-    "rows of another width": (claim_width, CorruptModel, "33 columns; by the model's settings it has 32"),
+    "rows of another width": (claim_width, CorruptModel, "33 dimensions; the model's settings say 32"),
 }
 
 
@@ -379,7 +382,7 @@ def test_a_torn_graph_is_named(embedder: Path, tmp_path: Path) -> None:
     exported = without_weights(embedder, tmp_path / "model")
     graph = exported / "onnx/model.onnx"
     graph.write_bytes(graph.read_bytes()[:1000])
-    with pytest.raises(CorruptModel, match=r"onnx/model\.onnx is not a whole ONNX graph"):
+    with pytest.raises(CorruptModel, match=r"onnx/model\.onnx is not a complete ONNX graph"):
         load(exported)
 
 
@@ -408,7 +411,7 @@ def test_finished_rows_cannot_be_made_again(
     settings = json.loads((exported / file).read_text())
     (exported / file).write_text(json.dumps({**settings, **setting}))
     with pytest.raises(
-        UnsupportedModel, match=f"sentence_embedding alone, but the model's settings ask for {asked}"
+        UnsupportedModel, match=f"is sentence_embedding, but the model's settings need {asked}"
     ):
         load(exported)
 
@@ -426,16 +429,14 @@ def test_finished_rows_of_another_width_are_noticed(tmp_path: Path) -> None:
         exported / "model.onnx",
         lambda model: model.graph.output[0].type.tensor_type.shape.dim[1].Clear(),
     )
-    with pytest.raises(UnsupportedModel, match=r"rows of shape \[2, 20\], where .* \[2, 32\]"):
+    with pytest.raises(UnsupportedModel, match=r"outputs of shape \[2, 20\] .* require \[2, 32\]"):
         load(exported)
 
 
 def test_weights_in_a_file_of_another_name_are_refused(embedder: Path, tmp_path: Path) -> None:
     exported = without_weights(embedder, tmp_path / "model")
     store_weights(exported / "onnx/model.onnx", "weights.bin")
-    with pytest.raises(
-        UnsupportedModel, match=r"are in 'weights\.bin', which is not there or not named after"
-    ):
+    with pytest.raises(UnsupportedModel, match=r"are in 'weights\.bin', which is missing or not named after"):
         load(exported)
 
 
@@ -460,7 +461,7 @@ def test_a_graph_outside_the_directory_is_refused(embedder: Path, tmp_path: Path
 
 def test_a_graph_without_a_model_is_not_found(embedder: Path, tmp_path: Path) -> None:
     lone = shutil.copy(embedder / "onnx/model.onnx", tmp_path)
-    with pytest.raises(ModelNotFound, match=r"no config\.json beside it"):
+    with pytest.raises(ModelNotFound, match=r"neither its folder nor the one above has a config\.json"):
         locate_model(lone)
 
 

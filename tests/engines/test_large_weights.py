@@ -10,11 +10,13 @@ import pytest
 
 from support.families import random_sequences
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.engines.prepared import WEIGHTS_FILE
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.types import Batch, FloatArray, TokenSequence
+from vecmill.models import locate_model
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
 
 WIDTH = 1_536
 WORDS = 360_000

@@ -8,12 +8,13 @@ import pytest
 from support.later_starts import GRAPH_BUILDERS, imports_of_start
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.errors import CorruptModel, InferenceFailed
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, TokenSequence
+from vecmill.models import ModelDescription, locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
 
 
 @pytest.fixture
@@ -44,10 +45,10 @@ def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> No
     blocked.write_bytes(b"")
     kept = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path / "cache")
     temporary = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=blocked)
-    kept_rows, temporary_rows = (
+    keep_tokens, temporary_rows = (
         engine.run(Batch.of(sequences), width=1).values for engine in (kept, temporary)
     )
-    assert np.array_equal(kept_rows, temporary_rows)
+    assert np.array_equal(keep_tokens, temporary_rows)
     for engine in (kept, temporary):
         engine.close()
     assert kept.prepared_model_path.exists()
@@ -57,7 +58,7 @@ def test_rows_need_no_cache(description: ModelDescription, tmp_path: Path) -> No
 def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription, tmp_path: Path) -> None:
     engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
     beyond = Batch.of([TokenSequence.of([1, description.vocab_size])])
-    with pytest.raises(InferenceFailed, match="failed on 1 texts of 2 tokens") as caught:
+    with pytest.raises(InferenceFailed, match="failed on 1 texts with 2 tokens in total") as caught:
         engine.run(beyond, width=1)
     assert str(description.vocab_size) not in caught.value.message
     assert len(engine.run(Batch.of([TokenSequence.of([1, 2])]), width=1)) == 1
@@ -67,7 +68,7 @@ def test_what_the_runtime_raises_becomes_our_error(description: ModelDescription
 def test_a_closed_engine_and_an_unknown_width_say_so(description: ModelDescription, tmp_path: Path) -> None:
     batch = Batch.of([TokenSequence.of([1, 2])])
     engine = OnnxEngine.load(description, EnginePlan(), cores=1, cache_dir=tmp_path)
-    with pytest.raises(InferenceFailed, match="no open session for 7 cores"):
+    with pytest.raises(InferenceFailed, match="no open session for calls on 7 cores"):
         engine.run(batch, width=7)
     engine.close()
     with pytest.raises(InferenceFailed, match="no open session"):

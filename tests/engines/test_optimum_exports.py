@@ -19,10 +19,11 @@ from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
 from support.source_tree import ROOT
 from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.onnx import OnnxEngine
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import TokenSequence
+from vecmill.models import locate_model
+from vecmill.values.batch import TokenSequence
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 pytestmark = pytest.mark.full
 

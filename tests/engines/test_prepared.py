@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from vecmill.engines import prepared
-from vecmill.engines.prepared import MANIFEST_FILE, MODEL_FILE, WEIGHTS_FILE, prepare_model, processor_name
+from vecmill.engines.prepared import MANIFEST_FILE, MODEL_FILE, WEIGHTS_FILE, prepare_model
 from vecmill.errors import CorruptModel, InvalidConfig
+from vecmill.hardware.processor import processor_name
 
 
 class Filler:

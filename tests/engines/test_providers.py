@@ -9,8 +9,8 @@ from vecmill.engines.providers import (
     check_started,
     choose_provider,
     installed_wheels,
+    list_devices,
     refuse_mixed_wheels,
-    seen_devices,
 )
 from vecmill.errors import InvalidConfig, MissingExtra
 
@@ -107,7 +107,7 @@ def test_what_is_no_device_is_refused(device: str) -> None:
 
 def test_the_devices_that_are_seen_begin_with_the_one_that_is_chosen() -> None:
     for offered in WHEELS.values():
-        seen = seen_devices(offered)
+        seen = list_devices(offered)
         assert len(seen) == len(offered)
         assert choose_provider(None, offered, cache_dir=CACHE).device.startswith(seen[0])
 

@@ -18,9 +18,9 @@ from support.graph_session import GraphSession
 from vecmill.engines.onnx import _open, _store
 from vecmill.engines.prepared import MODEL_FILE
 from vecmill.graphs.alignment import ALIGNMENT_BYTES, stored_offsets
-from vecmill.graphs.build import write_graph
+from vecmill.graphs.finish import write_graph
 from vecmill.models.heads import HeadKind
-from vecmill.types import Batch
+from vecmill.values.batch import Batch
 
 VOCABULARY = 999
 LENGTHS = (1, 2, 7, 30, 200, 31)

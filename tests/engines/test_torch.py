@@ -15,14 +15,17 @@ from support.library_models import SMALL, save_library_model, save_model_with_co
 from support.texts import mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import MillConfig, SyncMill
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.torch import compiled, devices
 from vecmill.engines.torch.engine import TorchEngine
 from vecmill.engines.torch.replica import Outputs, Replica, probe_device
 from vecmill.errors import CorruptModel, DeviceLost, InferenceFailed, InvalidConfig, UnsupportedModel
-from vecmill.models import Task, describe_model, locate_model
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, EngineInfo, TokenSequence
+from vecmill.models import Task, locate_model
+from vecmill.requests import ClassifyTokens
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 TOLERANCE = 1e-4
 TEXTS = ["x", "", "in the [SEP] end", *mixed_texts(5, 12), "the one " * 60]
@@ -88,7 +91,7 @@ def test_labels_of_tokens_of_other_architectures(tmp_path: Path, open_mill: Open
     )
     text = mixed_texts(8, 1)[0]
     expected = [(entry["start"], entry["end"], entry["entity_group"]) for entry in pipeline(text)]
-    found = open_mill(directory).classify_tokens([text])
+    found = open_mill(directory).run(ClassifyTokens((text,)))
     assert [(entity.start, entity.end, entity.label) for entity in found.entities[0]] == expected
 
 
@@ -96,7 +99,7 @@ def test_another_engine_refuses_them_by_name(tmp_path: Path) -> None:
     directory = save_library_model(tmp_path / "model", "roformer")
     description = describe_model(locate_model(directory))
     for name in ("onnx", "torch-compile"):
-        with pytest.raises(UnsupportedModel, match=f"'roformer' has no graph here, which the {name} engine"):
+        with pytest.raises(UnsupportedModel, match=f"'roformer', and the {name} engine needs one"):
             load_engine(description, EnginePlan(name), cores=1, cache_dir=tmp_path)
 
 
@@ -106,7 +109,7 @@ def test_without_torch_the_sentence_says_what_to_install(
     directory = save_library_model(tmp_path / "model", "roformer")
     monkeypatch.setattr(type(ENGINES["torch"]), "is_installed", False)
     with pytest.raises(
-        UnsupportedModel, match=r"'roformer' has no graph here.*pip install 'vecmill\[torch\]'"
+        UnsupportedModel, match=r"no graph for model_type 'roformer'.*pip install 'vecmill\[torch\]'"
     ):
         SyncMill(directory)
 
@@ -140,7 +143,7 @@ def test_code_of_a_model_is_run_only_when_it_is_trusted(
 
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     directory = save_model_with_code(tmp_path / "model")
-    with pytest.raises(UnsupportedModel, match=r"needs code that comes with it.*--trust-remote-code"):
+    with pytest.raises(UnsupportedModel, match=r"needs its own code.*--trust-remote-code"):
         describe_model(locate_model(directory))
     assert not (directory / "was_run").exists()
 
@@ -198,7 +201,7 @@ def test_wheels_for_amd_are_found_by_their_version(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("asked", ["cuda:2", "cuda:x", "mps", "cpu:1", "tpu"])
 def test_devices_that_are_not_there_are_refused(asked: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"device {asked} is not to be had"):
+    with pytest.raises(InvalidConfig, match=f"device {asked} is not available"):
         devices.choose_devices(asked)
 
 
@@ -243,7 +246,7 @@ def test_what_does_not_fit_into_memory_is_halved_and_remembered() -> None:
 
 def test_a_text_that_does_not_fit_alone_fails_and_takes_no_other_with_it() -> None:
     replica = Replica("cuda:0", SmallMemory(20), alive)
-    with pytest.raises(InferenceFailed, match="not memory enough for a text of 21 tokens"):
+    with pytest.raises(InferenceFailed, match="ran out of memory on a text of 21 tokens"):
         replica.run(batch_of(21))
     assert len(replica.run(batch_of(5, 5))[0]) == 2
 
@@ -253,7 +256,7 @@ def broken(_batch: Batch) -> Outputs:
 
 
 def test_an_error_on_a_device_that_answers_is_about_the_batch() -> None:
-    with pytest.raises(InferenceFailed, match="failed on 2 texts of 10 tokens"):
+    with pytest.raises(InferenceFailed, match="failed on 2 texts with 10 tokens in total"):
         Replica("cuda:0", broken, alive).run(batch_of(5, 5))
 
 
@@ -264,7 +267,7 @@ def test_a_lost_device_does_not_come_back() -> None:
         "torch", Precision.FP32, "cuda", dim=1, max_tokens=100, lane_widths=(1,), parallel_calls=2
     )
     engine = TorchEngine(info, [bad, good], shared=False)
-    with pytest.raises(DeviceLost, match="cuda:0 is lost to this process, which has to be restarted"):
+    with pytest.raises(DeviceLost, match=r"cuda:0 no longer responds\. Restart the process\."):
         engine.run(batch_of(3), width=1)
     for _ in range(3):
         assert engine.run(batch_of(3), width=1).values.shape == (1, 1)
@@ -275,7 +278,7 @@ def test_when_every_device_is_lost_nobody_waits_for_one() -> None:
         "torch", Precision.FP32, "cuda", dim=1, max_tokens=100, lane_widths=(1,), parallel_calls=1
     )
     engine = TorchEngine(info, [Replica("cuda:0", broken, lost)], shared=False)
-    for message in ("cuda:0 is lost", "Every device of this process is lost"):
+    for message in ("cuda:0 no longer responds", "No device of this process responds"):
         with pytest.raises(DeviceLost, match=message):
             engine.run(batch_of(3), width=1)
 
@@ -322,7 +325,7 @@ def test_calls_of_different_widths_go_on_side_by_side(
 
 def test_rows_that_no_token_has_are_not_read(tiny: Any, tmp_path: Path) -> None:
     engine = load_engine(tiny, EnginePlan("torch"), cores=1, cache_dir=tmp_path)
-    with pytest.raises(InferenceFailed, match="torch failed on 1 texts of 1 tokens: ValueError"):
+    with pytest.raises(InferenceFailed, match="torch failed on 1 texts with 1 tokens in total: ValueError"):
         engine.run(Batch.of([TokenSequence.of([tiny.vocab_size])]), width=1)
 
 
@@ -330,7 +333,7 @@ def test_without_a_compiler_the_sentence_says_so(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(Exception, match=r"needs a compiler for C\+\+, such as g\+\+, and finds none"):
+    with pytest.raises(Exception, match=r"found no C\+\+ compiler\. Install a compiler such as g\+\+"):
         load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=tmp_path)
 
 

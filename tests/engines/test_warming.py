@@ -4,7 +4,8 @@ import pytest
 
 from vecmill.engines.fake import FakeEngine
 from vecmill.engines.warming import fit_cost, warm_engine
-from vecmill.types import Batch, Rows
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 
 
 def test_the_cost_is_a_straight_line_that_never_sinks() -> None:
@@ -24,7 +25,7 @@ class SteadyEngine(FakeEngine):
         self.now = 0.0
         self.tokens: list[int] = []
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
         self.tokens.append(len(batch.token_ids))
         self.now += self.per_token_s * len(batch.token_ids)
         return super().run(batch, width=width)

@@ -9,10 +9,10 @@ from transformers.activations import ACT2FN
 
 from support.graph_session import GraphSession
 from vecmill.graphs.activations import activate
-from vecmill.graphs.layout import RaggedLayout
+from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops
-from vecmill.models.settings import ACTIVATIONS
-from vecmill.types import Batch, TokenSequence
+from vecmill.models.config_fields import ACTIVATIONS
+from vecmill.values.batch import Batch, TokenSequence
 
 VALUES = np.linspace(-12, 12, 97, dtype=np.float32).reshape(-1, 1)
 

@@ -11,10 +11,10 @@ from vecmill.engines.onnx import _store
 from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE
 from vecmill.graphs import alignment
 from vecmill.graphs.alignment import ALIGNMENT_BYTES, align_weights, stored_offsets
-from vecmill.graphs.build import write_graph
+from vecmill.graphs.finish import write_graph
 from vecmill.graphs.ops import Ops
 from vecmill.models.weights import StoredTensor
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 WIDTH = 768
 ODD_ENTRIES = 1_025  # of 8 bytes: what lies behind them is 8 bytes off

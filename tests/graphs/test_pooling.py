@@ -7,11 +7,11 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from vecmill.graphs.layout import RaggedLayout
+from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.pooling import normalize, pool
 from vecmill.models import Pooling, PoolingMode
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 # Token t of the batch has the row (t, t * t), so every mean tells which tokens went into it.
 LENGTHS = (3, 1, 4)

@@ -17,10 +17,9 @@ from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server import protocol
 from vecmill_server.batches.folder import Folder
-from vecmill_server.batches.records import FileRecord
+from vecmill_server.batches.objects import FileObject
 from vecmill_server.batches.store import Store
-from vecmill_server.openapi.batches import describe_batches
-from vecmill_server.settings import ServerSettings
+from vecmill_server.routes.batches import PATHS
 
 HOUR_S = 3600
 
@@ -369,7 +368,7 @@ def test_an_upload_that_cannot_be_noted_leaves_nothing(
     assert server.service.settings.batch_dir is not None
     folder = server.service.settings.batch_dir / "files"
 
-    def refuse(_: Store, record: FileRecord) -> None:
+    def refuse(_: Store, record: FileObject) -> None:
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
@@ -382,7 +381,7 @@ def test_an_upload_that_cannot_be_noted_leaves_nothing(
     assert set(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize(("path", "operations"), describe_batches(ServerSettings()).paths.items())
+@pytest.mark.parametrize(("path", "operations"), PATHS.items())
 def test_every_route_is_described_with_what_it_answers(
     client: httpx.Client, path: str, operations: dict[str, Any]
 ) -> None:
@@ -399,7 +398,7 @@ def test_every_route_is_described_with_what_it_answers(
 def test_ranges_of_a_file_are_answered_as_described(client: httpx.Client, wanted: str, status: int) -> None:
     file_id = upload(client, ["0123456789"])
     answer = client.get(f"/v1/files/{file_id}/content", headers={"range": wanted})
-    operation = describe_batches(ServerSettings()).paths["/v1/files/{id}/content"]["get"]
+    operation = PATHS["/v1/files/{id}/content"]["get"]
     described = operation["responses"][str(answer.status_code)]["content"]
     assert answer.status_code == status
     assert answer.headers["content-type"].partition(";")[0] in described

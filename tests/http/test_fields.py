@@ -15,9 +15,9 @@ from support.http_server import HttpServer, serve_in_thread
 from vecmill.errors import VecmillError
 from vecmill.models import Task
 from vecmill_server.app import list_routes
-from vecmill_server.dialects import DialectOptions
+from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.openapi.document import describe_api
-from vecmill_server.routes.work import Endpoint
+from vecmill_server.routes.endpoint import Endpoint
 from vecmill_server.settings import ServerSettings
 
 DOCUMENT = describe_api(ServerSettings())
@@ -68,8 +68,8 @@ BODIES: Mapping[str, Bodies] = {
     "/predict": [{"inputs": "a"}, {"inputs": "a", "parameters": {}}],
     "/similarity": [SIMILARITY, {**SIMILARITY, "parameters": {}}],
     "/decode": [{"ids": [5]}],
-    "/api/embed": EMBED,
-    "/api/embeddings": [{"prompt": "a"}],
+    "/api/embed": [*EMBED, {}],
+    "/api/embeddings": [{"prompt": "a"}, {}],
     **dict.fromkeys(("/", "/invocations"), UNTOLD),
     "/vertex": [{"instances": [{"inputs": "a"}]}],
 }
@@ -84,7 +84,7 @@ Place = tuple[str | int, ...]
 def literal_names() -> set[str]:
     """Every text in the readers' sources that could be the name of a field."""
     package = Path(vecmill_server.__file__).parent
-    sources = [*package.glob("dialects/*.py"), package / "documents.py", package / "routes" / "computing.py"]
+    sources = package.glob("dialects/*.py")
     found = {
         node.value
         for source in sources
@@ -117,13 +117,13 @@ def with_field(value: Any, place: Place, name: str, field: object) -> Any:
 def outcome(endpoint: Endpoint, document: dict[str, Any], options: DialectOptions) -> object:
     """What becomes of a document: what it asks and how the answer is written, or what is wrong with it."""
     try:
-        asked = endpoint.choose_dialect(document).read(document, options)
+        asked = endpoint.choose_body(document).parse(document, options)
     except VecmillError as error:
         return type(error), error.message
     write = asked.write
     if isinstance(write, partial):
-        return asked.call, write.func.__qualname__, write.args
-    return asked.call, write.__qualname__
+        return asked.request, write.func.__qualname__, write.args
+    return asked.request, write.__qualname__
 
 
 def described_at(schema: Mapping[str, Any], place: Place) -> set[str]:
@@ -235,3 +235,24 @@ def test_every_field_that_is_described_is_read(
         )
 
     assert [name for name in sorted(described_at(body_schema(path), ())) if not is_read(name)] == []
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_every_field_of_a_body_is_checked_whatever_else_it_has(
+    server: HttpServer, endpoints: Mapping[str, Endpoint], path: str
+) -> None:
+    endpoint, options = endpoints[path], server.service.dialect_options
+
+    def unchecked(body: dict[str, Any]) -> list[str]:
+        properties = endpoint.choose_body(body).schema(ServerSettings())["properties"]
+        usual = outcome(endpoint, body, options)
+        return [
+            name
+            for name in properties
+            if name != "property"  # whose presence alone matters
+            and all(
+                outcome(endpoint, {**body, name: poison}, options) == usual for poison in (POISON, "poison")
+            )
+        ]
+
+    assert {str(body): unchecked(body) for body in BODIES[path]} == {str(body): [] for body in BODIES[path]}

@@ -120,7 +120,7 @@ def test_vertex_asks_the_model_that_is_named(every_task: HttpServer) -> None:
 
 
 def test_vertex_asks_one_model(every_task: HttpServer) -> None:
-    """Rows of another model than the one that an instance names would be silently wrong."""
+    """Embeddings of another model than the one that an instance names would be silently wrong."""
     named = [{"inputs": "hello", "model": "model/multi_vector"}]
     refusal = post(every_task.client, "/vertex", status=422, instances=named, model="model/embed")
     assert refusal["error"].startswith("`instances` name several models")

@@ -6,7 +6,7 @@ import schemathesis
 
 from support.http_server import DIM, serve_in_thread, wait_until
 from vecmill.engines.fake import FakeEngine
-from vecmill.types import CostModel
+from vecmill.values.engine_info import CostModel
 
 
 class SlowToLoad(FakeEngine):

@@ -8,7 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.http_server import HttpServer, serve_in_thread, wait_until
-from vecmill.models import Task, describe_model, locate_model
+from vecmill.directory_layouts import describe_model
+from vecmill.models import Task, locate_model
 from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill_server.settings import MetricAliases, ServerSettings
 

@@ -83,7 +83,7 @@ def test_an_unknown_purpose_is_told_which_there_are(client: httpx.Client, field:
 @pytest.mark.parametrize("field", ["task", "input_type"])
 def test_images_are_told_that_text_alone_is_read(client: httpx.Client, field: str) -> None:
     error = embed(client, status=400, input="a", **{field: "image"})["error"]
-    assert error["message"] == f"`{field}` is image: this server reads text alone."
+    assert error["message"] == f"`{field}` is image, and this server reads only text."
 
 
 def test_jina_names_the_numbers_by_embedding_type(client: httpx.Client) -> None:
@@ -126,7 +126,7 @@ def test_jina_asks_for_several_types_at_once(client: httpx.Client) -> None:
     for name in types:
         assert [row[name] for row in found] == rows(client, input=["hello", "world"], embedding_type=name)
     refusal = client.post("/embed", json={"inputs": "a", "embedding_type": types}).json()
-    assert refusal["error"].startswith("`embedding_type` must name one type of numbers here")
+    assert refusal["error"].startswith("`embedding_type` must name a single type")
 
 
 def test_voyage_sends_null_for_what_it_does_not_ask(client: httpx.Client) -> None:

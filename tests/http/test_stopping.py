@@ -154,7 +154,7 @@ def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
         answer = subprocess.run([*shlex.split(lines[1]), "-s"], capture_output=True, check=True, timeout=20)
         assert b'"embedding":[' in answer.stdout
         second = refused("--uds", str(path))
-        assert "Another process serves on" in second
+        assert "Another process listens on" in second
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=10) == 0
     assert not path.exists()
@@ -179,7 +179,7 @@ def test_what_cannot_work_is_said_in_a_sentence() -> None:
     assert "no engine named" in refused("--port", "0", "--engine", "steam")
     assert "nowhere" in refused("--port", "0", model="/nowhere")
     assert "no directory 'a'" in refused("all-MiniLM-L6-v2", "a")
-    assert "Two models are called" in refused("all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+    assert "Two models have the name" in refused("all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
     assert "--task 'sing'" in refused("--task", "sing")
     assert "--task names 'b'" in refused("--task", "b=embed")
 

@@ -8,9 +8,10 @@ import pytest
 
 from support.described_models import LABELS, describe_tasks
 from support.http_server import HttpServer
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
-from vecmill.models import Task, describe_model, locate_model
-from vecmill.scores import sigmoid, softmax
+from vecmill.models import Task, locate_model
+from vecmill.vectors.scores import sigmoid, softmax
 
 HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]
 HELLO_WORLD = [101, 7592, 102, 2088, 102]

@@ -10,7 +10,7 @@ import pytest
 from support.described_models import row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer
 from vecmill.engines.fake import hash_token_rows
-from vecmill.scores import softmax
+from vecmill.vectors.scores import softmax
 
 
 def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from vecmill.architectures.registry import read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.encoder import read_encoder
 
 REFUSED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
     "bert: positions by keys": ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),

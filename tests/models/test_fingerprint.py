@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel
-from vecmill.graphs import GRAPH_VERSION
 from vecmill.models import (
     ModelDescription,
     Normalize,
     Pooling,
     PoolingMode,
     Task,
-    describe_model,
     fingerprint,
     fingerprint_model,
     locate_model,
 )
-from vecmill.models.fingerprint import hash_file
+from vecmill.models.fingerprint import GRAPH_VERSION, hash_file
 from vecmill.models.heads import Head, HeadKind, MultiVector, PairTemplate
 from vecmill.models.stages import Dense, Splade
 
@@ -104,6 +103,11 @@ def test_weights_are_checked_against_what_was_promised(description: ModelDescrip
 def test_the_embedded_weights_are_those_published() -> None:
     description = describe_model(locate_model())
     assert hash_file(description.weights_files[0]) == description.weights_sha256
+
+
+def test_the_fingerprint_of_the_embedded_model_stays() -> None:
+    """Vectors on disk and optimised directories are valid for one fingerprint."""
+    assert fingerprint_model(describe_model(locate_model())) == "0164c82bc706a4e5be6ab3335be6476b"
 
 
 def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_what_was_left_of_another_file_is_noticed(client: Client, files: dict[st
     left.write_bytes(b"something else")
     done = client.run("pull", NAME)
     assert done.returncode == 2
-    assert "is not what the hub has" in done.stderr
+    assert "has the wrong SHA-256" in done.stderr
     assert not left.exists()
     assert client.run("pull", NAME).returncode == 0
 
@@ -196,7 +196,7 @@ def test_a_half_fetched_model_is_not_served(client: Client) -> None:
     assert "could not be downloaded" in failed.stderr
     done = client.run("describe", NAME, HF_ENDPOINT="http://127.0.0.1:9")
     assert done.returncode == 2
-    assert "is not here in full, and the hub cannot be reached" in done.stderr
+    assert "is not in the cache in full, and the hub cannot be reached" in done.stderr
 
 
 @pytest.mark.parametrize(("token", "code"), [("", 2), (TOKEN, 0)])
@@ -213,7 +213,7 @@ def test_private_models_need_a_token(client: Client, token: str, code: int) -> N
     [
         ("owner/other", "The hub has no model owner/other"),
         (f"{NAME}@v2", "owner/tiny-model has no revision 'v2'"),
-        ("owner/x--y", "is no name of a model"),
+        ("owner/x--y", "is not a model name"),
         ("owner/../x", "There is no directory"),
         ("../owner/name", "There is no directory"),
     ],
@@ -239,7 +239,7 @@ def test_a_model_that_needs_its_own_code_is_refused(client: Client, files: dict[
     done = client.run("pull", NAME)
     assert done.returncode == 2
     assert "modeling_own.Model" in done.stderr
-    assert "never run" in done.stderr
+    assert "not run by default" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_floats_become_float32(tmp_path: Path, dtype: npt.DTypeLike) -> None:
     ],
 )
 def test_other_spellings_are_found(tmp_path: Path, stored: str, asked: str) -> None:
-    weights = Weights.open(save(tmp_path / "w", stored)).under("bert.")
+    weights = Weights.open(save(tmp_path / "w", stored)).with_prefix("bert.")
     assert weights.holds(asked)
     assert np.array_equal(weights.tensor(asked, (2, 3)).read(), VALUES)
 
@@ -45,7 +45,7 @@ def test_other_spellings_are_found(tmp_path: Path, stored: str, asked: str) -> N
 def test_a_prefix_of_another_family_is_not_looked_under(tmp_path: Path) -> None:
     weights = Weights.open(save(tmp_path / "w", "bert.layer.weight"))
     assert not weights.holds("layer.weight")
-    assert not weights.under("roberta.").holds("layer.weight")
+    assert not weights.with_prefix("roberta.").holds("layer.weight")
 
 
 def test_tensors_are_joined_by_rows(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_truncated_file_is_named(tmp_path: Path, length: int) -> None:
     path = save(tmp_path / "model.safetensors")
     assert path.stat().st_size > length
     os.truncate(path, length)
-    with pytest.raises(CorruptModel, match=r"model\.safetensors is not a whole safetensors file"):
+    with pytest.raises(CorruptModel, match=r"model\.safetensors is not a complete safetensors file"):
         Weights.open(path)
 
 
 def test_garbage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"\xff" * 1_000)
-    with pytest.raises(CorruptModel, match="is not a whole safetensors file"):
+    with pytest.raises(CorruptModel, match="is not a complete safetensors file"):
         Weights.open(path)
 
 

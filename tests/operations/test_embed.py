@@ -1,4 +1,7 @@
-"""Rows are cut and normalised as asked for, as the reference's `truncate_dim` and `normalize_embeddings`."""
+"""Embeddings are cut and normalised as asked for.
+
+The reference has `truncate_dim` and `normalize_embeddings` for it.
+"""
 
 from dataclasses import replace
 
@@ -6,9 +9,10 @@ import numpy as np
 import pytest
 
 from support.described_models import PROMPTS, describe_prompted, row_of
-from vecmill import EmbedRequest, Mill, MillConfig, Purpose, Reading, Truncation
+from vecmill import Embed, Mill, MillConfig, Purpose, TextOptions, Truncation
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
-from vecmill.models import describe_model, locate_model
+from vecmill.models import locate_model
 
 DIM = 384
 
@@ -35,32 +39,32 @@ async def test_length_1_is_the_model_s_or_the_request_s_doing(
     if normalizes if normalize is None else normalize:
         expected = expected / np.linalg.norm(expected)
     async with Mill(description, engine=engine) as mill:
-        result = await mill.submit(EmbedRequest(("hello",), dimensions=dimensions, normalize=normalize))
-    np.testing.assert_allclose(result.rows, expected[None], rtol=1e-6)
+        result = await mill.run(Embed(("hello",), dimensions=dimensions, normalize=normalize))
+    np.testing.assert_allclose(result.embeddings, expected[None], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("reading", "prompt"),
     [
-        (Reading(), ""),
-        (Reading(purpose=Purpose.QUERY), PROMPTS["query"]),
-        (Reading(purpose=Purpose.DOCUMENT), PROMPTS["passage"]),
-        (Reading(purpose=Purpose.CLUSTERING), PROMPTS["clustering"]),
-        (Reading(purpose=Purpose.CLASSIFICATION), ""),
-        (Reading(prompt_name="own"), PROMPTS["own"]),
-        (Reading(prompt="free: "), "free: "),
+        (TextOptions(), ""),
+        (TextOptions(purpose=Purpose.QUERY), PROMPTS["query"]),
+        (TextOptions(purpose=Purpose.DOCUMENT), PROMPTS["passage"]),
+        (TextOptions(purpose=Purpose.CLUSTERING), PROMPTS["clustering"]),
+        (TextOptions(purpose=Purpose.CLASSIFICATION), ""),
+        (TextOptions(prompt_name="own"), PROMPTS["own"]),
+        (TextOptions(prompt="free: "), "free: "),
     ],
 )
-async def test_texts_are_read_after_the_prompt_that_is_asked_for(reading: Reading, prompt: str) -> None:
+async def test_texts_are_read_after_the_prompt_that_is_asked_for(reading: TextOptions, prompt: str) -> None:
     async with Mill(describe_prompted(), MillConfig(engine="fake")) as mill:
-        result = await mill.submit(EmbedRequest(("hello",), reading))
-    np.testing.assert_array_equal(result.rows[0], row_of(f"{prompt}hello", DIM))
+        result = await mill.run(Embed(("hello",), options=reading))
+    np.testing.assert_array_equal(result.embeddings[0], row_of(f"{prompt}hello", DIM))
 
 
 async def test_texts_are_cut_at_the_end_and_to_the_length_asked_for() -> None:
     async with Mill(None, MillConfig(engine="fake")) as mill:
         for keeps_end, kept in ((False, "one two three"), (True, "three four five")):
-            reading = Reading(truncation=Truncation(keeps_end=keeps_end, max_tokens=5))
-            result = await mill.submit(EmbedRequest(("one two three four five",), reading))
-            np.testing.assert_array_equal(result.rows[0], row_of(kept, DIM))
+            reading = TextOptions(truncation=Truncation(keeps_end=keeps_end, max_tokens=5))
+            result = await mill.run(Embed(("one two three four five",), options=reading))
+            np.testing.assert_array_equal(result.embeddings[0], row_of(kept, DIM))
             assert result.token_counts == (5,)

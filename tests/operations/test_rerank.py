@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from support.described_models import PROMPTS, describe_prompted, describe_tasks, row_of, token_ids
-from vecmill import Mill, MillConfig, Reading, Truncation
+from vecmill import Mill, MillConfig, TextOptions, Truncation
 from vecmill.engines.fake import hash_row
 from vecmill.errors import InputTooLong, InvalidRequest, UnknownPrompt
 from vecmill.models import Task
-from vecmill.scores import sigmoid
+from vecmill.vectors.scores import sigmoid
 
 FAKE = MillConfig(engine="fake")
 QUERIES, DOCUMENTS = ["hello", "world", "hello world"], ["a cat", "a dog", "hello"]
@@ -54,20 +54,20 @@ async def test_the_query_is_read_after_the_prompt_that_is_asked_for() -> None:
     async with Mill(description, FAKE) as mill:
         document = row_of(PROMPTS["passage"] + "world", description.dim)
         for reading, prompt in (
-            (Reading(), PROMPTS["query"]),
-            (Reading(prompt_name="own"), PROMPTS["own"]),
-            (Reading(prompt="free: "), "free: "),
+            (TextOptions(), PROMPTS["query"]),
+            (TextOptions(prompt_name="own"), PROMPTS["own"]),
+            (TextOptions(prompt="free: "), "free: "),
         ):
-            scores = (await mill.rerank("hello", ["world"], reading=reading)).scores
+            scores = (await mill.rerank("hello", ["world"], options=reading)).scores
             expected = row_of(f"{prompt}hello", description.dim) @ document
             assert scores[0] == pytest.approx(expected, abs=1e-6)
         with pytest.raises(UnknownPrompt):
-            await mill.rerank("hello", ["world"], reading=Reading(prompt_name="nobody"))
+            await mill.rerank("hello", ["world"], options=TextOptions(prompt_name="nobody"))
 
 
 async def test_documents_are_read_as_far_as_is_asked_for(mill: Mill) -> None:
-    reading = Reading(document_tokens=2)
-    cut = await mill.rerank("hello", ["a dog is here", "hello", ""], reading=reading)
+    reading = TextOptions(document_tokens=2)
+    cut = await mill.rerank("hello", ["a dog is here", "hello", ""], options=reading)
     plain = await mill.rerank("hello", ["a dog", "hello", ""])
     np.testing.assert_array_equal(cut.scores, plain.scores)
     assert cut.token_count == plain.token_count
@@ -75,7 +75,7 @@ async def test_documents_are_read_as_far_as_is_asked_for(mill: Mill) -> None:
 
 async def test_queries_are_read_as_far_as_is_asked_for(mill: Mill, cross_encoder: Mill) -> None:
     for one in (mill, cross_encoder):
-        cut = await one.rerank("a dog is here", ["world", ""], reading=Reading(query_tokens=2))
+        cut = await one.rerank("a dog is here", ["world", ""], options=TextOptions(query_tokens=2))
         plain = await one.rerank("a dog", ["world", ""])
         np.testing.assert_array_equal(cut.scores, plain.scores)
         assert cut.token_count == plain.token_count
@@ -87,14 +87,14 @@ async def test_a_long_pair_is_cut_at_the_end_that_is_asked_for(cross_encoder: Mi
     body = token_ids("hello " * 300)[1:301].tolist()
     room = 256 - 4
     for keeps_end, kept in ((None, body[:room]), (False, body[:room]), (True, [*body[: room - 1], 2088])):
-        reading = Reading(truncation=Truncation(keeps_end=keeps_end))
-        result = await cross_encoder.rerank("hello", [document], raw_scores=True, reading=reading)
+        reading = TextOptions(truncation=Truncation(keeps_end=keeps_end))
+        result = await cross_encoder.rerank("hello", [document], raw_scores=True, options=reading)
         expected = hash_row(np.array([start, query, end, *kept, end]), 1)
         np.testing.assert_array_equal(result.scores, expected)
         assert result.token_count == 256
     with pytest.raises(InputTooLong, match="256 tokens, however you requested 305"):
         await cross_encoder.rerank(
-            "hello", [document], reading=Reading(truncation=Truncation(is_allowed=False))
+            "hello", [document], options=TextOptions(truncation=Truncation(is_allowed=False))
         )
 
 
@@ -109,5 +109,5 @@ async def test_an_instruction_needs_a_model_that_heeds_it(cross_encoder: Mill) -
     assert refusal.value.field == "instruction"
     with pytest.raises(InvalidRequest, match="not both"):
         await cross_encoder.rerank(
-            "hello", ["a"], instruction="find greetings", reading=replace(Reading(), prompt_name="query")
+            "hello", ["a"], instruction="find greetings", options=replace(TextOptions(), prompt_name="query")
         )

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from vecmill import InputConfig, Mill, MillConfig
+from vecmill import Detokenize, InputConfig, Mill, MillConfig, Tokenize
 from vecmill.engines.fake import FakeEngine
 from vecmill.errors import InvalidRequest, NotReady, RequestTooLarge
 
@@ -22,7 +22,7 @@ async def mill(engine: FakeEngine) -> AsyncIterator[Mill]:
 
 
 async def test_tokens_come_with_their_places(mill: Mill, engine: FakeEngine) -> None:
-    result = await mill.tokenize(["hello world", ""])
+    result = await mill.run(Tokenize(("hello world", "")))
     hello, empty = result.tokens
     assert [(token.token_id, token.piece, token.start, token.end) for token in hello] == [
         (101, "[CLS]", None, None),
@@ -37,37 +37,37 @@ async def test_tokens_come_with_their_places(mill: Mill, engine: FakeEngine) -> 
 
 
 async def test_special_tokens_may_be_left_out(mill: Mill) -> None:
-    (tokens,) = (await mill.tokenize(["hello world"], special=False)).tokens
+    (tokens,) = (await mill.run(Tokenize(("hello world",), special=False))).tokens
     assert [token.token_id for token in tokens] == [7592, 2088]
 
 
 async def test_long_texts_are_not_cut(mill: Mill) -> None:
-    assert (await mill.tokenize(["hello " * 800])).token_count == 802
+    assert (await mill.run(Tokenize(("hello " * 800,)))).token_count == 802
 
 
 async def test_there_and_back(mill: Mill) -> None:
-    ids = [[101, 7592, 2088, 102], [2088]]
-    assert await mill.detokenize(ids) == ("hello world", "world")
-    assert await mill.detokenize(ids, skip_special=False) == ("[CLS] hello world [SEP]", "world")
+    ids = ((101, 7592, 2088, 102), (2088,))
+    assert (await mill.run(Detokenize(ids))).texts == ("hello world", "world")
+    assert (await mill.run(Detokenize(ids, skip_special=False))).texts == ("[CLS] hello world [SEP]", "world")
 
 
 async def test_limits_hold_here_too(mill: Mill) -> None:
     with pytest.raises(InvalidRequest, match="has 4 items") as refusal:
-        await mill.tokenize(["a"] * 4, field="prompt")
-    assert refusal.value.field == "prompt"
+        await mill.run(Tokenize(("a",) * 4))
+    assert refusal.value.field == "input"
     with pytest.raises(RequestTooLarge):
-        await mill.tokenize(["a" * 4_000] * 2)
+        await mill.run(Tokenize(("a" * 4_000,) * 2))
     with pytest.raises(InvalidRequest, match="is empty"):
-        await mill.detokenize([])
+        await mill.run(Detokenize(()))
     with pytest.raises(InvalidRequest, match=r"^`tokens`: the token id at position 0 is outside"):
-        await mill.detokenize([[30_522]], field="tokens")
+        await mill.run(Detokenize(((30_522,),)))
     with pytest.raises(
-        InvalidRequest, match=r"^`ids\[1\]`: the token id at position 2 is outside"
+        InvalidRequest, match=r"^`tokens\[1\]`: the token id at position 2 is outside"
     ) as refusal:
-        await mill.detokenize([[101], [101, 102, 30_522]], field="ids")
-    assert refusal.value.field == "ids[1]"
+        await mill.run(Detokenize(((101,), (101, 102, 30_522))))
+    assert refusal.value.field == "tokens[1]"
 
 
 async def test_nothing_is_read_before_the_start() -> None:
     with pytest.raises(NotReady):
-        await Mill().tokenize(["a"])
+        await Mill().run(Tokenize(("a",)))

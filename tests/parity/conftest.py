@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from support.reference import load_reference
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.onnx import OnnxEngine
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.tokens import Tokenizer
+from vecmill.models import ModelDescription, locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.engine_plan import EnginePlan
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ import pytest
 from support.graph_session import GraphSession
 from support.rows_check import assert_same_rows
 from support.texts import hard_texts, long_texts, mixed_texts, short_texts
+from vecmill.architectures.build import build_graph
 from vecmill.engines.onnx import OnnxEngine
-from vecmill.graphs.build import build_graph
 from vecmill.models import ModelDescription, Normalize, Pooling, PoolingMode
-from vecmill.tokens import Tokenizer
+from vecmill.tokenization.tokenizer import Tokenizer
 
 SEED = 20261121
 

@@ -32,10 +32,11 @@ from support.reference import load_reference
 from support.rows_check import assert_same_rows
 from support.texts import hard_texts, mixed_texts
 from vecmill import MillConfig, SyncMill
+from vecmill.architectures.build import build_graph
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
-from vecmill.graphs.build import build_graph
-from vecmill.models import Task, describe_model, locate_model
-from vecmill.tokens import Tokenizer
+from vecmill.models import Task, locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
 
 SEED = 17
 TEXTS = [*mixed_texts(SEED, 8), *hard_texts()[::4]]
@@ -295,7 +296,7 @@ REFUSED: dict[str, Published] = {
         "BertTokenizer",
         (MEAN,),
         spelling={**OWN_CODE, "position_embedding_type": "alibi"},
-        error="auto_map names .*modeling.OwnModel.* never run",
+        error="auto_map names .*modeling.OwnModel.* not run by default",
     ),
     "jinaai/jina-embeddings-v3": Published(
         "XLMRobertaModel",
@@ -303,7 +304,7 @@ REFUSED: dict[str, Published] = {
         (MEAN, NORMALIZE),
         ROBERTA_SIZES,
         first_module="custom_st.Transformer",
-        error=r"names custom_st\.Transformer: the model needs code that comes with it",
+        error=r"names custom_st\.Transformer: the model's own code is never run",
     ),
     "NovaSearch/stella_en_1.5B_v5": Published(
         "Qwen2Model",
@@ -335,7 +336,7 @@ REFUSED: dict[str, Published] = {
         {**DECODER_SIZES, "head_dim": None},
         tokenizer_config=CHAT,
         sentence=None,
-        error="a chat template is to be put around every text",
+        error="a chat template applies to every text",
     ),
 }
 

@@ -12,9 +12,10 @@ from support.reference import load_reference
 from support.rows_check import assert_same_rows
 from support.texts import hard_texts, mixed_texts
 from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
-from vecmill.graphs.build import build_graph
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
+from vecmill.architectures.build import build_graph
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
 
 SEED = 3
 WIDTH = 32

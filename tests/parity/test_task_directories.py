@@ -22,11 +22,12 @@ from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import SyncMill
 from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel, UnsupportedTask
-from vecmill.models import Task, describe_model, locate_model
+from vecmill.models import Task, locate_model
 from vecmill.models.heads import Activation, HeadKind
-from vecmill.reading import Purpose, Reading
-from vecmill.types import FloatArray
+from vecmill.requests import EmbedSparse, EmbedTokens, Purpose, TextOptions
+from vecmill.values.aliases import FloatArray
 
 SEED = 5
 TEXTS = [*mixed_texts(SEED, 8), *hard_texts()[:6]]
@@ -254,10 +255,10 @@ def test_labels_that_cannot_be_are_named(tmp_path: Path, values: dict[str, Any],
 
 def sparse_rows(directory: Path, task: Task | None = None) -> FloatArray:
     with open_mill(directory, task) as mill:
-        result = mill.embed_sparse(TEXTS)
+        result = mill.run(EmbedSparse(tuple(TEXTS)))
     dim = describe_model(locate_model(directory), task).dim
     rows = np.zeros((len(TEXTS), dim), np.float32)
-    for row, found in zip(rows, result.rows, strict=True):
+    for row, found in zip(rows, result.embeddings, strict=True):
         row[found.columns] = found.values
     return rows
 
@@ -319,7 +320,7 @@ def assert_same_multi_vectors(directory: Path) -> None:
             (Purpose.DOCUMENT, reference.encode_document),
         ):
             expected = encode(TEXTS, convert_to_numpy=True)
-            found = mill.embed_all(TEXTS, reading=Reading(purpose=side)).rows
+            found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=side))).embeddings
             assert len(found) == len(expected)
             for ours, theirs in zip(found, expected, strict=True):
                 assert_close(ours, theirs)
@@ -457,7 +458,7 @@ def test_tokens_without_a_row_are_noticed(tmp_path: Path) -> None:
     modules = json.loads((directory / "modules.json").read_text())
     static = {**modules[0], "type": "sentence_transformers.models.StaticEmbedding"}
     (directory / "modules.json").write_text(json.dumps([static]))
-    with pytest.raises(CorruptModel, match="only 9 rows"):
+    with pytest.raises(CorruptModel, match="only 9 token embeddings"):
         describe_model(locate_model(directory))
 
 
@@ -476,14 +477,14 @@ def test_tokens_without_a_row_are_noticed(tmp_path: Path) -> None:
 )
 def test_a_task_that_the_model_cannot_do_is_refused(tmp_path: Path, class_name: str, task: Task) -> None:
     directory = save_model(tmp_path / "model", class_name)
-    with pytest.raises(UnsupportedModel, match=f"the task {task} was asked for, but a saved {class_name}"):
+    with pytest.raises(UnsupportedModel, match=f"the task {task} was requested, but a saved {class_name}"):
         describe_model(locate_model(directory), task)
 
 
 def test_modules_have_one_task(tmp_path: Path) -> None:
     location = locate_model(save_tiny_bert(tmp_path / "model", TinyBert()))
     assert describe_model(location, Task.EMBED) == describe_model(location)
-    with pytest.raises(UnsupportedModel, match="the task rerank was asked for"):
+    with pytest.raises(UnsupportedModel, match="the task rerank was requested"):
         describe_model(location, Task.RERANK)
 
 

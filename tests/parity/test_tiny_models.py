@@ -11,10 +11,11 @@ from support.reference import load_reference
 from support.rows_check import assert_same_rows
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
-from vecmill.graphs.build import build_graph
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
-from vecmill.types import FloatArray
+from vecmill.architectures.build import build_graph
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
 
 PROMPT = "represent this, please: "
 SEED = 7

@@ -10,11 +10,12 @@ import pytest
 
 from support.tiny_models import save_tiny_bert
 from support.tokenizers_of_class import make_tokenizer
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.models.frames import SPECIAL_TOKENS
-from vecmill.models.tokenizer import read_tokenizer
-from vecmill.models.tokenizer_names import UNKNOWN_CLASSES, find_class
+from vecmill.models import ModelDescription, locate_model
+from vecmill.tokenization.building.assembly import read_tokenizer
+from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
+from vecmill.tokenization.building.special_tokens import SPECIAL_TOKENS
 
 KNOWN = {*SPECIAL_TOKENS, "GemmaTokenizer"}
 TEXT = "What the manual says, in  two words."

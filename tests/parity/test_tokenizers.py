@@ -12,12 +12,13 @@ import pytest
 from support.texts import hard_texts, mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from support.tokenizers_of_class import make_tokenizer
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.models.tokenizer import read_tokenizer
-from vecmill.operations.entities import Speller
-from vecmill.pairs import PairTokenizer
-from vecmill.tokens import Tokenizer
+from vecmill.models import ModelDescription, locate_model
+from vecmill.operations.classify_tokens import Speller
+from vecmill.tokenization.building.assembly import read_tokenizer
+from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.tokenizer import Tokenizer
 
 TEXTS = [
     *mixed_texts(2, 12),
@@ -197,5 +198,5 @@ def test_a_vocabulary_without_the_tokens_around_texts_is_refused(tmp_path: Path)
     directory = save_tiny_bert(tmp_path / "model")
     settings = json.loads((directory / "tokenizer_config.json").read_text())
     (directory / "tokenizer_config.json").write_text(json.dumps({**settings, "cls_token": "[START]"}))
-    with pytest.raises(CorruptModel, match=r"lacks \[START\], which BertTokenizer puts around texts"):
+    with pytest.raises(CorruptModel, match=r"lacks \[START\], which BertTokenizer adds to texts"):
         read_tokenizer(describe_model(locate_model(directory)))

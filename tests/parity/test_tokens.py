@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from support.texts import hard_texts, long_texts, mixed_texts
-from vecmill.tokens import Tokenizer
+from vecmill.tokenization.tokenizer import Tokenizer
 
 PROMPTS = ["", "query: ", "Represent this sentence for searching relevant passages: ", "q", "the " * 300]
 

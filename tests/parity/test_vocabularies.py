@@ -14,10 +14,11 @@ import pytest
 from parity.test_tokenizers import TEXTS, describe
 from support.tiny_models import TinyBert, save_tiny_bert
 from support.tokenizers_of_class import BERT, ROBERTA, train_bytes, train_pieces, word_pieces
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.models.conversion import convert_vocabulary
-from vecmill.models.tokenizer import read_tokenizer
+from vecmill.models import ModelDescription, locate_model
+from vecmill.tokenization.building.assembly import read_tokenizer
+from vecmill.tokenization.building.vocabulary_files import convert_vocabulary
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}
@@ -146,7 +147,7 @@ def test_tokens_are_those_of_the_class(base: ModelDescription, tmp_path: Path, n
 
 def test_a_class_that_is_not_known_is_refused(tmp_path: Path) -> None:
     save_vocabulary(tmp_path, "roberta", "vocab.json", {})
-    with pytest.raises(UnsupportedModel, match=r"no tokenizer of the class 'BartTokenizer' can be made"):
+    with pytest.raises(UnsupportedModel, match=r"no tokenizer of the class 'BartTokenizer' can be built"):
         convert_vocabulary(tmp_path / "vocab.json", "BartTokenizer", {})
     with pytest.raises(UnsupportedModel, match=r"has vocab\.json and no tokenizer\.json"):
         convert_vocabulary(tmp_path / "vocab.json", "BertTokenizer", {})
@@ -154,7 +155,7 @@ def test_a_class_that_is_not_known_is_refused(tmp_path: Path) -> None:
 
 def test_byte_pairs_in_a_model_file_are_refused(tmp_path: Path) -> None:
     save_pieces(tmp_path / "spiece.model", LEADING_OF_SPIECE["t5"], cased=True, model_type=2)
-    with pytest.raises(UnsupportedModel, match="other kinds than unigram"):
+    with pytest.raises(UnsupportedModel, match="only unigram models of sentencepiece"):
         convert_vocabulary(tmp_path / "spiece.model", "T5Tokenizer", {})
 
 

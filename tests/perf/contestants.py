@@ -14,16 +14,18 @@ import numpy as np
 
 from perf.rigs import ORACLE_BATCH, run_in_threads, sorted_batches
 from support.exported_models import export_graph, pool_mean, quantize, without_weights
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, find_engine
-from vecmill.fidelity.answers import Reader, answer_in_company
-from vecmill.fidelity.proof import load_proven_engine
-from vecmill.fidelity.questions import make_questions
-from vecmill.models import ModelLocation, describe_model, locate_model
-from vecmill.plan import DEFAULT_BATCH_TOKENS, EnginePlan
-from vecmill.rows import dense
-from vecmill.tokens import Tokenizer
-from vecmill.tuning.machine import resident_mb
-from vecmill.types import Batch, FloatArray, TokenSequence
+from vecmill.hardware.memory import resident_mb
+from vecmill.models import ModelLocation, locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, EnginePlan
+from vecmill.vectors.transforms import dense
+from vecmill.verification.check_inputs import make_check_inputs
+from vecmill.verification.model_outputs import ModelProcessor, compute_in_batches
+from vecmill.verification.precision_gate import load_gated_engine
 
 CPU = "cpu"
 SEED = 20_260_114
@@ -71,14 +73,14 @@ class EngineContestant:
     def __init__(self, location: ModelLocation, plan: EnginePlan, cores: int, cache_dir: Path) -> None:
         description = describe_model(location)
         self._description = description
-        self._engine = load_proven_engine(description, plan, cores=cores, cache_dir=cache_dir)
+        self._engine = load_gated_engine(description, plan, cores=cores, cache_dir=cache_dir)
         self._engine.warm_up()
         self._tokenizer = Tokenizer.load(description)
 
     def rows(self, texts: Sequence[str]) -> FloatArray:
-        questions = make_questions(self._description, texts)
-        reader = Reader(self._description, self._tokenizer)
-        answers = answer_in_company(self._engine, reader, questions, seed=SEED)
+        inputs = make_check_inputs(self._description, texts)
+        reader = ModelProcessor(self._description, self._tokenizer)
+        answers = compute_in_batches(self._engine, reader, inputs, seed=SEED)
         return np.concatenate([*map(dense, answers)])
 
     def rate(self, texts: Sequence[str], threads: int) -> float:
@@ -176,7 +178,7 @@ def list_entries(folder: Path, cores: int) -> list[Entry]:
         Entry(NAIVE, "int8", LoadEngine(quantize_naively(embedded, folder), EnginePlan(), cores)),
     ]
     for name, entry in ENGINES.items():
-        offered = find_engine(name).survey().devices.get(CPU, ()) if entry.is_installed else ()
+        offered = find_engine(name).find_capabilities().devices.get(CPU, ()) if entry.is_installed else ()
         entries += [
             Entry(name, precision, LoadEngine(embedded, EnginePlan(name, precision, CPU), cores))
             for precision in offered

@@ -33,7 +33,7 @@ from support.plain_http import post
 from support.server import LiveServer, NotStarted, live_server
 from support.source_tree import ROOT
 from vecmill.engines import ENGINES, find_engine
-from vecmill.plan import EnginePlan, Precision
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 SEED = 20_260_105
 PUBLISHED = {8: 5.06, 16: 4.24, 32: 3.75, 64: 3.46, 128: 3.05, 256: 3.00, 384: 3.40, 512: 3.00}
@@ -126,7 +126,7 @@ def name_plan(plan: EnginePlan) -> str:
 def plans_here() -> list[EnginePlan]:
     """fp32, and what else the engines that are installed offer on this processor."""
     offered = {
-        name: find_engine(name).survey().devices.get("cpu", ())
+        name: find_engine(name).find_capabilities().devices.get("cpu", ())
         for name in {plan.engine for plan in REDUCED}
         if ENGINES[name].is_installed
     }

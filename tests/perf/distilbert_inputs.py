@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecmill.fidelity.sample import prose_words
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.sample_texts import prose_words
 
 TASK = "text-classification"
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]

@@ -24,12 +24,12 @@ from perf.report import FOLDER, finish, warn_if_busy
 from perf.rigs import remote_process, shuffled
 from support.source_tree import ROOT
 from support.texts import hard_texts, mixed_texts
-from vecmill.cores import available_cores
 from vecmill.errors import SetupError
-from vecmill.fidelity.comparison import compare_rows
-from vecmill.plan import DEFAULT_ENGINE
-from vecmill.tuning.machine import runtime_versions
-from vecmill.types import FloatArray
+from vecmill.hardware.cores import available_cores
+from vecmill.serving_plan.machine import runtime_versions
+from vecmill.values.aliases import FloatArray
+from vecmill.values.engine_plan import DEFAULT_ENGINE
+from vecmill.verification.comparison import compare_embeddings
 
 SEED = 20_260_106
 TEXTS = 600
@@ -63,7 +63,7 @@ def start_each(entries: Sequence[Entry], cache_dir: Path, texts: Sequence[str]) 
         if reference is None:
             reference = rows
         if rows is not None and reference is not None:
-            record.comparison = compare_rows(rows, reference)
+            record.comparison = compare_embeddings(rows, reference)
         print(f"{record.entry.name}: {record.refusal or record.describe_starts()}", flush=True)
     return records
 

@@ -7,8 +7,8 @@ from statistics import median
 
 from perf.contestants import ORACLE, Entry
 from perf.report import Figure
-from vecmill.fidelity.comparison import Comparison
-from vecmill.plan import DEFAULT_ENGINE, Precision
+from vecmill.values.engine_plan import DEFAULT_ENGINE, Precision
+from vecmill.verification.comparison import EmbeddingComparison
 
 # Asked of texts a second over those of the default engine in fp32, and of the accuracy.
 BF16_RATIO, BF16_COSINE_MIN = 1.6, 0.9995
@@ -38,7 +38,7 @@ class Record:
     entry: Entry
     starts_s: list[float] = field(default_factory=list)
     memory_mb: float | None = None
-    comparison: Comparison | None = None
+    comparison: EmbeddingComparison | None = None
     turns: list[Turn] = field(default_factory=list)
     refusal: str = ""
 
@@ -150,7 +150,7 @@ def _at_least(name: str, values: float | tuple[float, ...], bound: float | None)
     return Figure(name, "ratio" if isinstance(values, tuple) else "", held, bound, at_most=False)
 
 
-def _accuracy(record: Record) -> Comparison:
+def _accuracy(record: Record) -> EmbeddingComparison:
     assert record.comparison is not None
     return record.comparison
 

@@ -21,22 +21,22 @@ from pathlib import Path
 from perf.report import Figure, finish, warn_if_busy
 from support.plain_http import embed
 from support.server import live_server
-from vecmill.clock import monotonic
-from vecmill.fidelity.sample import sample_texts
-from vecmill.plan import EnginePlan
-from vecmill.tuning.artefact import Findings
-from vecmill.tuning.bench import WorkerBench
-from vecmill.tuning.candidates import by_loading
-from vecmill.tuning.choice import Demand, may_be_chosen, median_score
-from vecmill.tuning.command import (
+from vecmill.commands.optimize.bench import WorkerBench
+from vecmill.commands.optimize.candidates import by_loading
+from vecmill.commands.optimize.choice import Goal, may_be_chosen, median_score
+from vecmill.commands.optimize.measurements import Measurements
+from vecmill.commands.optimize.output_directory import OptimizationResult
+from vecmill.commands.optimize.run import (
     SAMPLE_TEXTS,
-    Order,
-    look_around,
+    OptimizeOptions,
+    collect_context,
     optimize_model,
-    write_subject,
+    write_worker_setup,
 )
-from vecmill.tuning.figures import Ledger
-from vecmill.tuning.search import CandidateFailed, describe_plan
+from vecmill.commands.optimize.search import CandidateFailed, describe_plan
+from vecmill.values.clock import monotonic
+from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.sample_texts import sample_texts
 
 SERVE = Path(sys.executable).with_name("vecmill")  # an environment with every engine
 LIMIT_S = 300.0
@@ -45,43 +45,49 @@ REQUESTS = 5
 PATIENCE_S = 3600.0
 
 
-def search_all(order: Order, scratch: Path, chosen: EnginePlan) -> tuple[Ledger, Ledger, int]:
+def search_all(
+    optimize_options: OptimizeOptions, scratch: Path, chosen: EnginePlan
+) -> tuple[Measurements, Measurements, int]:
     """Measure everything that is accurate enough, then the best few and `chosen` again.
 
     Returns what is known of all, of the finalists by their own passes, and how many plans there were.
     """
-    found = look_around(order)
-    subject = write_subject(found, order, scratch)
-    with WorkerBench(subject, scratch, limit_s=PATIENCE_S, clock=monotonic) as bench:
+    found = collect_context(optimize_options)
+    setup = write_worker_setup(found, optimize_options, scratch)
+    with WorkerBench(setup, scratch, limit_s=PATIENCE_S, clock=monotonic) as bench:
         safe = found.space.safe_kinds[0]
-        ledger = Ledger(safe, {safe: bench.admit(safe)})
+        measured = Measurements(safe, {safe: bench.screen(safe)})
         for plan in found.space.kinds:
             if plan != safe:
-                _admit(bench, ledger, plan)
-        kinds = [plan for plan in found.space.kinds if may_be_chosen(ledger, order.demand, plan)]
+                _admit(bench, measured, plan)
+        kinds = [plan for plan in found.space.kinds if may_be_chosen(measured, optimize_options.goal, plan)]
         plans = list(chain.from_iterable(found.space.variants[kind] for kind in kinds))
-        _measure(bench, ledger, [plan for plan in plans if plan != safe], PASSES)
-        best = sorted(plans, key=lambda plan: -median_score(ledger, order.demand, plan))[:FINALISTS]
-        finals = Ledger(safe, dict(ledger.admissions))
+        _measure(bench, measured, [plan for plan in plans if plan != safe], PASSES)
+        best = sorted(plans, key=lambda plan: -median_score(measured, optimize_options.goal, plan))[
+            :FINALISTS
+        ]
+        finals = Measurements(safe, dict(measured.screenings))
         _measure(bench, finals, list(dict.fromkeys([chosen, *best])), FINAL_PASSES)
-    return ledger, finals, len(plans)
+    return measured, finals, len(plans)
 
 
-def _admit(bench: WorkerBench, ledger: Ledger, plan: EnginePlan) -> None:
+def _admit(bench: WorkerBench, measured: Measurements, plan: EnginePlan) -> None:
     print(f"loading and checking {describe_plan(plan)}", flush=True)
     try:
-        ledger.admissions[plan] = bench.admit(plan)
+        measured.screenings[plan] = bench.screen(plan)
     except CandidateFailed as failure:
-        ledger.failures[plan] = str(failure)
+        measured.failures[plan] = str(failure)
 
 
-def _measure(bench: WorkerBench, ledger: Ledger, plans: Sequence[EnginePlan], passes: int) -> None:
-    groups = by_loading(plan for plan in plans if plan != ledger.safe)
-    for start in range(0, len(groups), bench.room):
-        some = list(chain.from_iterable(groups[start : start + bench.room]))
+def _measure(bench: WorkerBench, measured: Measurements, plans: Sequence[EnginePlan], passes: int) -> None:
+    groups = by_loading(plan for plan in plans if plan != measured.safe)
+    for start in range(0, len(groups), bench.capacity):
+        some = list(chain.from_iterable(groups[start : start + bench.capacity]))
         for _ in range(passes):
-            ledger.passes.append(bench.run_pass(len(ledger.passes) + 1, some))
-        print(f"measured {min(start + bench.room, len(groups))} of {len(groups)} loaded engines", flush=True)
+            measured.passes.append(bench.run_pass(len(measured.passes) + 1, some))
+        print(
+            f"measured {min(start + bench.capacity, len(groups))} of {len(groups)} loaded engines", flush=True
+        )
 
 
 def served_rates(directory: Path, command: Sequence[str], scratch: Path) -> list[float]:
@@ -98,25 +104,35 @@ def served_rates(directory: Path, command: Sequence[str], scratch: Path) -> list
 
 
 def figures_of(
-    findings: Findings, took_s: float, ledger: Ledger, finals: Ledger, rates: Sequence[float]
+    optimization_result: OptimizationResult,
+    took_s: float,
+    measured: Measurements,
+    finals: Measurements,
+    rates: Sequence[float],
 ) -> list[Figure]:
     """What is promised: the time, how near the choice is to the best, and what serving reaches."""
-    chosen, demand = findings.choice.plan, findings.demand
+    chosen, goal = optimization_result.choice.plan, optimization_result.goal
     candidates = [plan for plan in finals.plans if plan == finals.safe or finals.ratios(plan)]
-    scores = {plan: median_score(finals, demand, plan) for plan in candidates}
+    scores = {plan: median_score(finals, goal, plan) for plan in candidates}
     best = max(scores, key=scores.__getitem__)
-    print(f"\nchosen: {describe_plan(chosen)}: {findings.choice.reason}")
+    print(f"\nchosen: {describe_plan(chosen)}: {optimization_result.choice.reason}")
     print(f"the best of all: {describe_plan(best)}")
-    admission = ledger.admission_of(chosen)
-    assert admission is not None
-    speed = findings.ledger.speed_of(chosen)
+    screening = measured.screening_of(chosen)
+    assert screening is not None
+    speed = optimization_result.measured.speed_of(chosen)
     assert speed is not None
     return [
         Figure("vecmill optimize took", "s", (took_s,), LIMIT_S),
         Figure(
             "chosen / best of all", "ratio", (math.exp(scores[chosen] - scores[best]),), 0.95, at_most=False
         ),
-        Figure("chosen: worst cosine", "", (admission.accuracy.worst,), demand.min_cosine, at_most=False),
+        Figure(
+            "chosen: worst cosine",
+            "",
+            (screening.accuracy.worst_cosine,),
+            goal.min_cosine,
+            at_most=False,
+        ),
         Figure("chosen: throughput by the report", "texts/s", (speed.texts_per_s,)),
         Figure("chosen: throughput served", "texts/s", tuple(rates)),
         Figure(
@@ -133,18 +149,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn_if_busy()
     with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name:
         folder = Path(name)
-        order = Order(
-            None, folder / "optimised", Demand(), time_limit_s=options.limit_s, cache_dir=folder / "cache"
+        optimize_options = OptimizeOptions(
+            None,
+            folder / "optimised",
+            Goal(),
+            time_limit_s=options.limit_s,
+            cache_dir=folder / "cache",
         )
         began = time.perf_counter()
-        findings = optimize_model(order, lambda step: print(f"  {step}", flush=True))
+        optimization_result = optimize_model(optimize_options, lambda step: print(f"  {step}", flush=True))
         took_s = time.perf_counter() - began
-        rates = served_rates(order.directory, [str(options.serve)], folder)
+        rates = served_rates(optimize_options.directory, [str(options.serve)], folder)
         scratch = folder / "scratch"
         scratch.mkdir()
-        ledger, finals, count = search_all(order, scratch, findings.choice.plan)
+        measured, finals, count = search_all(optimize_options, scratch, optimization_result.choice.plan)
         print(f"{count} plans were accurate enough")
-        figures = figures_of(findings, took_s, ledger, finals, rates)
+        figures = figures_of(optimization_result, took_s, measured, finals, rates)
     return finish("optimize", "vecmill optimize on the embedded model", figures, {"limit_s": options.limit_s})
 
 

@@ -18,13 +18,14 @@ import numpy as np
 import onnxruntime
 
 from vecmill.config import BatchConfig
-from vecmill.cores import available_cores
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.errors import SetupError
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, TokenSequence
+from vecmill.hardware.cores import available_cores
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
 
 ORACLE_BATCH = 32  # sentence-transformers' own default
 

@@ -17,8 +17,9 @@ import torch
 import transformers
 
 from support.texts import mixed_texts
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
 
 SEED = 20_260_103
 TEXTS = 6

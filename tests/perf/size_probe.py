@@ -17,11 +17,12 @@ import numpy as np
 from support.texts import mixed_texts
 from vecmill import Mill
 from vecmill.config import MillConfig, QueueConfig
-from vecmill.cores import available_cores
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.onnx import OnnxEngine
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.types import Batch, TokenSequence
+from vecmill.hardware.cores import available_cores
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
 
 SEED = 20_260_104
 CLIENTS = 64

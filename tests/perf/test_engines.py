@@ -8,7 +8,7 @@ from perf.contestants import ORACLE, Contestant, Entry
 from perf.engines_report import Record, Turn, draw_plot, figures_of, write_table
 from perf.rigs import remote_process
 from vecmill.errors import SetupError, UnsupportedModel
-from vecmill.fidelity.comparison import Comparison
+from vecmill.verification.comparison import EmbeddingComparison
 
 SHAPES = ((1, 16), (8, 64))
 
@@ -30,7 +30,7 @@ def unloadable(cache_dir: Path) -> Contestant:
 
 def record(engine: str, precision: str, rates: tuple[float, ...], cosine_min: float = 1.0) -> Record:
     turns = [Turn(rate / 2, rate, (1.5, 20.0)) for rate in rates]
-    comparison = Comparison(600, 1e-3, 1.0, cosine_min, 0.9995, 3, 0.975)
+    comparison = EmbeddingComparison(600, 1e-3, 1.0, cosine_min, 0.9995, 3, 0.975)
     return Record(Entry(engine, precision, unloadable), [2.5, 0.5], 250.0, comparison, turns)
 
 

@@ -17,7 +17,7 @@ from perf.rigs import run_in_threads, shuffled, sorted_batches
 from perf.start import memory_mib, processor_s
 from support.server import LiveServer
 from support.texts import short_texts
-from vecmill.types import Batch, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence
 
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 

@@ -11,18 +11,21 @@ import safetensors.numpy
 from support.rows_check import batch_plans
 from support.texts import mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.architectures.build import build_graph
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
-from vecmill.engines.processor import multiplies_bytes
 from vecmill.errors import UnsupportedModel
-from vecmill.fidelity.comparison import compare_rows
-from vecmill.graphs.build import build_graph, write_graph
-from vecmill.models import ModelDescription, describe_model, locate_model
-from vecmill.plan import EnginePlan, Precision
+from vecmill.graphs.finish import write_graph
+from vecmill.hardware.processor import multiplies_bytes
+from vecmill.models import ModelDescription, locate_model
 from vecmill.quantization import calibration, calibration_sequences, layers, quantize_graph
 from vecmill.quantization.matrices import find_matrices
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, FloatArray, TokenSequence
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification.comparison import compare_embeddings
 
 SEED = 17
 LAYERS = 2
@@ -72,7 +75,7 @@ def test_rows_are_near_and_do_not_depend_on_company(
     plans = batch_plans([len(one) for one in sequences], SEED)
     exact, small = (load(description, one, tmp_path) for one in (Precision.FP32, precision))
     expected, alone = (compute(engine, sequences, plans["alone"]) for engine in (exact, small))
-    assert compare_rows(alone, expected).cosine_min > 0.99
+    assert compare_embeddings(alone, expected).cosine_min > 0.99
     assert np.abs(alone - expected).max() > 1e-5, "int8 was asked for, fp32 computed"
     for plan in plans.values():
         np.testing.assert_allclose(compute(small, sequences, plan), alone, atol=1e-4)
@@ -128,7 +131,7 @@ def test_a_long_prompt_leaves_texts_to_calibrate_with(tmp_path: Path) -> None:
 
 def test_no_linear_layer_is_a_refusal(tmp_path: Path) -> None:
     narrow = describe_model(locate_model(save_tiny_bert(tmp_path / "model")))
-    with pytest.raises(UnsupportedModel, match="no linear layers that int8 could make smaller"):
+    with pytest.raises(UnsupportedModel, match="no linear layers that can be quantised to int8"):
         operators(narrow, Precision.INT8, tmp_path)
 
 
@@ -137,7 +140,7 @@ def test_weights_that_are_no_numbers_are_a_refusal(tmp_path: Path) -> None:
     tensors = safetensors.numpy.load_file(spoilt.weights_files[0])
     tensors["embeddings.LayerNorm.bias"][0] = np.inf
     safetensors.numpy.save_file(tensors, spoilt.weights_files[0])
-    with pytest.raises(UnsupportedModel, match=r"cannot become int8: .* not finite"):
+    with pytest.raises(UnsupportedModel, match=r"cannot be quantised to int8: .* not finite"):
         operators(spoilt, Precision.INT8, tmp_path)
 
 
@@ -164,4 +167,4 @@ def test_what_takes_long_says_how_far_it_is(
     monkeypatch.setattr(layers, "_PROGRESS_S", -1.0)
     with caplog.at_level(logging.INFO):
         operators(description, Precision.INT8, tmp_path)
-    assert caplog.messages[-1] == f"int8: {3 * LAYERS} of {3 * LAYERS} matrices are made."
+    assert caplog.messages[-1] == f"int8: {3 * LAYERS} of {3 * LAYERS} matrices are quantised."

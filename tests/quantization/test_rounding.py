@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from vecmill.quantization.rounding import RoundedMatrix, round_matrix
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 SEED = 3
 

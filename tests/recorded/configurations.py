@@ -14,10 +14,13 @@ from recorded.serving import Configuration, Models, Running
 from support.described_models import PROMPTS, describe_tasks, token_ids
 from support.http_server import QUIET, wait_until
 from vecmill.config import InputConfig, MillConfig, QueueConfig
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import DeviceLost
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
-from vecmill.types import Batch, CostModel, Rows
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel
 from vecmill_server.settings import MetricAliases, RerankDocument, TokenIds
 
 ONE_CORE = MillConfig(cores=1)
@@ -30,7 +33,7 @@ class TimedEngine(FakeEngine):
         super().__init__(dim=description.dim, max_tokens=description.max_tokens, lane_widths=(1,))
         self._clock = clock
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
         self._clock.advance(0.25)
         return super().run(batch, width=width)
 
@@ -38,7 +41,7 @@ class TimedEngine(FakeEngine):
 class LostEngine(FakeEngine):
     """Its device is gone at the first call."""
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
         raise DeviceLost("The device is gone.")
 
 
@@ -60,7 +63,7 @@ def fake(description: ModelDescription, faults: FaultScript | None = None) -> Fa
         dim=description.dim,
         max_tokens=description.max_tokens,
         lane_widths=(1,),
-        form=description.row_form,
+        output_shape=description.output_shape,
         faults=faults,
     )
 

@@ -14,10 +14,10 @@ from recorded.cases import Case
 from recorded.freezing import StillClock, frozen_time, unix_now
 from recorded.masks import BATCHING, HTTP_TIMES, MODEL_TIMES, Ids, find_place, write_answer, write_metrics
 from support.http_server import PATIENCE_S, QUIET, build_service, receive_all, run_in_thread, wait_until
-from vecmill.clock import monotonic
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription
+from vecmill.values.clock import monotonic
 from vecmill_server.service import Service
 from vecmill_server.settings import ServerSettings
 

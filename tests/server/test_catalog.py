@@ -56,5 +56,5 @@ def test_a_name_that_looks_labelled_is_a_name_all_the_same(name: str) -> None:
 
 
 def test_an_alias_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="means a model that is not served"):
+    with pytest.raises(InvalidConfig, match="names a model that is not served"):
         catalog("a", aliases=("x=b",))

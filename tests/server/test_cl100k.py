@@ -48,7 +48,9 @@ def test_half_a_character_is_marked(table: Cl100k, reference: tiktoken.Encoding)
 
 @pytest.mark.parametrize("wrong", [SPECIAL, 100_256, 2**31 - 1])
 def test_ids_that_are_no_text_are_refused(table: Cl100k, wrong: int) -> None:
-    with pytest.raises(InvalidRequest, match=f"holds {wrong}, which is no token of cl100k_base") as refusal:
+    with pytest.raises(
+        InvalidRequest, match=f"contains {wrong}, which is not a token id of cl100k_base"
+    ) as refusal:
         table.decode([1, wrong], "input[3]")
     assert refusal.value.field == "input[3]"
 

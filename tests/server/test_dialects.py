@@ -8,13 +8,14 @@ import orjson
 import pytest
 
 from vecmill.errors import InvalidRequest
-from vecmill.types import RerankResult, Timings
-from vecmill_server.calls import EmbedCall, Embedded, RerankCall
-from vecmill_server.dialects import Asked, Dialect, DialectOptions
-from vecmill_server.dialects.openai import EMBEDDINGS
-from vecmill_server.dialects.rerank import choose_rerank
-from vecmill_server.documents import Envelope, decode_object, encode_json
+from vecmill.requests import Embed, Rerank
+from vecmill.results import EmbedResult, RerankResult, Timings
+from vecmill_server.dialects.cohere_rerank import RerankRequest
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
+from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.errors import InvalidJson
+from vecmill_server.json_io import decode_object, encode_json
 from vecmill_server.settings import TokenIds
 from vecmill_server.token_ids import choose_ids_reader
 
@@ -22,14 +23,14 @@ TIMINGS = Timings(0.0, 0.0, 0.0, 0.0)
 ENVELOPE = Envelope("the-id", "the-model", 1_700_000_000)
 
 
-def ask(dialect: Dialect, token_ids: TokenIds = TokenIds.NATIVE, **document: Any) -> Asked:
-    return dialect.read(document, DialectOptions(choose_ids_reader(token_ids)))
+def ask(kind: type[InferenceBody], token_ids: TokenIds = TokenIds.NATIVE, **body: Any) -> Asked:
+    return kind.parse(body, DialectOptions(choose_ids_reader(token_ids), lambda _: None))
 
 
-def decode(token_ids: TokenIds = TokenIds.NATIVE, **document: Any) -> EmbedCall:
-    call = ask(EMBEDDINGS, token_ids, **document).call
-    assert isinstance(call, EmbedCall)
-    return call
+def decode(token_ids: TokenIds = TokenIds.NATIVE, **document: Any) -> Embed:
+    request = ask(EmbeddingsRequest, token_ids, **document).request
+    assert isinstance(request, Embed)
+    return request
 
 
 def write(asked: Asked, result: Any) -> Any:
@@ -37,7 +38,7 @@ def write(asked: Asked, result: Any) -> Any:
 
 
 def test_absent_fields_get_the_defaults_of_the_library() -> None:
-    assert decode(input="a") == EmbedCall(None, ("a",))
+    assert decode(input="a") == Embed(("a",))
 
 
 @pytest.mark.parametrize(
@@ -67,14 +68,14 @@ def test_refused_token_ids_say_how_to_send_text() -> None:
     ("value", "expected"), [("true", True), ("False", False), (True, True), (False, False), (None, True)]
 )
 def test_flags_may_be_strings(value: object, expected: bool) -> None:
-    assert decode(input="a", truncate=value).reading.truncation.is_allowed is expected
+    assert decode(input="a", truncate=value).options.truncation.is_allowed is expected
 
 
 def test_zero_and_null_counts_are_unset() -> None:
     assert decode(input="a", dimensions=0).dimensions is None
     assert decode(input="a", dimensions=None).dimensions is None
     assert decode(input="a", dimensions=3).dimensions == 3
-    asked = ask(choose_rerank({}), query="q", documents=["a", "b"], top_n=0)
+    asked = ask(RerankRequest, query="q", documents=["a", "b"], top_n=0)
     ranked = write(asked, RerankResult(np.array([0.1, 0.2], np.float32), 4, TIMINGS))
     assert [result["index"] for result in ranked["results"]] == [1, 0]
 
@@ -98,13 +99,13 @@ def test_only_objects_are_bodies() -> None:
     assert decode_object(b'{"a": 1, "a": 2}') == {"a": 2}
 
 
-def result_of(rows: np.ndarray) -> Embedded:
-    return Embedded(rows, (3,) * len(rows), TIMINGS)
+def result_of(rows: np.ndarray) -> EmbedResult:
+    return EmbedResult(rows, (3,) * len(rows), TIMINGS)
 
 
 def test_floats_keep_every_bit() -> None:
     rows = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
-    document = write(ask(EMBEDDINGS, input="a"), result_of(rows))
+    document = write(ask(EmbeddingsRequest, input="a"), result_of(rows))
     np.testing.assert_array_equal(
         np.array([entry["embedding"] for entry in document["data"]], np.float32), rows
     )
@@ -118,12 +119,12 @@ def test_floats_keep_every_bit() -> None:
 
 def test_whole_numbers_are_still_written_as_floats() -> None:
     result = result_of(np.array([[0.0, 1.0]], np.float32))
-    assert b"[0.0,1.0]" in encode_json(ask(EMBEDDINGS, input="a").write(result, ENVELOPE))
+    assert b"[0.0,1.0]" in encode_json(ask(EmbeddingsRequest, input="a").write(result, ENVELOPE))
 
 
 def test_base64_is_little_endian_float32_with_padding() -> None:
     row = np.array([[0.1, -0.2]], np.float32)
-    document = write(ask(EMBEDDINGS, input="a", encoding_format="base64"), result_of(row))
+    document = write(ask(EmbeddingsRequest, input="a", encoding_format="base64"), result_of(row))
     assert document["data"][0]["embedding"] == "zczMPc3MTL4="
     assert base64.b64decode("zczMPc3MTL4=") == row.astype("<f4").tobytes()
 
@@ -135,8 +136,8 @@ def test_reranked_documents_are_sorted_and_ties_stay() -> None:
         "top_n": 3,
         "return_documents": True,
     }
-    asked = ask(choose_rerank(body), **body)
-    assert asked.call == RerankCall(None, ("q",), ("a", "b", "c", "d"))
+    asked = ask(RerankRequest, **body)
+    assert asked.request == Rerank(("q",), ("a", "b", "c", "d"))
     document = write(asked, RerankResult(np.array([0.5, 0.9, 0.5, 0.1], np.float32), 12, TIMINGS))
     assert [result["index"] for result in document["results"]] == [1, 0, 2]
     assert [result["document"]["text"] for result in document["results"]] == ["b", "a", "c"]

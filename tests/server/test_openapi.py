@@ -5,7 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from vecmill_server.openapi.document import FAMILIES, describe_api
+from vecmill_server.dialects.dialect_routes import ROUTES, routes_by_path
+from vecmill_server.json_schema import Component
+from vecmill_server.openapi.document import SchemaCollection, describe_api
 from vecmill_server.settings import RerankDocument, ServerSettings, TokenIds
 
 
@@ -44,14 +46,19 @@ def test_nothing_is_described_in_a_way_that_generators_drop() -> None:
         assert not (schema.get("type") == "boolean" and "enum" in schema)
 
 
-def test_no_two_families_describe_the_same_thing() -> None:
-    families = [describe(ServerSettings()) for describe in FAMILIES]
-    names = [name for family in families for name in family.schemas]
-    operations = [
-        (path, method) for family in families for path in family.paths for method in family.paths[path]
-    ]
-    assert len(set(names)) == len(names)
-    assert len(set(operations)) == len(operations)
+def test_a_name_of_two_schemas_is_refused() -> None:
+    collected = SchemaCollection(ServerSettings())
+    collected.resolve([Component("One", {"type": "string"}), Component("One", {"type": "string"})])
+    with pytest.raises(ValueError, match="two schemas have the name One"):
+        collected.resolve(Component("One", {"type": "integer"}))
+
+
+def test_each_path_has_one_usual_body() -> None:
+    assert set(routes_by_path()) == {path for route in ROUTES for path in route.paths}
+    for path in {path for route in ROUTES for path in route.paths}:
+        sharing = [route for route in ROUTES if path in route.paths]
+        assert [route.when for route in sharing].count(None) == 1
+        assert len({route.name for route in sharing}) == 1
 
 
 def test_keys_are_asked_for_only_where_they_are() -> None:

@@ -11,8 +11,8 @@ from vecmill.mill import Mill
 from vecmill_server.catalog import ServedModel
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.runner import bind_listener, exit_status, ready_message, refuse_live_socket
+from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings
-from vecmill_server.start import assemble_service
 
 
 def message(settings: ServerSettings) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 
 from support.http_server import wait_until
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 ENDED = {"completed", "failed", "expired", "cancelled"}
 

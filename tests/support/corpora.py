@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
-from vecmill.types import FloatArray
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
 
 Table = Sequence[Mapping[str, Any]]
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
+from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.heads import Activation, Head, HeadKind
-from vecmill.tokens import Tokenizer
-from vecmill.types import FloatArray, IntArray
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray, IntArray
 
 LABELS = ("O", "B-PER", "I-PER")
 PROMPTS = {"query": "query: ", "passage": "passage: ", "clustering": "cluster: ", "own": "own: "}

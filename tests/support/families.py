@@ -22,13 +22,13 @@ import safetensors.numpy
 
 from support.graph_session import GraphSession
 from support.rows_check import TOLERANCE, batch_plans
-from vecmill.graphs.build import find_family
-from vecmill.graphs.layout import RaggedLayout
+from vecmill.architectures.registry import find_graph_class, read_encoder
+from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops
-from vecmill.models.encoder import read_encoder
 from vecmill.models.heads import HeadKind
 from vecmill.models.weights import Weights
-from vecmill.types import Batch, FloatArray, TokenSequence
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
 
 JITTER = 0.3
 
@@ -115,7 +115,7 @@ def build_family(tiny: TinyFamily, head: HeadKind | None = None, *, labels: int 
     op = Ops()
     layout = RaggedLayout(op)
     encoder = read_encoder(tiny.config, "config.json")
-    family = find_family(tiny.config["model_type"])(op, layout, encoder, Weights.open(tiny.weights_file))
+    family = find_graph_class(tiny.config["model_type"])(op, layout, encoder, Weights.open(tiny.weights_file))
     hidden = family.encode()
     match head:
         case None:

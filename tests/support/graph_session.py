@@ -5,8 +5,9 @@ from typing import Any
 
 import onnxruntime
 
-from vecmill.graphs.build import write_graph
-from vecmill.types import Batch, Rows
+from vecmill.graphs.finish import write_graph
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 
 
 class GraphSession:
@@ -20,10 +21,10 @@ class GraphSession:
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
-    def run(self, batch: Batch) -> Rows:
+    def run(self, batch: Batch) -> Embeddings:
         """The rows of a batch, one a text, as an engine would give them."""
         values = self.outputs(batch)["rows"]
-        return Rows.one_per_text(values, computed_tokens=len(batch) * int(batch.lengths.max()))
+        return Embeddings.one_per_text(values, computed_tokens=len(batch) * int(batch.lengths.max()))
 
     def outputs(self, batch: Batch) -> dict[str, Any]:
         """All that the graph gives for a batch, by name."""

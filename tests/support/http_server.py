@@ -9,19 +9,20 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 
-from vecmill.clock import Clock, monotonic
 from vecmill.config import MillConfig
-from vecmill.cores import CoreBudget, available_cores
+from vecmill.directory_layouts import describe_model
 from vecmill.engines.base import Engine
 from vecmill.engines.fake import FakeEngine
+from vecmill.hardware.budget import CoreBudget
+from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
-from vecmill.models import ModelDescription, describe_model, locate_model
+from vecmill.models import ModelDescription, locate_model
+from vecmill.values.clock import Clock, monotonic
 from vecmill_server.catalog import ServedModel
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.runner import Runner, bind_listener
-from vecmill_server.service import Service
+from vecmill_server.service import Service, assemble_service
 from vecmill_server.settings import ServerSettings
-from vecmill_server.start import assemble_service
 
 MODEL = "all-MiniLM-L6-v2"
 DIM = 384
@@ -142,7 +143,9 @@ def run_in_thread(
 
 def fake_engine(description: ModelDescription) -> FakeEngine:
     """An engine of the model's shape that hashes."""
-    return FakeEngine(dim=description.dim, max_tokens=description.max_tokens, form=description.row_form)
+    return FakeEngine(
+        dim=description.dim, max_tokens=description.max_tokens, output_shape=description.output_shape
+    )
 
 
 def url(client: httpx.Client, path: str) -> str:

@@ -5,12 +5,13 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vecmill.engines.base import Survey
-from vecmill.plan import EnginePlan, Precision
-from vecmill.tuning.candidates import Space, list_candidates, same_loading
-from vecmill.tuning.choice import Demand
-from vecmill.tuning.figures import Accuracy, Admission, Pass, Speed, kind_of
-from vecmill.tuning.search import CandidateFailed
+from vecmill.commands.optimize.candidates import SearchSpace, list_candidates, same_loading
+from vecmill.commands.optimize.choice import Goal
+from vecmill.commands.optimize.measurements import Pass, Screening, Speed
+from vecmill.commands.optimize.search import CandidateFailed
+from vecmill.engines.base import EngineCapabilities
+from vecmill.serving_plan.accuracy import Accuracy, kind_of
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 FP32, BF16, INT8 = Precision.FP32, Precision.BF16, Precision.INT8
 
@@ -28,7 +29,7 @@ def accuracy_of(cosine: float, *, kept: float | None = 0.99) -> Accuracy:
     return Accuracy("onnx fp32, each text alone", 300, (1 - cosine) ** 0.5, 0.3, cosine, cosine, kept)
 
 
-def space_of(cores: int = 2) -> Space:
+def search_space_of(cores: int = 2) -> SearchSpace:
     """Four engines in several precisions, one of which rounds lengths."""
     precisions = {
         "onnx": (FP32, INT8, Precision.INT8_FAST),
@@ -36,11 +37,11 @@ def space_of(cores: int = 2) -> Space:
         "torch": (FP32, BF16),
         "torch-compile": (FP32, BF16),
     }
-    surveys = {
-        engine: Survey({"cpu": offered}, (8, 1) if engine == "openvino" else ())
+    capabilities = {
+        engine: EngineCapabilities({"cpu": offered}, (8, 1) if engine == "openvino" else ())
         for engine, offered in precisions.items()
     }
-    return list_candidates(surveys, cores=cores)
+    return list_candidates(capabilities, cores=cores)
 
 
 @dataclass
@@ -51,11 +52,11 @@ class InventedMachine:
     measurement to the next.
     """
 
-    space: Space
+    space: SearchSpace
     seed: int
     noise: float = 0.02
     drift: float = 0.01
-    room: int = 4
+    capacity: int = 4
     failing: Mapping[tuple[str, str | None, str | None], str] = field(default_factory=dict)
     load_s: float = 3.0
     measure_s: float = 1.3
@@ -86,35 +87,37 @@ class InventedMachine:
         """The time that all of this has taken."""
         return self.seconds
 
-    def admit(self, plan: EnginePlan) -> Admission:
+    def screen(self, plan: EnginePlan) -> Screening:
         """Costs a load, and a check as long as one."""
         self._load(plan)
         self.seconds += self.load_s
         self.admitted.append(plan)
         if kind_of(plan) in self.failing:
             raise CandidateFailed(self.failing[kind_of(plan)])
-        return Admission(self.load_s, 300.0, self.accuracies[kind_of(plan)])
+        return Screening(self.load_s, 300.0, self.accuracies[kind_of(plan)])
 
     def run_pass(self, number: int, plans: Sequence[EnginePlan]) -> Pass:
         """Noisy measurements of all, on a machine that drifts."""
-        assert len({same_loading(plan) for plan in plans}) <= self.room, "more engines than there is room for"
+        assert len({same_loading(plan) for plan in plans}) <= self.capacity, (
+            "more engines than there is capacity for"
+        )
         for plan in plans:
             self._load(plan)
         before = self._measure(self._safe)
         speeds = {plan: self._measure(plan) for plan in plans}
         return Pass(number, before, self._measure(self._safe), speeds)
 
-    def best_score(self, demand: Demand) -> float:
+    def best_score(self, goal: Goal) -> float:
         """The score of the best plan that is accurate enough, by trying all of the true speeds."""
         return max(
-            self.true_score(demand, plan)
+            self.true_score(goal, plan)
             for plan in itertools.chain.from_iterable(self.space.variants.values())
-            if demand.refusal(self.accuracies[kind_of(plan)]) is None and kind_of(plan) not in self.failing
+            if goal.refusal(self.accuracies[kind_of(plan)]) is None and kind_of(plan) not in self.failing
         )
 
-    def true_score(self, demand: Demand, plan: EnginePlan) -> float:
+    def true_score(self, goal: Goal, plan: EnginePlan) -> float:
         """The score of a plan without noise."""
-        return demand.score(self.speeds[plan].over(self.speeds[self._safe]))
+        return goal.score(self.speeds[plan].over(self.speeds[self._safe]))
 
     def _load(self, plan: EnginePlan) -> None:
         if same_loading(plan) not in self._loaded:

@@ -8,8 +8,9 @@ START = """
 import sys
 from pathlib import Path
 from vecmill.engines import load_engine
-from vecmill.models import describe_model, locate_model
-from vecmill.plan import EnginePlan
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.values.engine_plan import EnginePlan
 description = describe_model(locate_model(sys.argv[1]))
 engine = load_engine(description, EnginePlan(sys.argv[3]), cores=2, cache_dir=Path(sys.argv[2]))
 engine.warm_up()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
 
 def get(url: str) -> Any:

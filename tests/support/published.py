@@ -16,7 +16,7 @@ import safetensors.numpy
 from support.families import JITTER, save_tiny_family
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
-from vecmill.fidelity.sample import prose_words
+from vecmill.values.sample_texts import prose_words
 
 WIDTH = 32
 LONGEST = 40

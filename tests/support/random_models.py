@@ -27,9 +27,10 @@ from support.published import (
 )
 from support.task_models import save_colbert
 from support.tokenizers_of_class import make_tokenizer
-from vecmill.fidelity.reference import KeptReference, keep_answers, load_reference
-from vecmill.graphs.build import FAMILIES
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
+from vecmill.architectures.registry import ARCHITECTURES
+from vecmill.directory_layouts import describe_model
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.verification.reference import StoredReference, load_reference, store_outputs
 
 HEADS = {
     Task.RERANK: "ForSequenceClassification",
@@ -315,7 +316,7 @@ class RandomModel:
     @classmethod
     def draw(cls, seed: int) -> "RandomModel":
         chance = random.Random(seed)
-        families = sorted(FAMILIES)
+        families = sorted(ARCHITECTURES)
         family = families[seed % len(families)]
         draw = DRAWS[family]
         is_first = seed < len(families)
@@ -336,7 +337,7 @@ class RandomModel:
             f"{', '.join(kind for kind, _, _ in self.modules)}, {self.settings}"
         )
 
-    def save(self, folder: Path, texts: Sequence[str]) -> tuple[ModelDescription, KeptReference]:
+    def save(self, folder: Path, texts: Sequence[str]) -> tuple[ModelDescription, StoredReference]:
         """Write the model into `folder`; what its own library answers where it is checked with `texts`."""
         if self.family == "static":
             self._save_table(folder)
@@ -350,7 +351,7 @@ class RandomModel:
         asked = self.task if self.task is Task.SPARSE else None  # as a masked language model it embeds
         description = describe_model(locate_model(folder), asked)
         assert description.task is self.task
-        reference = keep_answers(load_reference(description, folder.with_name("cache")), description, texts)
+        reference = store_outputs(load_reference(description, folder.with_name("cache")), description, texts)
         if DRAWS[self.family].spelling:  # which the reference cannot read
             respell(folder, self._publish(None))
             description = describe_model(locate_model(folder), asked)

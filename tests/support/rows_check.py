@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from vecmill.types import Batch, FloatArray, Rows, TokenSequence
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embeddings
 
 TOLERANCE = 1e-4
 
-Run = Callable[[Batch], Rows]
+Run = Callable[[Batch], Embeddings]
 
 
 def batch_plans(lengths: Sequence[int], seed: int) -> Mapping[str, list[list[int]]]:
@@ -36,7 +38,7 @@ def compute_rows(run: Run, sequences: Sequence[TokenSequence], plan: Sequence[Se
     for indices in plan:
         rows = run(Batch.of([sequences[index] for index in indices]))
         assert len(rows) == len(indices)
-        found |= {index: rows.row(place)[0] for place, index in enumerate(indices)}
+        found |= {index: rows.of_text(place)[0] for place, index in enumerate(indices)}
     return np.stack([found[index] for index in range(len(sequences))])
 
 

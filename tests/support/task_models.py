@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from support.tiny_models import TinyBert, save_tiny_bert
-from vecmill.fidelity.sample import prose_words
+from vecmill.values.sample_texts import prose_words
 
 JITTER = 0.3
 LABEL_JITTER = 1.0  # so that no label wins everywhere

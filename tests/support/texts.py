@@ -3,7 +3,7 @@
 Every function takes a seed, and gives the same texts for the same one.
 """
 
-from vecmill.fidelity.sample import cut_passages, draw_length, prose_words
+from vecmill.values.sample_texts import cut_passages, draw_length, prose_words
 
 
 def short_texts(seed: int, count: int) -> list[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import safetensors.numpy
 import tokenizers
 
-from vecmill.fidelity.sample import prose_words
+from vecmill.values.sample_texts import prose_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -4,7 +4,7 @@ import json
 from functools import cache
 from typing import Any
 
-from vecmill.fidelity.sample import prose_words
+from vecmill.values.sample_texts import prose_words
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")

@@ -14,12 +14,13 @@ from support.families import save_tiny_family
 from support.task_models import save_task_model
 from support.tokenizers_of_kind import END, PADDING, SIZE, save_tokenizer
 from tasks.conftest import PAIRS, Open
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, InvalidRequest, UnsupportedModel
-from vecmill.fidelity.sample import prose_words
-from vecmill.models import describe_model, locate_model
-from vecmill.pairs import PairTokenizer
-from vecmill.reading import Reading
-from vecmill.tokens import Tokenizer
+from vecmill.models import locate_model
+from vecmill.requests import TextOptions
+from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.sample_texts import prose_words
 
 TOLERANCE = 1e-4
 LONGEST = 90  # the longest template has some 50, so that long pairs are cut
@@ -129,7 +130,7 @@ def test_a_prompt_is_the_instruction(tmp_path: Path, open_mill: Open) -> None:
     plain = reference_scores(folder)
     for name in prompts:
         expected = reference_scores(folder, prompt_name=name)
-        found = our_scores(folder, open_mill, reading=Reading(prompt_name=name))
+        found = our_scores(folder, open_mill, options=TextOptions(prompt_name=name))
         np.testing.assert_allclose(found, expected, atol=TOLERANCE)
         instructed = our_scores(folder, open_mill, instruction=prompts[name])
         np.testing.assert_array_equal(instructed, found)
@@ -143,7 +144,7 @@ def test_an_instruction_that_would_not_be_heeded_is_refused(
     with pytest.raises(InvalidRequest, match="takes no instruction"):
         open_mill(plain).rerank("a", ["b"], instruction="find it")
     with pytest.raises(InvalidRequest, match="not both"):
-        open_mill(published).rerank("a", ["b"], instruction="find it", reading=Reading(prompt_name="own"))
+        open_mill(published).rerank("a", ["b"], instruction="find it", options=TextOptions(prompt_name="own"))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -200,7 +201,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "unclear_token": (
         lambda folder: (folder / "chat_template.jinja").write_text("{{ bos_token }}" + PUBLISHED),
-        "asks for bos_token, which tokenizer_config.json does not name",
+        "uses bos_token, which tokenizer_config.json does not define",
     ),
     "escape": (
         lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),

@@ -10,6 +10,7 @@ import pytest
 from support.task_models import save_task_model
 from tasks.conftest import PAIRS, TEXTS, Open
 from vecmill import Entity
+from vecmill.requests import ClassifyTokens
 
 TOLERANCE = 1e-4
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC", "I-X-Y"]
@@ -89,7 +90,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_entities_are_those_of_the_pipeline(tagger: Path, open_mill: Open, strategy: str) -> None:
     texts = [*TEXTS, "Ünïcode café, 東京 and the 🦊", "  the   name\tof\n\nthe rose "]
     pipeline = load_pipeline("token-classification", tagger, aggregation_strategy=strategy)
-    found = open_mill(tagger).classify_tokens(texts, aggregate=strategy == "simple").entities
+    found = open_mill(tagger).run(ClassifyTokens(tuple(texts), strategy == "simple")).entities
     kinds = set()
     for text, ours in zip(texts, found, strict=True):
         expected = pipeline(text) if text else []

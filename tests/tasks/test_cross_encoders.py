@@ -14,7 +14,7 @@ from vecmill import SyncMill
 TOLERANCE = 1e-4
 
 
-def load_oracle(folder: Path) -> Any:
+def load_reference_implementation(folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sentence_transformers import CrossEncoder
@@ -35,7 +35,7 @@ def mill(folder: Path, open_mill: Open) -> SyncMill:
 
 
 def test_scores_of_pairs_are_those_of_the_reference(folder: Path, mill: SyncMill) -> None:
-    expected = load_oracle(folder).predict(PAIRS)
+    expected = load_reference_implementation(folder).predict(PAIRS)
     found = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert np.ptp(expected) > 0.2
@@ -43,14 +43,14 @@ def test_scores_of_pairs_are_those_of_the_reference(folder: Path, mill: SyncMill
 
 def test_many_documents_share_batches_and_keep_their_scores(folder: Path, mill: SyncMill) -> None:
     query = "which of the names is it"
-    expected = load_oracle(folder).predict([(query, text) for text in TEXTS])
+    expected = load_reference_implementation(folder).predict([(query, text) for text in TEXTS])
     np.testing.assert_allclose(mill.rerank(query, TEXTS).scores, expected, atol=TOLERANCE)
 
 
 def test_raw_scores_are_the_logits(folder: Path, mill: SyncMill) -> None:
     import torch
 
-    expected = load_oracle(folder).predict(PAIRS, activation_fn=torch.nn.Identity())
+    expected = load_reference_implementation(folder).predict(PAIRS, activation_fn=torch.nn.Identity())
     found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in PAIRS]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert min(expected) < 0
@@ -69,13 +69,13 @@ def test_the_models_own_activation_and_prompt_count(
 ) -> None:
     import torch
 
-    oracle = load_oracle(folder)
+    oracle = load_reference_implementation(folder)
     oracle.activation_fn = torch.nn.Identity() if "Identity" in activation else torch.nn.Sigmoid()
     oracle.prompts, oracle.default_prompt_name = {"ask": "in which of the "}, "ask"
     oracle.save_pretrained(str(tmp_path / "saved"))
     mill = open_mill(tmp_path / "saved")
-    expected = load_oracle(tmp_path / "saved").predict(PAIRS)
+    expected = load_reference_implementation(tmp_path / "saved").predict(PAIRS)
     found = [mill.rerank(query, [document]).scores[0] for query, document in PAIRS]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    plain = load_oracle(folder).predict(PAIRS, activation_fn=oracle.activation_fn)
+    plain = load_reference_implementation(folder).predict(PAIRS, activation_fn=oracle.activation_fn)
     assert np.abs(expected - plain).max() > 1e-2

@@ -8,8 +8,9 @@ import pytest
 
 from support.task_models import save_colbert, save_task_model
 from tasks.conftest import TEXTS, Open
-from vecmill import Purpose, Reading, SyncMill
+from vecmill import Purpose, SyncMill, TextOptions
 from vecmill.errors import UnsupportedTask
+from vecmill.requests import EmbedTokens
 
 TOLERANCE = 1e-4
 
@@ -40,7 +41,7 @@ def colbert(
 def test_each_token_gets_the_reference_s_row(colbert: tuple[Any, SyncMill]) -> None:
     oracle, mill = colbert
     for side, encode in ((Purpose.QUERY, oracle.encode_query), (Purpose.DOCUMENT, oracle.encode_document)):
-        found = mill.embed_all(TEXTS, reading=Reading(purpose=side)).rows
+        found = mill.run(EmbedTokens(tuple(TEXTS), options=TextOptions(purpose=side))).embeddings
         for text, rows in zip(TEXTS, found, strict=True):
             expected = np.asarray(encode([text])[0])
             assert rows.shape == expected.shape

@@ -12,12 +12,15 @@ import pytest
 from support.graph_session import GraphSession
 from support.task_models import save_splade, save_task_model
 from tasks.conftest import TEXTS, Open
+from vecmill.architectures import build
+from vecmill.architectures.build import build_graph
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedTask
-from vecmill.graphs import build
-from vecmill.graphs.build import build_graph
-from vecmill.models import describe_model, locate_model
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, SparseRow
+from vecmill.models import locate_model
+from vecmill.requests import EmbedSparse
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import SparseEmbedding
 
 TOLERANCE = 1e-4
 
@@ -36,14 +39,14 @@ def test_sparse_rows_are_those_of_the_reference(
         tmp_path / "splade", masked, pooling_strategy=pooling_strategy, activation_function=activation
     )
     mill = open_mill(tmp_path / "splade")
-    _assert_same_rows(mill.embed_sparse(TEXTS).rows, oracle)
+    _assert_same_rows(mill.run(EmbedSparse(tuple(TEXTS))).embeddings, oracle)
     with pytest.raises(
         UnsupportedTask, match=r"gives sparse embeddings, and ranks .* by them; it cannot embed texts"
     ):
         mill.embed(["a text"])
 
 
-def _assert_same_rows(rows: Sequence[SparseRow], oracle: Any) -> None:
+def _assert_same_rows(rows: Sequence[SparseEmbedding], oracle: Any) -> None:
     expected = np.stack([oracle.encode([text], convert_to_sparse_tensor=False)[0].numpy() for text in TEXTS])
     found = np.zeros_like(expected)
     for index, row in enumerate(rows):
@@ -67,7 +70,7 @@ def test_a_vocabulary_in_parts_gives_the_same_rows(
     outputs = GraphSession(model, tmp_path).outputs(Batch.of(Tokenizer.load(description).encode(TEXTS)))
     ends = np.cumsum(outputs["counts"])[:-1]
     parts = zip(np.split(outputs["columns"], ends), np.split(outputs["rows"], ends), strict=True)
-    _assert_same_rows([SparseRow(columns, values) for columns, values in parts], oracle)
+    _assert_same_rows([SparseEmbedding(columns, values) for columns, values in parts], oracle)
 
 
 # What computing rows over a large vocabulary adds to a process's memory, in MB.
@@ -75,9 +78,10 @@ _MEASURE = """
 import pathlib, resource, sys
 import numpy as np
 from vecmill.engines import load_engine
-from vecmill.models import Task, describe_model, locate_model
-from vecmill.plan import EnginePlan
-from vecmill.types import Batch, TokenSequence
+from vecmill.directory_layouts import describe_model
+from vecmill.models import Task, locate_model
+from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.batch import Batch, TokenSequence
 
 description = describe_model(locate_model(sys.argv[1]), Task.SPARSE)
 engine = load_engine(description, EnginePlan(), cores=1, cache_dir=pathlib.Path(sys.argv[2]))
@@ -120,7 +124,7 @@ def test_a_text_of_zeros_alone_is_a_row_without_columns(
     tmp_path: Path, masked: Path, open_mill: Open
 ) -> None:
     mill = open_mill(_splade_with_bias(tmp_path, masked, -1e4))
-    first, second = mill.embed_sparse(["the name", "of the rose"]).rows
+    first, second = mill.run(EmbedSparse(("the name", "of the rose"))).embeddings
     assert len(first.columns) == len(first.values) == len(second.values) == 0
 
 

@@ -11,10 +11,11 @@ import pytest
 from support.task_models import LONGEST_PROSE, save_causal
 from tasks.conftest import PAIRS, Open
 from vecmill import SyncMill
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel, UnsupportedTask
-from vecmill.models import Task, describe_model, locate_model
-from vecmill.pairs import PairTokenizer
-from vecmill.tokens import Tokenizer
+from vecmill.models import Task, locate_model
+from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.tokenizer import Tokenizer
 
 TOLERANCE = 1e-4
 

@@ -1,41 +1,76 @@
 """vecmill turns text into vectors, scores and labels. See `Mill`, and `SyncMill` for notebooks."""
 
+from typing import Any
+
 from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill, MillState
-from vecmill.reading import Purpose, Reading, Truncation
-from vecmill.sync import SyncMill
-from vecmill.types import (
+from vecmill.old_names import find_old_class
+from vecmill.requests import (
+    Classify,
+    ClassifyTokens,
+    Detokenize,
+    Embed,
+    EmbedSparse,
+    EmbedTokens,
+    Priority,
+    Purpose,
+    Request,
+    Rerank,
+    TextOptions,
+    Tokenize,
+    Truncation,
+)
+from vecmill.results import (
     ClassifyResult,
     ClassifyTokensResult,
-    EmbedRequest,
+    DetokenizeResult,
     EmbedResult,
+    EmbedSparseResult,
+    EmbedTokensResult,
     Entity,
-    MultiVectorResult,
     RerankResult,
-    SparseResult,
-    SparseRow,
+    TokenizeResult,
 )
+from vecmill.sync import SyncMill
+from vecmill.values.embeddings import SparseEmbedding
+from vecmill.values.output_dtype import OutputDtype
 
 __all__ = [
     "BatchConfig",
+    "Classify",
     "ClassifyResult",
+    "ClassifyTokens",
     "ClassifyTokensResult",
-    "EmbedRequest",
+    "Detokenize",
+    "DetokenizeResult",
+    "Embed",
     "EmbedResult",
+    "EmbedSparse",
+    "EmbedSparseResult",
+    "EmbedTokens",
+    "EmbedTokensResult",
     "Entity",
     "InputConfig",
     "Mill",
     "MillConfig",
     "MillState",
-    "MultiVectorResult",
+    "OutputDtype",
+    "Priority",
     "Purpose",
     "QueueConfig",
-    "Reading",
+    "Request",
+    "Rerank",
     "RerankResult",
-    "SparseResult",
-    "SparseRow",
+    "SparseEmbedding",
     "SyncMill",
+    "TextOptions",
+    "Tokenize",
+    "TokenizeResult",
     "Truncation",
     "VecmillError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return find_old_class(name)

@@ -1,5 +1,5 @@
 """`python -m vecmill` is `vecmill`."""
 
-from vecmill.cli import main
+from vecmill.commands.main import main
 
 main(prog_name="vecmill")

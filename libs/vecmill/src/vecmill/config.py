@@ -1,7 +1,8 @@
-"""Every setting of the library: frozen, validated where it is made, each default written once.
+"""Every setting of the library, in frozen dataclasses that validate their values.
 
-A field's `help` metadata is the sentence that `--help` shows; command lines read their defaults
-from here.
+Each default is written once.
+
+A field's `help` metadata is the help text of its command-line option, whose default is read from here.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,17 +12,17 @@ from typing import Any
 import platformdirs
 
 from vecmill.errors import InvalidConfig
-from vecmill.plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
-from vecmill.types import EngineInfo
+from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
 
 
 def setting(default: Any, help_text: str) -> Any:
-    """A dataclass field that carries the sentence explaining it."""
+    """Return a dataclass field with the help text that explains it."""
     return field(default=default, metadata={"help": help_text})
 
 
 def default_cache_dir() -> Path:
-    """Where prepared models are kept unless a folder is named: the user's cache folder."""
+    """Return the default folder of prepared models: the user's cache folder."""
     return Path(platformdirs.user_cache_dir("vecmill"))
 
 
@@ -32,22 +33,24 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BatchConfig:
-    """How texts are put together into batches."""
+    """The settings of batching."""
 
     max_batch_tokens: int | None = setting(
         None,
-        "Tokens that one engine call may hold; a longer text runs alone. 512, unless the model was optimised "
-        "or its engine knows better.",
+        "Tokens in one engine call; a longer text runs alone. By default as in the model's optimised plan, "
+        "else the engine's own value, else 512.",
     )
     age_cap_s: float = setting(
         2.0,
-        "Texts that have waited this long take turns with all others, whatever their weight; those of "
-        "batches do not.",
+        "Texts that have waited this long take turns regardless of weights. Texts of background requests "
+        "have no such right.",
     )
     bulk_texts: int = setting(
-        16, "Requests with more texts than this count as bulk and give way to smaller ones."
+        16, "Requests with more texts than this have bulk priority, behind smaller requests."
     )
-    interactive_weight: int = setting(4, "How many tokens of small requests run for each token of bulk ones.")
+    interactive_weight: int = setting(
+        4, "Tokens of interactive requests computed for each token of bulk requests."
+    )
 
     def __post_init__(self) -> None:
         _require(self.batch_tokens >= 1, "max_batch_tokens must be at least 1")
@@ -63,13 +66,13 @@ class BatchConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """How much may wait."""
+    """The limits of the queue."""
 
     max_queue_tokens: int = setting(
-        1_000_000, "Tokens that may wait; a request that does not fit is refused whole."
+        1_000_000, "Tokens that may wait in the queue; a request that does not fit is refused whole."
     )
-    max_queue_texts: int = setting(32_768, "Texts that may wait.")
-    timeout_s: float = setting(30.0, "A text that is not done this long after admission is given up.")
+    max_queue_texts: int = setting(32_768, "Texts that may wait in the queue.")
+    timeout_s: float = setting(30.0, "A request without an answer after this time fails with a timeout.")
 
     def __post_init__(self) -> None:
         _require(self.max_queue_tokens >= 1, "max_queue_tokens must be at least 1")
@@ -79,7 +82,7 @@ class QueueConfig:
 
 @dataclass(frozen=True, slots=True)
 class InputConfig:
-    """What one request may carry, checked before any work."""
+    """The limits of one request, checked before any work."""
 
     max_inputs: int = setting(2_048, "Texts in one request.")
     max_text_characters: int = setting(1_000_000, "Characters in one text.")
@@ -93,33 +96,38 @@ class InputConfig:
 
 @dataclass(frozen=True, slots=True)
 class MillConfig:
-    """Everything that a `Mill` can be told."""
+    """All settings of a `Mill`."""
 
     engine: str | None = setting(
         None,
-        f"The engine that computes the rows; {DEFAULT_ENGINE}, unless the model was optimised for another or "
-        "only torch can run it.",
+        f"The engine that computes embeddings. The default is the model's optimised plan, else torch for an "
+        f"architecture that only torch can run, else {DEFAULT_ENGINE}.",
     )
     precision: Precision | None = setting(
-        None, "What the engine multiplies; fp32, unless the model was optimised for less."
+        None,
+        "The number format in which the engine multiplies; by default as in the model's optimised plan, else "
+        "fp32.",
     )
     device: str | None = setting(
-        None, "What the engine runs on, such as cpu, cuda:1 or tensorrt; the best it finds if not given."
+        None,
+        "The device that the engine runs on, such as cpu, cuda:1 or tensorrt; by default the best one found.",
     )
-    cores: int | None = setting(None, "Cores to compute on; as many as this process may use if not given.")
+    cores: int | None = setting(None, "Cores to compute on; by default all that this process may use.")
     hang_s: float = setting(
-        30.0, "An engine call that takes longer than this is given up, and readiness goes false."
+        30.0,
+        "An engine call that takes longer than this counts as hung: its lane is lost, and readiness goes "
+        "false.",
     )
     cache_dir: Path | None = field(
         default=None,
-        metadata={"help": "Where prepared models are kept; the user's cache folder if not given."},
+        metadata={"help": "The folder of prepared models; by default in the user's cache folder."},
     )
     batch: BatchConfig = field(default_factory=BatchConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
     inputs: InputConfig = field(default_factory=InputConfig)
 
     def plan(self, default_engine: str = DEFAULT_ENGINE) -> EnginePlan:
-        """What these settings say about the engine."""
+        """Return the engine plan of these settings."""
         return EnginePlan(
             engine=self.engine or default_engine,
             precision=self.precision,
@@ -128,7 +136,7 @@ class MillConfig:
         )
 
     def sized_for(self, info: EngineInfo) -> "MillConfig":
-        """These settings, with batches as large as the engine likes them where no size was given."""
+        """Return these settings, with the engine's batch size if no batch size was set."""
         if self.batch.max_batch_tokens is not None:
             return self
         return replace(self, batch=replace(self.batch, max_batch_tokens=info.batch_tokens))

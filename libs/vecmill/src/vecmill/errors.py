@@ -1,10 +1,10 @@
-"""Every error that vecmill raises on purpose, as one tree.
+"""Every error that vecmill raises on purpose, as one class tree.
 
     VecmillError
     ├── RequestError            the caller can fix it
     │   ├── InvalidRequest      a value is missing, of the wrong type or out of range
     │   ├── UnknownPrompt       the model has no prompt of that name
-    │   ├── UnsupportedTask     the model does something else
+    │   ├── UnsupportedTask     the model is for another task
     │   ├── InputTooLong        one text is longer than the model reads, and truncation is off
     │   └── RequestTooLarge     the request could never fit, however long it waited
     ├── OverloadError           the caller can try again
@@ -16,25 +16,29 @@
     │   └── LaneLost            a worker died or hangs
     ├── EngineError             the engine's fault
     │   ├── InferenceFailed     the engine raised for this text
-    │   ├── DeviceLost          what the engine computes on is gone for good
+    │   ├── DeviceLost          the device of the engine is gone for good
     │   └── NonFiniteOutput     the engine computed NaN or infinity for this text
-    └── SetupError              whoever starts the process can fix it
+    └── SetupError              the operator can fix it
         ├── InvalidConfig       an option is wrong
         ├── ModelNotFound       there is no model where we were told to look
         ├── UnsupportedModel    the directory is whole but asks for something that we do not do
         ├── CorruptModel        the directory is broken or was tampered with
-        ├── SelfCheckFailed     the loaded model gives rows that cannot be right
+        ├── SelfCheckFailed     the loaded model computes embeddings that cannot be right
         ├── MissingExtra        a package that this choice needs is not installed
         ├── InvalidCorpus       a file of texts cannot be read, or a text in it not be embedded
         └── ServerFailed        a server that was named does not answer as it should
 
-Messages are sentences for the person who reads them: what was wrong, where, what to do.
-There is no HTTP in here: the server keeps one table from these classes to responses.
+Messages are sentences for people: they name the problem, its place and the remedy. This module does not know
+HTTP: the server has a table that maps these classes to responses.
 """
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class VecmillError(Exception):
-    """The root of the tree. `message` is a sentence for a person, free of the caller's texts."""
+    """The root of the tree. `message` is a sentence for a person, without the texts of a request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -44,12 +48,34 @@ class VecmillError(Exception):
 class RequestError(VecmillError):
     """The request is wrong; sending it again unchanged cannot succeed.
 
-    `field` names the part of the request at fault, `None` where no single part is.
+    `field` names the invalid part of the request, `None` if no single part is invalid. The texts of a request
+    are named `input`, `query` or `documents`; other parts have their names in `vecmill.requests`.
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+    def rename_fields(self, names: Mapping[str, str]) -> None:
+        """Replace field names with the names that the client uses, in `field` and in the message."""
+
+        def rename(found: re.Match[str]) -> str:
+            return found[1] + names.get(found[2], found[2])
+
+        self.message = re.sub(r"(`)(\w+)", rename, self.message)
+        self.args = (self.message,)
+        if self.field is not None:
+            self.field = re.sub(r"^()(\w+)", rename, self.field)
+
+
+@contextmanager
+def fields_renamed(**names: str) -> Iterator[None]:
+    """Call `RequestError.rename_fields` on a `RequestError` that is raised inside the context."""
+    try:
+        yield
+    except RequestError as error:
+        error.rename_fields(names)
+        raise
 
 
 class InvalidRequest(RequestError):
@@ -61,11 +87,11 @@ class UnknownPrompt(RequestError):
 
 
 class UnsupportedTask(RequestError):
-    """The model does something else than what it is asked."""
+    """The model is for another task than the request."""
 
 
 class InputTooLong(RequestError):
-    """One text has `token_count` tokens, the model reads `max_tokens`, and truncation is off."""
+    """One text has `token_count` tokens, more than the model's `max_tokens`, and truncation is off."""
 
     def __init__(self, message: str, *, token_count: int, max_tokens: int, field: str | None = None) -> None:
         super().__init__(message, field=field)
@@ -74,15 +100,15 @@ class InputTooLong(RequestError):
 
 
 class RequestTooLarge(RequestError):
-    """The request could never fit the limits, however long it waited."""
+    """The request exceeds the limits and could not be accepted at any time."""
 
 
 class OverloadError(VecmillError):
-    """The request was fine; there was too much to do. Trying again may succeed."""
+    """The request is valid, but there is too much other work. Trying again may succeed."""
 
 
 class QueueFull(OverloadError):
-    """There is no room now. `retry_after_s` is the measured time until there may be (> 0)."""
+    """The queue has no room now. `retry_after_s` is the measured time until there may be room (> 0)."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
@@ -90,11 +116,11 @@ class QueueFull(OverloadError):
 
 
 class DeadlineExceeded(OverloadError):
-    """The deadline passed before the answer was there."""
+    """The deadline passed before the result was complete."""
 
 
 class UnavailableError(VecmillError):
-    """This process is not serving. Another one may be."""
+    """This process is not serving. Another process may be."""
 
 
 class NotReady(UnavailableError):
@@ -102,15 +128,15 @@ class NotReady(UnavailableError):
 
 
 class ShuttingDown(UnavailableError):
-    """The process accepts nothing new."""
+    """The process accepts no new requests."""
 
 
 class LaneLost(UnavailableError):
-    """A worker died or hangs, and nothing is left to compute the answer."""
+    """The lane that computed the text ended or hangs, or no lane is left."""
 
 
 class EngineError(VecmillError):
-    """The engine failed for this text; its batch-mates are not affected."""
+    """The engine failed for this text. Other texts of its batch are not affected."""
 
 
 class InferenceFailed(EngineError):
@@ -118,7 +144,7 @@ class InferenceFailed(EngineError):
 
 
 class DeviceLost(EngineError):
-    """What the engine computes on is gone for this process: trying again is no use."""
+    """This process has lost the device of the engine for good. Trying again cannot succeed."""
 
 
 class NonFiniteOutput(EngineError):
@@ -126,7 +152,7 @@ class NonFiniteOutput(EngineError):
 
 
 class SetupError(VecmillError):
-    """Whoever starts the process can fix it."""
+    """The operator, who starts the process, can fix it."""
 
 
 class InvalidConfig(SetupError):
@@ -134,19 +160,19 @@ class InvalidConfig(SetupError):
 
 
 class ModelNotFound(SetupError):
-    """There is no model where we were told to look."""
+    """There is no model at the given place."""
 
 
 class UnsupportedModel(SetupError):
-    """The model directory is whole but asks for something that vecmill does not do."""
+    """The model directory is complete but needs a feature that vecmill does not support."""
 
 
 class CorruptModel(SetupError):
-    """The model directory is broken, or its contents are not what was promised."""
+    """The model directory is broken, or its contents differ from their recorded checksums or settings."""
 
 
 class SelfCheckFailed(SetupError):
-    """The loaded model gives rows that cannot be right on this machine."""
+    """The loaded model computes embeddings that cannot be right on this machine."""
 
 
 class MissingExtra(SetupError):
@@ -154,8 +180,8 @@ class MissingExtra(SetupError):
 
 
 class InvalidCorpus(SetupError):
-    """A file of texts cannot be read as it stands, or one of its texts cannot be embedded."""
+    """A file of texts cannot be read, or one of its texts cannot be embedded."""
 
 
 class ServerFailed(SetupError):
-    """A server that was named cannot be reached, or does not answer as it should."""
+    """The given server cannot be reached, or returns an unexpected response."""

@@ -1,10 +1,9 @@
-"""The facade: texts in; rows, scores, labels out.
+"""The facade of the library: a `Mill` loads one model and answers requests.
 
     async with Mill() as mill:
-        rows = await mill.embed(["a text", "another"])
+        embeddings = await mill.embed(["a text", "another"])
 
-A mill loads one model and lets go of it; `intake` is the way of a request to the engine, and
-`operations` make answers of what comes back.
+`operations` answers the requests, through the admission, the queue and the lanes of `batching`.
 """
 
 import asyncio
@@ -12,52 +11,48 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from vecmill.batching.dispatcher import Backlog, Dispatcher
-from vecmill.clock import Clock, monotonic
 from vecmill.config import MillConfig
-from vecmill.cores import CoreBudget, available_cores
+from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
-from vecmill.fidelity.proof import load_proven_engine
-from vecmill.fidelity.selfcheck import check_engine
-from vecmill.intake import Intake
-from vecmill.models import ModelDescription, Task, describe_model, locate_model
-from vecmill.observer import Observer, Rejection
-from vecmill.operations.classify import classify
-from vecmill.operations.embed import embed
-from vecmill.operations.entities import classify_tokens
-from vecmill.operations.late_chunking import embed_chunks
-from vecmill.operations.multi_vector import embed_all
-from vecmill.operations.ranges import Ranges
-from vecmill.operations.rerank import rerank
-from vecmill.operations.sparse import embed_sparse
-from vecmill.operations.tokenize import detokenize, tokenize
-from vecmill.pairs import PairTokenizer
-from vecmill.reading import DEFAULT_READING, DEFAULT_TRUNCATION, Purpose, Reading, Truncation
-from vecmill.tokens import Tokenizer
-from vecmill.tuning.figures import Accuracy
-from vecmill.tuning.serving import plan_model
-from vecmill.types import (
-    ClassifyResult,
-    ClassifyTokensResult,
-    CostModel,
-    EmbedRequest,
-    EmbedResult,
-    EngineInfo,
-    FloatArray,
-    MultiVectorResult,
-    RerankResult,
-    SparseResult,
+from vecmill.hardware.budget import CoreBudget
+from vecmill.hardware.cores import available_cores
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.old_names import OldMethods, renamed_parameter
+from vecmill.operations import answer
+from vecmill.operations.admission import Admission
+from vecmill.requests import (
+    DEFAULT_TEXT_OPTIONS,
+    Classify,
+    Embed,
+    Purpose,
+    Request,
+    Rerank,
+    TextOptions,
     TextOrPair,
-    TokenizeResult,
+    Truncation,
 )
+from vecmill.results import ClassifyResult, RerankResult
+from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+from vecmill.values.clock import Clock, monotonic
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.observer import Observer, Rejection
+from vecmill.verification.precision_gate import load_gated_engine
+from vecmill.verification.self_check import check_engine
+
+R = TypeVar("R")
 
 
 class MillState(StrEnum):
-    """Whether a mill takes work."""
+    """The state of a mill."""
 
     LOADING = "loading"
     READY = "ready"
@@ -66,11 +61,11 @@ class MillState(StrEnum):
     CLOSED = "closed"
 
 
-class Mill:
+class Mill(OldMethods):
     """One model, ready for requests. Use from one event loop.
 
-    `model` is a directory, a name, or a description read before; `None` means the embedded model.
-    An `engine` given here is used instead of the configured one, and closed with the mill. Mills that share a
+    `model` is a directory, a name, or a description that was read before. `None` means the embedded model. If
+    `engine` is given, the mill uses it instead of the configured engine, and closes it. Mills with the same
     `budget` share its cores.
     """
 
@@ -93,8 +88,7 @@ class Mill:
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
         self._accuracy: Accuracy | None = None
-        self._intake: Intake | None = None
-        self._ranges: Ranges | None = None
+        self._admission: Admission | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
@@ -116,7 +110,7 @@ class Mill:
             pace=1 / cost.per_token_s,
             clock=self._clock,
         )
-        self._intake = Intake(
+        self._admission = Admission(
             description,
             tokenizer,
             dispatcher,
@@ -125,30 +119,29 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
-        self._ranges = Ranges(self._intake)
         dispatcher.start()
         self._state = MillState.READY
 
     async def drain(self, timeout_s: float) -> bool:
-        """Take nothing new and wait for what was accepted; say whether all of it was answered."""
+        """Refuse new requests and wait for the accepted ones; return whether all of them were answered."""
         self._state = MillState.DRAINING
-        if self._intake is None:
+        if self._admission is None:
             return True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._intake.idle.wait()
+                await self._admission.idle.wait()
         except TimeoutError:
             return False
         return True
 
     async def close(self) -> None:
-        """Answer what still waits with `ShuttingDown` and free everything. Twice is fine."""
+        """Fail all waiting requests with `ShuttingDown`, and release all resources. May be called twice."""
         if self._state is MillState.CLOSED:
             return
         self._state = MillState.CLOSED
-        if self._intake is not None:
-            await self._intake.dispatcher.close()
-            self._intake.close()
+        if self._admission is not None:
+            await self._admission.dispatcher.close()
+            self._admission.close()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
 
@@ -167,35 +160,44 @@ class Mill:
 
     @property
     def state(self) -> MillState:
-        """Whether this mill takes work."""
-        intake = self._intake
-        if self._state is MillState.READY and intake is not None and intake.dispatcher.is_degraded:
+        """The state of this mill."""
+        admission = self._admission
+        if self._state is MillState.READY and admission is not None and admission.dispatcher.is_degraded:
             return MillState.DEGRADED
         return self._state
 
     @property
     def description(self) -> ModelDescription:
-        """What the model directory says. Raises `NotReady` while it has not been read."""
+        """The description of the model. Raises `NotReady` until the model directory has been read."""
         if self._description is None:
             raise _not_ready()
         return self._description
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine says of itself. Raises `NotReady` while it is loading."""
+        """The properties of the engine. Raises `NotReady` while the engine is loading."""
         if self._engine is None:
             raise _not_ready()
         return self._engine.info
 
     @property
     def accuracy(self) -> Accuracy | None:
-        """How accurate `vecmill optimize` found what is served; `None` where it did not look."""
+        """The accuracy that `vecmill optimize` measured for the served plan, `None` if it measured none."""
         return self._accuracy
 
     @property
     def backlog(self) -> Backlog:
-        """What waits now."""
-        return Backlog(0, 0, 0.0) if self._intake is None else self._intake.dispatcher.backlog
+        """The waiting work."""
+        return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.backlog
+
+    async def run(self, request: Request[R]) -> R:
+        """Answer one request of `vecmill.requests`, either completely or not at all.
+
+        Raises `RequestError` if the request can never work, `OverloadError` if it may work later,
+        `UnavailableError` if this process cannot answer, `EngineError` if the engine failed. Cancelling the
+        call cancels the work.
+        """
+        return await answer(self._accepting(), request)
 
     async def embed(
         self,
@@ -207,21 +209,16 @@ class Mill:
         truncate: bool = True,
         timeout_s: float | None = None,
     ) -> FloatArray:
-        """Embed `texts`: (texts, dim) float32; (1, dim) for a single string. Raises as `submit` does."""
-        inputs = (texts,) if isinstance(texts, str) else tuple(texts)
-        reading = Reading(prompt_name, purpose=purpose, truncation=Truncation(truncate))
-        result = await self.submit(EmbedRequest(inputs, reading, dimensions, timeout_s=timeout_s))
-        return result.rows
+        """Embed `texts`: (texts, dim) float32; (1, dim) for a single string.
 
-    async def submit(self, request: EmbedRequest) -> EmbedResult:
-        """Embed one request, all of it or nothing.
-
-        Raises `RequestError` if it can never work, `OverloadError` if it may later, `UnavailableError` if
-        this process cannot, `EngineError` if the engine failed. Cancelling the wait cancels the work.
+        Raises the same errors as `run`.
         """
-        operation = embed_chunks if request.late_chunking else embed
-        return await operation(self._accepting(), request)
+        inputs = (texts,) if isinstance(texts, str) else tuple(texts)
+        options = TextOptions(prompt_name, purpose=purpose, truncation=Truncation(truncate))
+        result = await self.run(Embed(inputs, dimensions, options=options, timeout_s=timeout_s))
+        return result.embeddings
 
+    @renamed_parameter("reading", "options")
     async def rerank(
         self,
         query: str | Sequence[str],
@@ -229,123 +226,30 @@ class Mill:
         *,
         raw_scores: bool = False,
         instruction: str | None = None,
-        reading: Reading = DEFAULT_READING,
+        options: TextOptions = DEFAULT_TEXT_OPTIONS,
         timeout_s: float | None = None,
     ) -> RerankResult:
-        """Score each document for the query: (documents,) float32, in input order.
+        """Score each document for the query, or for its own query: see `Rerank`.
 
-        Several queries are one for each document. A cross-encoder scores by its own activation (by none with
-        `raw_scores`), a multi-vector model by the best match of each token of the query, a sparse model by
-        the dot product, an embedding model by the similarity that it is meant for.
-        `instruction` tells a model that reads pairs as prose what is looked for; a prompt of `reading` is the
-        query's. Raises as `submit` does.
+        Raises the same errors as `run`.
         """
-        return await rerank(
-            self._accepting(),
-            (query,) if isinstance(query, str) else query,
-            documents,
-            raw_scores=raw_scores,
-            reading=reading,
-            instruction=instruction,
-            timeout_s=timeout_s,
+        queries = (query,) if isinstance(query, str) else tuple(query)
+        request = Rerank(
+            queries, tuple(documents), raw_scores, instruction, options=options, timeout_s=timeout_s
         )
+        return await self.run(request)
 
+    @renamed_parameter("reading", "options")
     async def classify(
         self,
         inputs: Sequence[TextOrPair],
         *,
         raw_scores: bool = False,
-        reading: Reading = DEFAULT_READING,
+        options: TextOptions = DEFAULT_TEXT_OPTIONS,
         timeout_s: float | None = None,
-        field: str = "input",
     ) -> ClassifyResult:
-        """Score every label for each text or pair: (inputs, labels) float32, in input order.
-
-        `raw_scores` leaves out the model's activation. Raises as `submit` does.
-        """
-        return await classify(
-            self._accepting(),
-            inputs,
-            raw_scores=raw_scores,
-            reading=reading,
-            timeout_s=timeout_s,
-            field=field,
-        )
-
-    async def classify_tokens(
-        self,
-        texts: Sequence[str],
-        *,
-        aggregate: bool = True,
-        truncation: Truncation = DEFAULT_TRUNCATION,
-        timeout_s: float | None = None,
-        field: str = "input",
-    ) -> ClassifyTokensResult:
-        """Find the entities of each text, as a token-classification pipeline of transformers does.
-
-        With `aggregate` as its strategy `simple`: neighbouring tokens of a kind are one entity. Without as
-        `none`: each token is one. Raises as `submit` does.
-        """
-        return await classify_tokens(
-            self._accepting(),
-            texts,
-            aggregate=aggregate,
-            truncation=truncation,
-            timeout_s=timeout_s,
-            field=field,
-        )
-
-    async def embed_sparse(
-        self,
-        texts: Sequence[str],
-        *,
-        reading: Reading = DEFAULT_READING,
-        timeout_s: float | None = None,
-        field: str = "input",
-    ) -> SparseResult:
-        """Embed each text as weights over the vocabulary, without the zeros. Raises as `submit` does."""
-        return await embed_sparse(
-            self._accepting(),
-            texts,
-            reading=reading,
-            timeout_s=timeout_s,
-            field=field,
-        )
-
-    async def embed_all(
-        self,
-        texts: Sequence[str],
-        *,
-        reading: Reading = DEFAULT_READING,
-        timeout_s: float | None = None,
-        field: str = "input",
-    ) -> MultiVectorResult:
-        """Embed each token of each text, as a document unless told otherwise. Raises as `submit` does."""
-        return await embed_all(self._accepting(), texts, reading=reading, timeout_s=timeout_s, field=field)
-
-    async def ranges(self, dimensions: int | None = None, *, normalize: bool | None = None) -> FloatArray:
-        """What `quantize_rows` needs for 8 bits: (2, dim), the same for every request.
-
-        Found by embedding texts of our own, once. Raises as `submit` does.
-        """
-        self._accepting()
-        assert self._ranges is not None
-        return await self._ranges.find(dimensions, normalize=normalize)
-
-    async def tokenize(
-        self, texts: Sequence[str], *, special: bool = True, field: str = "input"
-    ) -> TokenizeResult:
-        """The tokens of each text, all of them; with the model's special ones if `special`.
-
-        Raises `InvalidRequest`, `RequestTooLarge` or `UnavailableError`.
-        """
-        return await tokenize(self._accepting(), texts, special=special, field=field)
-
-    async def detokenize(
-        self, ids: Sequence[Sequence[int]], *, skip_special: bool = True, field: str = "tokens"
-    ) -> tuple[str, ...]:
-        """The text that each list of token ids spells. Raises as `tokenize` does."""
-        return await detokenize(self._accepting(), ids, skip_special=skip_special, field=field)
+        """Score every label for each text or pair: see `Classify`. Raises the same errors as `run`."""
+        return await self.run(Classify(tuple(inputs), raw_scores, options=options, timeout_s=timeout_s))
 
     def _describe(self) -> ModelDescription:
         assert not isinstance(self._model, ModelDescription)
@@ -357,19 +261,19 @@ class Mill:
             served = plan_model(description, self.config)
             self._accuracy = served.accuracy
             cores = self._budget.total
-            # What was measured when it was optimised was asked for then.
-            load = load_proven_engine if served.accuracy is None else load_engine
+            # An optimised plan passed the precision check when it was optimised.
+            load = load_gated_engine if served.accuracy is None else load_engine
             engine = load(description, served.plan, cores=cores, cache_dir=served.cache_dir)
         return engine, engine.warm_up()
 
-    def _accepting(self) -> Intake:
-        if self._intake is None:
+    def _accepting(self) -> Admission:
+        if self._admission is None:
             self._observer.rejected(Rejection.NOT_READY)
             raise _not_ready()
         if self._state in (MillState.DRAINING, MillState.CLOSED):
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise ShuttingDown("This server is shutting down. Another one may answer.")
-        return self._intake
+        return self._admission
 
 
 def _not_ready() -> NotReady:

@@ -1,39 +1,46 @@
-"""The synchronous face, for notebooks and scripts.
+"""The synchronous interface, for notebooks and scripts.
 
     with SyncMill() as mill:
-        rows = mill.embed(["a text", "another"])
+        embeddings = mill.embed(["a text", "another"])
 
-An event loop of its own runs in a thread of its own, so that it works where a loop runs already
-(as in a notebook) and may be called from any thread.
+A `SyncMill` runs its own event loop in its own thread. So it also works where an event loop already runs, as
+in a notebook, and may be called from any thread.
 """
 
 import asyncio
+import functools
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.reading import DEFAULT_READING, Purpose, Reading
-from vecmill.types import (
-    ClassifyResult,
-    ClassifyTokensResult,
-    EngineInfo,
-    FloatArray,
-    MultiVectorResult,
-    RerankResult,
-    SparseResult,
-    TextOrPair,
-)
+from vecmill.values.engine_info import EngineInfo
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _synchronous(
+    method: Callable[Concatenate[Mill, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncMill", P], T]:
+    """Return a method of `SyncMill` that waits for the same method of its mill."""
+
+    @functools.wraps(method)
+    def call(self: "SyncMill", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(method(self._mill, *args, **kwargs))
+
+    return call
+
+
 class SyncMill:
-    """A `Mill` whose methods wait. It loads when it is made; `close` it, or use `with`."""
+    """A `Mill` whose methods block. The constructor loads the model.
+
+    Call `close` at the end, or use `with`.
+    """
 
     def __init__(
         self, model: str | Path | ModelDescription | None = None, config: MillConfig | None = None
@@ -51,59 +58,21 @@ class SyncMill:
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine says of itself."""
+        """The properties of the engine."""
         return self._mill.info
 
-    def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        prompt_name: str | None = None,
-        purpose: Purpose | None = None,
-        dimensions: int | None = None,
-        truncate: bool = True,
-    ) -> FloatArray:
-        """As `Mill.embed`: (texts, dim) float32."""
-        return self._wait(
-            self._mill.embed(
-                texts, prompt_name=prompt_name, purpose=purpose, dimensions=dimensions, truncate=truncate
-            )
-        )
+    run = _synchronous(Mill.run)
+    embed = _synchronous(Mill.embed)
+    rerank = _synchronous(Mill.rerank)
+    classify = _synchronous(Mill.classify)
 
-    def rerank(
-        self,
-        query: str | Sequence[str],
-        documents: Sequence[str],
-        *,
-        raw_scores: bool = False,
-        instruction: str | None = None,
-        reading: Reading = DEFAULT_READING,
-    ) -> RerankResult:
-        """As `Mill.rerank`."""
-        return self._wait(
-            self._mill.rerank(
-                query, documents, raw_scores=raw_scores, instruction=instruction, reading=reading
-            )
-        )
-
-    def classify(self, inputs: Sequence[TextOrPair], *, raw_scores: bool = False) -> ClassifyResult:
-        """As `Mill.classify`."""
-        return self._wait(self._mill.classify(inputs, raw_scores=raw_scores))
-
-    def classify_tokens(self, texts: Sequence[str], *, aggregate: bool = True) -> ClassifyTokensResult:
-        """As `Mill.classify_tokens`."""
-        return self._wait(self._mill.classify_tokens(texts, aggregate=aggregate))
-
-    def embed_sparse(self, texts: Sequence[str], *, reading: Reading = DEFAULT_READING) -> SparseResult:
-        """As `Mill.embed_sparse`."""
-        return self._wait(self._mill.embed_sparse(texts, reading=reading))
-
-    def embed_all(self, texts: Sequence[str], *, reading: Reading = DEFAULT_READING) -> MultiVectorResult:
-        """As `Mill.embed_all`."""
-        return self._wait(self._mill.embed_all(texts, reading=reading))
+    # The names of version 0.1.
+    classify_tokens = _synchronous(Mill.classify_tokens)
+    embed_sparse = _synchronous(Mill.embed_sparse)
+    embed_all = _synchronous(Mill.embed_all)
 
     def close(self) -> None:
-        """Free everything. Twice is fine."""
+        """Release all resources. May be called twice."""
         if self._loop.is_closed():
             return
         self._wait(self._mill.close())

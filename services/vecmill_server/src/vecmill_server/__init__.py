@@ -1,4 +1,4 @@
-"""The HTTP face of vecmill: it reads requests, hands them to a `Mill`, and writes answers."""
+"""The HTTP server of vecmill: the decoding of requests, their execution on a `Mill`, and the responses."""
 
 __all__ = ["__version__"]
 

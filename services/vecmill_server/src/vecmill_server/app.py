@@ -1,19 +1,20 @@
-"""The ASGI application: the routes inside their middleware."""
+"""The ASGI application: the routes, wrapped in the middleware."""
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from vecmill_server.middleware.errors import Errors
-from vecmill_server.middleware.exchanges import Exchanges
+from vecmill_server.middleware.error_handler import ErrorHandler
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.paths import Paths
+from vecmill_server.middleware.request_contexts import RequestContexts
+from vecmill_server.openapi.document import describe_api
 from vecmill_server.routes.batches import batches_routes
-from vecmill_server.routes.computing import computing_routes
 from vecmill_server.routes.docs import docs_routes
 from vecmill_server.routes.health import health_routes
-from vecmill_server.routes.metrics import metrics_routes
+from vecmill_server.routes.inference import inference_routes
 from vecmill_server.routes.models import models_routes
+from vecmill_server.routes.prometheus import metrics_routes
 from vecmill_server.service import Service
 
 EXPOSED_HEADERS = (
@@ -27,12 +28,12 @@ EXPOSED_HEADERS = (
 
 
 def create_app(service: Service) -> ASGIApp:
-    """The application for `service`. It neither loads nor closes the models: `runner` does."""
+    """Return the application for `service`. `runner`, not the application, loads and closes the models."""
     settings = service.settings
     app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
     if settings.api_key:
         app = Keys(app, settings.api_key)
-    app = Errors(Paths(app, settings.url_prefix), service.body_limits)
+    app = ErrorHandler(Paths(app, settings.url_prefix), service.body_limits)
     if settings.cors_origin:
         app = CORSMiddleware(
             app,
@@ -41,19 +42,16 @@ def create_app(service: Service) -> ASGIApp:
             allow_headers=("*",),
             expose_headers=EXPOSED_HEADERS,
         )
-    return Exchanges(app, service.metrics, service.drain, access_log=settings.access_log)
+    return RequestContexts(app, service.metrics, service.drain, access_log=settings.access_log)
 
 
 def list_routes(service: Service) -> list[Route]:
-    """Every route, in the order of how often they are asked for: the router tries one after the other.
-
-    Each family is described by its module of `openapi`.
-    """
+    """Return every route, the most frequent first, because the router tries routes in order."""
     routes = [
-        *computing_routes(service),
+        *inference_routes(service),
         *models_routes(service),
         *health_routes(service),
         *batches_routes(service),
-        *docs_routes(service),
+        *docs_routes(service, describe_api),
     ]
     return [*routes, *metrics_routes(service, routes)]

@@ -1,4 +1,4 @@
-"""Reading the body of a request within its limits: bytes, time, and no compression."""
+"""The limits on request bodies: size, time and encoding, and the reading of a body within them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -11,15 +11,15 @@ from vecmill_server.settings import ServerSettings
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-# After a refusal the rest of the body is read and thrown away, because a client that is still
-# sending does not look for the answer. Not without end, though.
+# After a body is refused, the rest of the body is read and discarded, because a client that is still
+# sending does not read the response. These two constants bound the discarding.
 DISCARD_FACTOR = 8
 DISCARD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a body may cost, and what to do about one that is too large."""
+    """The limits on a request body. `advice` ends the error message for a body that is too large."""
 
     max_bytes: int
     timeout_s: float
@@ -27,14 +27,14 @@ class BodyLimits:
 
     @classmethod
     def of(cls, settings: ServerSettings) -> "BodyLimits":
-        """The limits in `settings`."""
+        """Return the limits in `settings`."""
         return cls(settings.max_body_bytes, settings.body_timeout_s)
 
 
 async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
-    Raises `UnsupportedEncoding` and `BodyTooLarge` before reading where the headers tell, and
+    Raises `UnsupportedEncoding` or `BodyTooLarge` before reading if the headers violate a limit, and
     `BodyTooLarge`, `RequestTimedOut` or `ClientGone` while reading.
     """
     _check_headers(headers, limits)
@@ -46,9 +46,9 @@ async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> b
 
 
 async def stream_body(headers: Headers, receive: Receive, limits: BodyLimits) -> AsyncIterator[bytes]:
-    """The body in parts, for whoever need not have it whole. Raises as `read_body` does.
+    """Read the body in chunks. Raises the same errors as `read_body`.
 
-    What the caller does between two parts is not counted as the client's time.
+    The time limit counts only the time spent waiting for the client, not the caller's work between chunks.
     """
     _check_headers(headers, limits)
     left_s, left_bytes = limits.timeout_s, limits.max_bytes
@@ -73,7 +73,7 @@ async def stream_body(headers: Headers, receive: Receive, limits: BodyLimits) ->
 
 
 async def discard_body(receive: Receive, limits: BodyLimits) -> None:
-    """Throw away what is still arriving, up to `DISCARD_FACTOR` bodies and `DISCARD_S` seconds."""
+    """Discard the rest of the body, up to `DISCARD_FACTOR` times the size limit, for `DISCARD_S` seconds."""
     left = DISCARD_FACTOR * limits.max_bytes
     try:
         async with asyncio.timeout(DISCARD_S):
@@ -89,8 +89,8 @@ async def discard_body(receive: Receive, limits: BodyLimits) -> None:
 def _check_headers(headers: Headers, limits: BodyLimits) -> None:
     for name, value in headers:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            raise UnsupportedEncoding("Compressed bodies are not accepted. Send the JSON as it is.")
-        # The parser has let only digits through.
+            raise UnsupportedEncoding("Compressed bodies are not accepted. Send uncompressed JSON.")
+        # The HTTP parser accepts only digits here.
         if name == b"content-length" and int(value) > limits.max_bytes:
             raise _too_large(limits)
 

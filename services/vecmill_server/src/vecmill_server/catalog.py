@@ -1,4 +1,4 @@
-"""Which models are served, and under which names."""
+"""The catalog of the served models, and the lookup of a model by the name in a request."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 from vecmill.errors import InvalidConfig, NotReady
 from vecmill.mill import Mill, MillState
-from vecmill.models import Task
+from vecmill.values.task import Task
 from vecmill_server.errors import UnknownModel
 
-# What Ollama's clients put after a name, and what RAGFlow does.
-_LABELS = re.compile("(:latest|___.*)$")
+# The suffixes that Ollama's clients (`:latest`) and RAGFlow (`___...`) append to a model's name.
+_CLIENT_SUFFIX = re.compile("(:latest|___.*)$")
 
-# What some clients send when they were told no name.
+# The name that some clients send when no model is configured.
 UNSPECIFIED = "default/not-specified"
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model and its name in requests and answers."""
+    """A model and its name in requests and responses."""
 
     name: str
     mill: Mill
 
     @property
     def task(self) -> Task | None:
-        """What the model computes; `None` while it has not been read."""
+        """The task of the model; `None` until the model is described."""
         try:
             return self.mill.description.task
         except NotReady:
@@ -33,25 +33,25 @@ class ServedModel:
 
 
 class Catalog:
-    """The served models by name: exact, alias, other capitals, or the part after the last slash.
+    """The served models by exact name, alias, name in any case, or the part after the last slash.
 
-    The first model is the one that aliases without a model mean.
+    An alias without a model names the first model.
     """
 
     def __init__(self, models: Sequence[ServedModel], aliases: Sequence[str] = ()) -> None:
-        """Raises `InvalidConfig` for an alias of a model that is not served, or a name that two have."""
+        """Index the models. Raises `InvalidConfig` if two share a name, or an alias is invalid."""
         self._models = tuple(models)
         self._by_name = {model.name: model for model in self._models}
         if len(self._by_name) < len(self._models):
             given = [model.name for model in self._models]
             twice = next(name for name in given if given.count(name) > 1)
-            raise InvalidConfig(f"Two models are called {twice!r}. Rename the directory of one.")
+            raise InvalidConfig(f"Two models have the name {twice!r}. Rename one of their directories.")
         for alias in aliases:
             name, _, target = alias.partition("=")
             if target and target not in self._by_name:
-                raise InvalidConfig(f"The alias {alias!r} means a model that is not served.")
+                raise InvalidConfig(f"The alias {alias!r} names a model that is not served.")
             self._by_name.setdefault(name, self._by_name[target] if target else self._models[0])
-        # Reversed, so that where two names fold to one, the first given stays.
+        # Reversed, so that of names which differ only in case, the first one given wins.
         names = [(name.casefold(), model) for name, model in reversed(self._by_name.items())]
         self._by_folded_name = dict(names)
         self._by_last_part = {name.rpartition("/")[2]: model for name, model in names}
@@ -61,14 +61,14 @@ class Catalog:
         return iter(self._models)
 
     def resolve(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
-        """The model that a request means. Raises `UnknownModel`.
+        """Return the model of a request. Raises `UnknownModel`.
 
-        `tasks` are those that can answer it, the best first: a request without a name gets the first model of
-        the first task that some model has.
+        `tasks` are the tasks that can serve the request, the preferred task first. A request without a name
+        gets the first model whose task comes earliest in `tasks`.
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
-        found = self._find(name) or self._find(_LABELS.sub("", name))
+        found = self._find(name) or self._find(_CLIENT_SUFFIX.sub("", name))
         if found is None:
             shown = name[:100]
             raise UnknownModel(
@@ -78,7 +78,7 @@ class Catalog:
         return found
 
     def task_of(self, name: str | None) -> Task | None:
-        """What the model that a request means is for; `None` while it has not been read. As `resolve`."""
+        """Return the task of the model of a request; `None` until it is described. Raises `UnknownModel`."""
         return self.resolve(name).task
 
     def _find(self, name: str) -> ServedModel | None:
@@ -86,8 +86,8 @@ class Catalog:
         for names, key in (
             (self._by_name, name),
             (self._by_folded_name, folded),
-            (self._by_last_part, folded),  # some clients leave the owner out
-            (self._by_bare_name, folded.rpartition("/")[2]),  # and some put it in
+            (self._by_last_part, folded),  # for clients that omit the owner
+            (self._by_bare_name, folded.rpartition("/")[2]),  # for clients that add an owner
         ):
             if key in names:
                 return names[key]
@@ -101,5 +101,5 @@ class Catalog:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model takes work and has lost nothing."""
+        """True if every model accepts requests and has all of its lanes."""
         return all(model.mill.state is MillState.READY for model in self._models)

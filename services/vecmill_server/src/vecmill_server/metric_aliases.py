@@ -1,7 +1,7 @@
-"""Our figures under the names that dashboards of Infinity and of Text Embeddings Inference read.
+"""The aliases of metrics, with the names that dashboards for Infinity and Text Embeddings Inference use.
 
-Nothing is counted twice: when Prometheus asks, the families of our own registry are renamed, and series that
-are one under the other name are added up. A family that has no equal here has no alias either.
+Nothing is counted twice: at each scrape, the metrics of the server's registry are renamed, and series whose
+labels become equal are summed. A foreign metric without an equivalent here has no alias.
 
 Source of the names and labels: prometheus-fastapi-instrumentator with its defaults, as Infinity uses it, and
 TEI's router.
@@ -14,19 +14,19 @@ from types import MappingProxyType
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from vecmill.models import Task
-from vecmill_server.middleware.exchanges import NO_ROUTE
+from vecmill.values.task import Task
+from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.settings import MetricAliases
 
 Labels = Mapping[str, str]
 
-# The labels of a series under its other name; `None` where it has none.
+# Returns the labels of a series under its alias, or `None` to omit the series.
 Relabel = Callable[[Labels], Labels | None]
 
 _REQUESTS = "vecmill_http_requests"
 _DURATIONS = "vecmill_http_request_duration_seconds"
 
-# TEI's words for what went wrong, where it has one; other reasons keep ours.
+# TEI's labels of errors, by reason. A reason that is not listed is its own label.
 _TEI_FAILURES: Mapping[str, str] = MappingProxyType(
     {
         "queue_full": "overloaded",
@@ -47,7 +47,7 @@ _PREDICTING_TASKS = frozenset({Task.RERANK, Task.CLASSIFY, Task.CLASSIFY_TOKENS}
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """`name` for our family `source`. `kind` is its type; counters of the type unknown have no `_total`."""
+    """The alias `name` of the metric `source`. Counters whose `kind` is `unknown` have no `_total`."""
 
     name: str
     source: str
@@ -55,7 +55,7 @@ class Alias:
     relabel: Relabel
 
     def rename(self, family: Metric) -> Metric:
-        """`family` under the other name: series with the same labels added up, in the order they came in."""
+        """Return `family` under the alias. Series with equal labels are summed, in order of appearance."""
         values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         for sample in family.samples:
             suffix = sample.name.removeprefix(family.name)
@@ -66,7 +66,7 @@ class Alias:
                 labels = {**labels, "le": sample.labels["le"]}
             key = (suffix, tuple(labels.items()))
             values[key] = values.get(key, 0.0) + sample.value
-        renamed = Metric(self.name, f"{self.source} under another name.", self.kind)
+        renamed = Metric(self.name, f"Alias of {self.source}.", self.kind)
         for (suffix, labels_of_key), value in values.items():
             written = "" if self.kind == "unknown" else suffix
             renamed.add_sample(self.name + written, dict(labels_of_key), value)
@@ -75,10 +75,10 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class ServedRoutes:
-    """What the aliases must know of the server.
+    """The routes and models of the server, as the aliases need them.
 
-    `methods` are those of each route by its name; `computing` names the routes that ask a model, and `tasks`
-    says what a model is for, `None` while that is not known.
+    `methods` maps the name of a route to its HTTP methods. `computing` names the routes that run a model.
+    `tasks` returns the task of a model, `None` until the model is described.
     """
 
     methods: Mapping[str, str]
@@ -87,7 +87,7 @@ class ServedRoutes:
 
 
 class AliasCollector(Collector):
-    """The families of `source` under the names of `peers`, made anew whenever Prometheus asks."""
+    """The metrics of `source` under the names of `peers`, computed at each scrape."""
 
     def __init__(self, source: Collector, peers: Sequence[MetricAliases], served: ServedRoutes) -> None:
         tables = {MetricAliases.INFINITY: infinity_aliases, MetricAliases.TEI: tei_aliases}
@@ -100,7 +100,7 @@ class AliasCollector(Collector):
 
 
 def infinity_aliases(served: ServedRoutes) -> list[Alias]:
-    """Requests by path, method and class of status. `handler` is a slash and the name of our route."""
+    """Return the aliases for Infinity. The label `handler` is a slash and the name of the route."""
 
     def request(labels: Labels) -> Labels:
         return {**handler(labels), "status": f"{labels['status'][0]}xx"}
@@ -118,7 +118,7 @@ def infinity_aliases(served: ServedRoutes) -> list[Alias]:
 
 
 def tei_aliases(served: ServedRoutes) -> list[Alias]:
-    """Requests, failures, texts and batches. Labels that TEI lacks, such as `model`, stay."""
+    """Return the aliases for TEI. Labels that TEI lacks, such as `model`, are kept."""
 
     def computed(labels: Labels) -> Labels | None:
         return {} if labels["route"] in served.computing else None
@@ -145,7 +145,7 @@ def tei_aliases(served: ServedRoutes) -> list[Alias]:
 
 
 def _texts_aliases(kind: str, is_of_kind: Callable[[str], bool]) -> list[Alias]:
-    """What TEI counts for each text, of models of one kind."""
+    """Return TEI's metrics of texts, for the models of one kind."""
 
     def of_kind(labels: Labels) -> Labels | None:
         return {"model": labels["model"]} if is_of_kind(labels["model"]) else None

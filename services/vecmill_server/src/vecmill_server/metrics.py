@@ -1,7 +1,7 @@
-"""What Prometheus reads, in a registry of its own.
+"""The Prometheus metrics of the server, in a registry of their own.
 
-Every label comes from a closed set (routes, statuses, reasons, models, lanes), so the number of
-series does not grow with what clients send.
+Every label has a fixed set of values (routes, statuses, reasons, models, lanes), so the number of
+series does not depend on what clients send.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from vecmill.mill import Mill
-from vecmill.observer import BatchRecord, LaneState, Observer, Rejection
-from vecmill_server.problems import REASONS
+from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server.error_responses import REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-# The status of a request whose client left before the answer. No client ever sees it.
+# The status, in metrics and logs only, of a request whose client disconnected before the response.
 CLIENT_GONE_STATUS = 499
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -28,7 +28,7 @@ _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
 
 class Outcome(StrEnum):
-    """How an admitted text ended."""
+    """The outcome of an admitted text."""
 
     DONE = "done"
     FAILED = "failed"
@@ -37,36 +37,39 @@ class Outcome(StrEnum):
 
 
 class ServerMetrics:
-    """The registry, what the HTTP face counts, and an observer for each model."""
+    """The registry, the counters of HTTP requests and batches, and an observer for each model."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "vecmill_http_requests",
-            "Requests answered; status 499 is a client that left.",
+            "Answered requests; status 499 means that the client disconnected.",
             ("route", "status"),
             registry=self.registry,
         )
         self._durations = Histogram(
             "vecmill_http_request_duration_seconds",
-            "From the headers to the end of the answer.",
+            "Time from the request headers to the end of the response.",
             ("route",),
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._errors = Counter("vecmill_http_errors", "Errors answered.", ("reason",), registry=self.registry)
+        self._errors = Counter("vecmill_http_errors", "Error responses.", ("reason",), registry=self.registry)
         for reason in REASONS:
             self._errors.labels(reason)
         self._batch_lines = Counter(
-            "vecmill_batch_api_lines", "Requests of batches that ended.", ("outcome",), registry=self.registry
+            "vecmill_batch_api_lines",
+            "Ended requests of batches, by outcome.",
+            ("outcome",),
+            registry=self.registry,
         )
         self._batches_ended = Counter(
-            "vecmill_batch_api_batches", "Batches by how they ended.", ("status",), registry=self.registry
+            "vecmill_batch_api_batches", "Ended batches, by status.", ("status",), registry=self.registry
         )
         self._model_metrics = _ModelMetrics(self.registry)
         self._backlogs = _BacklogCollector()
         self.registry.register(self._backlogs)
-        # `labels` takes a lock and builds a key; a request should not.
+        # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
 
@@ -80,33 +83,33 @@ class ServerMetrics:
         self._duration_children[route].observe(duration_s)
 
     def error_answered(self, reason: str) -> None:
-        """Count one error. `reason` must be one of `problems.REASONS`."""
+        """Count one error. `reason` must be one of `error_responses.REASONS`."""
         self._errors.labels(reason).inc()
 
     def batch_lines(self, *, completed: int, failed: int, dropped: int) -> None:
-        """Count requests of batches whose answers, or errors, are kept; `dropped` ones were not run."""
+        """Count batch requests whose results are stored; `dropped` requests were not run."""
         for outcome, count in (("completed", completed), ("failed", failed), ("dropped", dropped)):
             self._batch_lines.labels(outcome).inc(count)
 
     def batch_ended(self, status: str) -> None:
-        """Count one batch. `status` must be one of `batches.records.BatchStatus`."""
+        """Count one batch. `status` must be one of `batches.objects.BatchStatus`."""
         self._batches_ended.labels(status).inc()
 
     def observe_model(self, model: str) -> "ModelObserver":
-        """An observer that counts for the model of that name."""
+        """Return an observer that updates the metrics of the model with that name."""
         return ModelObserver(self._model_metrics, model)
 
     def watch_backlog(self, model: str, mill: Mill) -> None:
-        """Report what waits for a model, asked when Prometheus asks."""
+        """Report the backlog of a model, read at each scrape."""
         self._backlogs.mills[model] = mill
 
     def render(self) -> bytes:
-        """Everything, as `CONTENT_TYPE`."""
+        """Return all metrics in the format `CONTENT_TYPE`."""
         return generate_latest(self.registry)
 
 
 class _ModelMetrics:
-    """The families that all models share."""
+    """The metrics that have a label for the model."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -116,31 +119,31 @@ class _ModelMetrics:
             return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
 
         self.admitted = counter("vecmill_texts_admitted", "Texts that entered the queue.")
-        self.finished = counter("vecmill_texts_finished", "Admitted texts by how they ended.", "outcome")
-        self.joined = counter("vecmill_texts_joined", "Texts that shared an identical text's computation.")
+        self.finished = counter("vecmill_texts_finished", "Admitted texts, by outcome.", "outcome")
+        self.joined = counter("vecmill_texts_joined", "Texts that joined an identical text's computation.")
         self.admitted_tokens = counter("vecmill_tokens_admitted", "Tokens that entered the queue.")
-        self.tokens = counter("vecmill_tokens", "Tokens computed, without padding.")
-        self.computed_tokens = counter("vecmill_computed_tokens", "Tokens computed, padding included.")
+        self.tokens = counter("vecmill_tokens", "Computed tokens, without padding.")
+        self.computed_tokens = counter("vecmill_computed_tokens", "Computed tokens, padding included.")
         self.rejections = counter("vecmill_rejections", "Requests refused before admission.", "reason")
         self.waits = histogram(
-            "vecmill_queue_wait_seconds", "A text's wait, from admission to its call.", _SECONDS
+            "vecmill_queue_wait_seconds", "Time of a text from admission to its engine call.", _SECONDS
         )
         self.batch_texts = histogram("vecmill_batch_texts", "Texts in an engine call.", _COUNTS)
         self.batch_tokens = histogram("vecmill_batch_tokens", "Tokens in an engine call.", _COUNTS)
         self.padding = histogram(
-            "vecmill_batch_padding_share", "Padding's share of a call's positions.", _SHARES
+            "vecmill_batch_padding_share", "Fraction of padding among the tokens of an engine call.", _SHARES
         )
-        self.inference = histogram("vecmill_inference_seconds", "The time of an engine call.", _SECONDS)
+        self.inference = histogram("vecmill_inference_seconds", "Time of an engine call.", _SECONDS)
         self.lanes = Gauge(
             "vecmill_lane_state",
-            "1 for the state that the lane is in.",
+            "1 for the current state of the lane, 0 for other states.",
             ("model", "lane", "state"),
             registry=registry,
         )
 
 
 class ModelObserver(Observer):
-    """Counts what one model's batcher tells. Called from the loop and from lanes."""
+    """An observer of one model that updates its metrics. Called from the event loop and from lanes."""
 
     def __init__(self, metrics: _ModelMetrics, model: str) -> None:
         self._model = model
@@ -202,16 +205,18 @@ class ModelObserver(Observer):
 
 
 class _BacklogCollector(Collector):
-    """Asks the batchers what waits, when Prometheus does, instead of counting along."""
+    """A collector that reads the backlog of every model at each scrape, instead of counting changes."""
 
     def __init__(self) -> None:
         self.mills: dict[str, Mill] = {}
 
     def collect(self) -> Iterable[Metric]:
-        texts = GaugeMetricFamily("vecmill_queue_texts", "Texts that wait.", labels=("model",))
-        tokens = GaugeMetricFamily("vecmill_queue_tokens", "Tokens that wait.", labels=("model",))
+        texts = GaugeMetricFamily("vecmill_queue_texts", "Waiting texts.", labels=("model",))
+        tokens = GaugeMetricFamily("vecmill_queue_tokens", "Waiting tokens.", labels=("model",))
         seconds = GaugeMetricFamily(
-            "vecmill_queue_seconds", "The measured time to work off what waits.", labels=("model",)
+            "vecmill_queue_seconds",
+            "Estimated time to compute the waiting texts, from measured speed.",
+            labels=("model",),
         )
         for model, mill in self.mills.items():
             backlog = mill.backlog

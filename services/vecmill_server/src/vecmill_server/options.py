@@ -1,4 +1,4 @@
-"""Settings as command-line options: one for each field, its default and help read from the field."""
+"""The command-line options made from settings classes: one for each field, with its default and help."""
 
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ Command = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of one settings class, as an option needs it. `type` is without `None` and `tuple`."""
+    """One field of a settings class. `type` is the type of one value, without `None` and `tuple`."""
 
     field: "Field[Any]"
     type: type
@@ -23,19 +23,19 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """The option's name without dashes in front."""
+        """The name of the option, without leading dashes."""
         return self.field.name.replace("_", "-")
 
 
 class ValueChoice(click.Choice[StrEnum]):
-    """One of an enumeration's values. (click's own goes by the members' names.)"""
+    """A parameter type that accepts the values of an enumeration, where click's accepts member names."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)
 
 
 def settings_options(*kinds: type) -> Callable[[Command], Command]:
-    """A decorator that gives a command one option for each field of `kinds`, nested ones included."""
+    """Return a decorator that adds an option for each field of `kinds` and of nested settings classes."""
 
     def decorate(command: Command) -> Command:
         settings = [setting for kind in kinds for setting in _settings(kind)]
@@ -47,7 +47,10 @@ def settings_options(*kinds: type) -> Callable[[Command], Command]:
 
 
 def build_settings(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """`kind` with the fields that `values` names, nested ones included. Raises `InvalidConfig`."""
+    """Return a `kind` with its fields, and those of nested classes, set from `values`.
+
+    Raises `InvalidConfig` if a value is invalid.
+    """
     hints = get_type_hints(kind)
     arguments = {
         field.name: build_settings(hints[field.name], values)
@@ -81,7 +84,7 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
         flag,
         field.name,
         type=_parameter_type(setting.type),
-        # Of a member click would show the name, which nobody may type.
+        # For an enumeration member click would show its name, which the option does not accept.
         default=field.default.value if isinstance(field.default, StrEnum) else field.default,
         multiple=setting.repeats,
         help=field.metadata["help"],

@@ -1,4 +1,4 @@
-"""Runs the server: binds, loads the models behind the listening socket, serves, drains."""
+"""The runner of the server process: it binds the socket, loads the models, serves requests and drains."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ import uvicorn
 
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.mill import MillState
-from vecmill.models import Task
+from vecmill.values.task import Task
 from vecmill_server.app import create_app
 from vecmill_server.drain import Phase
 from vecmill_server.protocol import HeadLimits, LimitedProtocol
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Announce = Callable[[str], None]
 
-# What to try first with a model, by what it is for: a path and a body.
+# The path and body of an example request, by the task of a model.
 EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
     {
         Task.EMBED: ("/v1/embeddings", '{"input": "hello"}'),
@@ -40,14 +40,14 @@ EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
     }
 )
 
-BACKLOG = 2048  # connections that the kernel keeps while the loop is busy
+BACKLOG = 2048  # connections that the kernel queues while the event loop is busy
 
 
 def run_server(service: Service, announce: Announce) -> bool:
-    """Serve until a signal; say whether everything that was accepted was answered.
+    """Serve until a signal, and return True if every accepted request was answered.
 
-    `announce` gets the lines for whoever started the process. Raises `SetupError` if the address is
-    taken or a model cannot be loaded.
+    `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or a
+    model cannot be loaded.
     """
     settings = service.settings
     listener = None if settings.uds else bind_listener(settings.host, settings.port)
@@ -64,7 +64,7 @@ def run_server(service: Service, announce: Announce) -> bool:
 
 
 def uvicorn_config(service: Service) -> uvicorn.Config:
-    """uvicorn, with our protocol and our logs."""
+    """Return the configuration of uvicorn, with `LimitedProtocol` and without uvicorn's logs."""
     settings = service.settings
     protocol = partial(LimitedProtocol, limits=HeadLimits.of(settings), metrics=service.metrics)
     return uvicorn.Config(
@@ -87,7 +87,7 @@ def uvicorn_config(service: Service) -> uvicorn.Config:
 
 
 class Runner(uvicorn.Server):
-    """uvicorn's server, stopping as `drain` describes."""
+    """uvicorn's server, with the graceful stop of `drain`."""
 
     def __init__(self, service: Service, on_ready: Callable[[], None]) -> None:
         super().__init__(uvicorn_config(service))
@@ -98,34 +98,34 @@ class Runner(uvicorn.Server):
         self._loading: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and begin to load: probes get answers from here on."""
+        """Start listening, so that probes are answered, and start loading the models."""
         await super().startup(sockets)
         self._loading = asyncio.create_task(self._load())
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second: whether to stop listening."""
+        """Return True to stop listening. uvicorn calls this ten times a second."""
         await super().on_tick(counter)
         if self.load_error is not None:
             return True
         return self._service.drain.advance(time.monotonic()) >= Phase.DRAINING
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came. uvicorn would raise it again at the end; we end with a status of our own."""
+        """Start the stop for a signal. uvicorn would raise the signal again, and lose the exit status."""
         service = self._service
         is_loading = any(model.mill.state is MillState.LOADING for model in service.catalog)
         service.drain.stop(time.monotonic(), at_once=sig == signal.SIGINT or is_loading)
         if service.drain.is_forced:
-            # Not by way of the event loop, which may be what hangs.
+            # Exits without the event loop, which may be blocked.
             os._exit(exit_status(is_clean=False))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the listener, answer every request that has begun to arrive, free the models."""
+        """Close the listener, answer every request that has begun to arrive, and close the models."""
         await self._stop_loading()
         batches = self._service.batches
         if batches is not None:
             await batches.stop()
-        # The models take work until the last connection is gone: to refuse it would lose requests that
-        # were read, or half read, when the listener closed.
+        # The models accept work until the last connection closes. Otherwise requests that had arrived,
+        # in whole or in part, when the listener closed would be lost.
         await super().shutdown(sockets)
         self.is_clean = not (self.server_state.tasks or self.server_state.connections)
         self._service.drain.finish()
@@ -137,7 +137,7 @@ class Runner(uvicorn.Server):
     async def _load(self) -> None:
         batches = self._service.batches
         try:
-            # All or none: the first that fails stops the others.
+            # The first failure cancels the other models: all are served, or none.
             async with asyncio.TaskGroup() as group:
                 if batches is not None:
                     group.create_task(batches.open())
@@ -147,7 +147,7 @@ class Runner(uvicorn.Server):
             self.load_error = first_error(errors)
         except* Exception:
             logger.exception("loading failed")
-            self.load_error = SetupError("The model could not be loaded; the log says why.")
+            self.load_error = SetupError("The model could not be loaded. The log has the cause.")
         else:
             if batches is not None:
                 batches.start()
@@ -162,7 +162,7 @@ class Runner(uvicorn.Server):
 
 
 def first_error(errors: ExceptionGroup[SetupError]) -> SetupError:
-    """One of a group, which may be nested."""
+    """Return the first error of a group, which may be nested."""
     error: SetupError | ExceptionGroup[SetupError] = errors
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -170,13 +170,13 @@ def first_error(errors: ExceptionGroup[SetupError]) -> SetupError:
 
 
 def bind_listener(host: str, port: int) -> socket.socket:
-    """A listening TCP socket. Raises `InvalidConfig` if the address cannot be had."""
+    """Return a listening TCP socket. Raises `InvalidConfig` if the address is invalid or in use."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise InvalidConfig(
-            f"Cannot listen on {host}: {error.strerror}. Name another with --host."
+            f"Cannot listen on {host}: {error.strerror}. Choose another address with --host."
         ) from error
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -191,7 +191,7 @@ def bind_listener(host: str, port: int) -> socket.socket:
 
 
 def refuse_live_socket(path: Path) -> None:
-    """Raise `InvalidConfig` if another process answers at `path`, or if it is no socket."""
+    """Raise `InvalidConfig` if another process listens on `path`, or `path` is not a socket."""
     if not path.exists():
         return
     if not path.is_socket():
@@ -200,12 +200,12 @@ def refuse_live_socket(path: Path) -> None:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
-            return  # left over by a process that is gone; it is replaced
-    raise InvalidConfig(f"Another process serves on {path}. Name another path with --uds.")
+            return  # left behind by a process that has ended; it is replaced
+    raise InvalidConfig(f"Another process listens on {path}. Name another path with --uds.")
 
 
 def ready_message(service: Service, port: int) -> str:
-    """Where the server is, and a line that works when pasted."""
+    """Return the names of the models, the address of the server, and an example request for the shell."""
     settings = service.settings
     names = ", ".join(model.name for model in service.catalog)
     base, options = _base_url(settings, port)
@@ -221,12 +221,12 @@ def ready_message(service: Service, port: int) -> str:
 def _base_url(settings: ServerSettings, port: int) -> tuple[str, list[str]]:
     if settings.uds:
         return f"http://localhost{settings.url_prefix}", ["--unix-socket", str(settings.uds)]
-    # An address that means "all of them" is one to listen on, not one to call.
+    # A client cannot connect to a wildcard address, so the example uses the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}{settings.url_prefix}", []
 
 
 def exit_status(*, is_clean: bool) -> int:
-    """0 if everything that was accepted was answered."""
+    """Return 0 if every accepted request was answered, otherwise 1."""
     return 0 if is_clean else 1

@@ -1,36 +1,118 @@
-"""What the routes share: settings, models, metrics, and the state of shutting down."""
+"""The service: the settings, models, metrics and state that the routes of one server share.
+
+`load_service` creates it from settings and the names of models.
+"""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from vecmill_server.batches.facade import Batches
+from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.errors import InvalidConfig
+from vecmill.hardware.budget import CoreBudget
+from vecmill.hardware.cores import available_cores
+from vecmill.mill import Mill
+from vecmill.models import ModelDescription, locate_model
+from vecmill.values.clock import monotonic
+from vecmill.values.task import Task
+from vecmill_server.batches.batch_service import BatchService
+from vecmill_server.batches.execution import BatchContext
+from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
-from vecmill_server.catalog import Catalog
-from vecmill_server.dialects import DialectOptions
+from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.metrics import ServerMetrics
-from vecmill_server.settings import ServerSettings
+from vecmill_server.settings import RerankDocument, ServerSettings
+from vecmill_server.token_ids import choose_ids_reader
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Set by whoever starts the server. `wall_clock` gives Unix seconds; without `batches` they are off."""
+    """The dependencies of routes. `wall_clock` returns Unix seconds. `batches` is `None` if disabled."""
 
     settings: ServerSettings
     catalog: Catalog
     metrics: ServerMetrics
     drain: Drain
     dialect_options: DialectOptions
-    batches: Batches | None = None
+    batches: BatchService | None = None
     wall_clock: Callable[[], float] = time.time
 
     @property
     def is_ready(self) -> bool:
-        """Whether a balancer should send requests here."""
+        """True if a load balancer should send requests to this server."""
         return self.drain.is_serving and self.catalog.is_ready
 
     @property
     def body_limits(self) -> BodyLimits:
-        """What a request's body may cost."""
+        """The limits on request bodies."""
         return BodyLimits.of(self.settings)
+
+
+def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
+    """Return a service of models that share the cores. The models are located and described, but not loaded.
+
+    The default is the embedded model. Raises `SetupError`.
+    """
+    tasks = _read_tasks(settings.task)
+    trusted = frozenset(settings.trust_remote_code)
+    descriptions = [_describe(model, tasks, trusted) for model in models or (None,)]
+    served_names = {None, *models, *(found.name for found in descriptions)}
+    _refuse_unserved("--task", tasks.keys() - served_names)
+    _refuse_unserved("--trust-remote-code", trusted - served_names)
+    metrics = ServerMetrics()
+    budget = CoreBudget(config.cores or available_cores())
+    served = [
+        ServedModel(
+            found.name, Mill(found, config, observer=metrics.observe_model(found.name), budget=budget)
+        )
+        for found in descriptions
+    ]
+    return assemble_service(served, settings, metrics)
+
+
+def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
+    """Return a service of `models`, whose observers update `metrics`. Raises `SetupError`."""
+    catalog = Catalog(models, settings.alias)
+    for model in models:
+        metrics.watch_backlog(model.name, model.mill)
+    options = DialectOptions(
+        choose_ids_reader(settings.token_ids),
+        catalog.task_of,
+        plain_documents=settings.rerank_document is RerankDocument.STRING,
+    )
+    batches = _assemble_batches(settings, catalog, metrics, options)
+    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches)
+
+
+def _assemble_batches(
+    settings: ServerSettings, catalog: Catalog, metrics: ServerMetrics, options: DialectOptions
+) -> BatchService | None:
+    if settings.batch_dir is None:
+        return None
+    thread = StoreThread(settings.batch_dir, max_open=settings.max_open_batches)
+    return BatchService(BatchContext(thread, settings, catalog, metrics, options, time.time, monotonic))
+
+
+def _refuse_unserved(option: str, names: Set[str | None]) -> None:
+    if names:
+        raise InvalidConfig(f"{option} names {min(map(str, names))!r}, a model that is not served.")
+
+
+def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
+    location = locate_model(model)
+    location = replace(location, trusts_code=bool({model, location.name} & trusted))
+    return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
+
+
+def _read_tasks(written: Sequence[str]) -> dict[str | None, Task]:
+    """Return tasks by the name of the model; `None` stands for all other models."""
+    tasks: dict[str | None, Task] = {}
+    for entry in written:
+        name, _, value = entry.rpartition("=")
+        if value not in tuple(Task):
+            raise InvalidConfig(f"--task {entry!r}: the task must be one of {', '.join(Task)}.")
+        tasks[name or None] = Task(value)
+    return tasks

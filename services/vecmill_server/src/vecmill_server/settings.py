@@ -1,6 +1,6 @@
-"""Every setting of the server: frozen, validated where it is made, each default written once.
+"""The settings of the server, with their defaults, help texts and validation.
 
-Like `vecmill.config`, a field's `help` metadata is the sentence that `--help` shows.
+The `help` metadata of a field is the text that `--help` shows, as in `vecmill.config`.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from vecmill.errors import InvalidConfig
 
 
 class TokenIds(StrEnum):
-    """What to do with inputs that are lists of token ids."""
+    """The policy for inputs that are lists of token ids."""
 
     REFUSE = "refuse"
     NATIVE = "native"
@@ -20,28 +20,28 @@ class TokenIds(StrEnum):
 
 
 class RerankDocument(StrEnum):
-    """How the documents of a rerank answer are written."""
+    """The JSON type of the documents in a rerank response."""
 
     OBJECT = "object"
     STRING = "string"
 
 
 class MetricAliases(StrEnum):
-    """Whose names our metrics are exposed under besides our own."""
+    """The servers whose metric names are available as aliases."""
 
     INFINITY = "infinity"
     TEI = "tei"
 
 
 class LogFormat(StrEnum):
-    """How log lines are written."""
+    """The format of the log."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """Which log lines are written."""
+    """The lowest level of log lines that are written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -51,79 +51,81 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Everything that the server can be told. Raises `InvalidConfig` for a value that cannot work."""
+    """The settings of the server. Raises `InvalidConfig` if a value is invalid."""
 
     host: str = setting("127.0.0.1", "The address to listen on.")
-    port: int = setting(7997, "The port to listen on; 0 takes any free one.")
+    port: int = setting(7997, "The port to listen on; 0 selects a free port.")
     uds: Path | None = setting(None, "A Unix socket to listen on, instead of an address and a port.")
-    url_prefix: str = setting("", "A path that comes before every route, such as /vecmill.")
+    url_prefix: str = setting("", "The path prefix of every route, such as /vecmill.")
     api_key: tuple[str, ...] = field(
         default=(),
         repr=False,  # a key must not reach a log
         metadata={
-            "help": "A key that clients must send; may be given several times. Without any, no key is asked."
+            "help": "An API key that clients must send; may be repeated. By default, no key is required."
         },
     )
     cors_origin: tuple[str, ...] = setting(
-        (), "An origin whose pages may call the server, or *; may be repeated."
+        (), "An origin whose web pages may call the server, or *; may be repeated."
     )
     alias: tuple[str, ...] = setting(
         (),
-        "Another name of the first model, such as text-embedding-3-small, or NAME=MODEL for another; "
-        "may be repeated.",
+        "An additional name of the first model, such as text-embedding-3-small, or NAME=MODEL for another "
+        "model; may be repeated.",
     )
     task: tuple[str, ...] = setting(
         (),
-        "What a model is for, where its directory does not say so: embed, rerank, classify, classify_tokens, "
-        "sparse or multi_vector, or MODEL=TASK for one of several; may be repeated.",
+        "The task of models whose files do not determine it: embed, rerank, classify, classify_tokens, "
+        "sparse or multi_vector, or MODEL=TASK for one of several models; may be repeated.",
     )
     trust_remote_code: tuple[str, ...] = setting(
         (),
-        "A model that may run the code that comes with it, once you have read it: its name as it is "
-        "served or given; may be repeated.",
+        "A model whose own Python code may run, once you have read that code: its name as served or as "
+        "given on the command line; may be repeated.",
     )
     token_ids: TokenIds = setting(
         TokenIds.REFUSE,
-        "Inputs that are token ids: refuse them, take them as the model's own (native), or as "
-        "OpenAI's, whose text is then embedded (cl100k).",
+        "The policy for inputs that are token ids: refuse them, use them as ids of the model's own tokenizer "
+        "(native), or decode them to text as OpenAI's cl100k_base (cl100k).",
     )
     rerank_document: RerankDocument = setting(
         RerankDocument.OBJECT,
-        "How documents come back from a rerank: as an object with their text, or as a string, which "
+        "The JSON type of the documents in a rerank response: an object with the text, or a string, which "
         "LiteLLM's infinity provider needs.",
     )
     metric_aliases: tuple[MetricAliases, ...] = setting(
         (),
-        "Whose names the metrics have besides our own, for dashboards that exist: infinity or tei; "
-        "may be repeated.",
+        "Add metrics under the names of another server for its dashboards: infinity or tei; may be repeated.",
     )
-    max_body_bytes: int = setting(32 * 1024 * 1024, "Bytes in the body of one request.")
-    max_header_bytes: int = setting(16 * 1024, "Bytes in the request line and headers of one request.")
-    header_timeout_s: float = setting(10.0, "A client has this long to send its headers.")
-    body_timeout_s: float = setting(30.0, "A client has this long to send its body.")
-    keep_alive_s: float = setting(75.0, "A connection without a request is closed after this long.")
+    max_body_bytes: int = setting(32 * 1024 * 1024, "The maximum size of a request body, in bytes.")
+    max_header_bytes: int = setting(16 * 1024, "The maximum size of the request line and headers, in bytes.")
+    header_timeout_s: float = setting(10.0, "The time limit for a client to send the headers, in seconds.")
+    body_timeout_s: float = setting(30.0, "The time limit for a client to send the body, in seconds.")
+    keep_alive_s: float = setting(75.0, "The time after which an idle connection is closed, in seconds.")
     lame_duck_s: float = setting(
         5.0,
-        "After SIGTERM, requests are served this long while /readyz says 503 already.",
+        "The time after SIGTERM in which requests are served but /readyz answers 503, in seconds.",
     )
-    drain_s: float = setting(25.0, "After that, accepted work has this long to finish.")
+    drain_s: float = setting(
+        25.0, "The time limit for accepted requests to finish after --lame-duck-s, in seconds."
+    )
     batch_dir: Path | None = setting(
         None,
-        "A folder, for this server alone, in which files and batches are kept; without one, /v1/files and "
-        "/v1/batches are off.",
+        "The folder for files and batches, which no other process may use; without it, /v1/files and "
+        "/v1/batches are disabled.",
     )
     batch_keep_s: int | None = setting(
-        None, "Files are deleted this long after they were made; without it, when a client says so."
+        None,
+        "The maximum age of files, in seconds; by default, files are deleted only when a client requests it.",
     )
-    max_batch_lines: int = setting(50_000, "Requests in the file of one batch.")
-    max_open_batches: int = setting(100, "Batches that have not ended.")
-    max_file_bytes: int = setting(200 * 1024 * 1024, "Bytes in an uploaded file.")
+    max_batch_lines: int = setting(50_000, "The maximum number of requests in the input file of a batch.")
+    max_open_batches: int = setting(100, "The maximum number of batches that have not ended.")
+    max_file_bytes: int = setting(200 * 1024 * 1024, "The maximum size of an uploaded file, in bytes.")
     max_stored_bytes: int = setting(
-        20 * 1024 * 1024 * 1024, "Bytes in all files, beyond which no more are taken."
+        20 * 1024 * 1024 * 1024, "The total size of all files, in bytes, at which uploads are refused."
     )
-    upload_timeout_s: float = setting(600.0, "A client has this long to send a file.")
-    log_level: LogLevel = setting(LogLevel.INFO, "Which log lines are written.")
-    log_format: LogFormat = setting(LogFormat.TEXT, "How log lines are written.")
+    upload_timeout_s: float = setting(600.0, "The time limit for a client to upload a file, in seconds.")
+    log_level: LogLevel = setting(LogLevel.INFO, "The lowest level of log lines that are written.")
+    log_format: LogFormat = setting(LogFormat.TEXT, "The format of the log.")
     access_log: bool = setting(True, "Write a log line for each request.")
 
     def __post_init__(self) -> None:

@@ -1,24 +1,24 @@
-"""What to do with inputs that are lists of token ids instead of text.
+"""The policies for inputs that are lists of token ids instead of text.
 
-A list of ids does not say whose they are. Those that LangChain sends unasked are OpenAI's: taken for the
-model's own, most would be in its vocabulary and give a wrong vector without an error.
+A list of ids does not identify its tokenizer. The ids that LangChain sends by default are OpenAI's. Most of
+them are also in the model's vocabulary, so using them there would give wrong vectors without an error.
 """
 
 from vecmill.errors import InvalidRequest
-from vecmill.types import TextOrIds
+from vecmill.requests import TextOrIds
 from vecmill_server.cl100k import Cl100k
-from vecmill_server.dialects import ReadIds
+from vecmill_server.dialects.fields import ReadIds
 from vecmill_server.settings import TokenIds
 
 REFUSED = (
     "Token ids are not accepted, because ids made by another tokenizer would give wrong vectors. Send text. "
     "With LangChain's OpenAIEmbeddings, set check_embedding_ctx_length=False, or start the server with "
-    "--token-ids cl100k. If they are the model's own ids, start it with --token-ids native."
+    "--token-ids cl100k. If they are ids of the model's own tokenizer, start it with --token-ids native."
 )
 
 
 def choose_ids_reader(policy: TokenIds) -> ReadIds:
-    """How token ids are read under `policy`. Raises `MissingExtra` where that needs what is not installed."""
+    """Return the reader of token ids for `policy`. Raises `MissingExtra` if no package has cl100k's table."""
     if policy is TokenIds.NATIVE:
         return keep_ids
     if policy is TokenIds.CL100K:
@@ -27,10 +27,10 @@ def choose_ids_reader(policy: TokenIds) -> ReadIds:
 
 
 def refuse_ids(token_ids: tuple[int, ...], field: str) -> TextOrIds:
-    """Raise `InvalidRequest`."""
+    """Raise `InvalidRequest`, because the server does not accept token ids."""
     raise InvalidRequest(REFUSED, field=field)
 
 
 def keep_ids(token_ids: tuple[int, ...], field: str) -> TextOrIds:
-    """The model's own ids, as they are."""
+    """Return the ids unchanged, as ids of the model's own tokenizer."""
     return token_ids

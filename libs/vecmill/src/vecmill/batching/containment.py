@@ -1,8 +1,8 @@
-"""One batch through an engine, so that a failure reaches only the texts that cause it.
+"""Engine calls that contain failures: only the texts that cause a failure get an error.
 
-A call that raises is split in two and each half is tried again, down to the guilty text: one
-culprit among n costs at most 2 * ceil(log2(n)) extra calls, and a batch in which every text fails
-2n - 2. A row that is not finite fails alone.
+If a call raises, its batch is split in two and each half is tried again, until the failing texts are found.
+One failing text among n takes at most 2 * ceil(log2(n)) extra calls. A batch in which every text fails takes
+2n - 2 extra calls. A text whose embedding is not finite fails without affecting the others.
 """
 
 import logging
@@ -12,27 +12,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput, VecmillError
-from vecmill.types import Batch, Row, Rows, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embedding, Embeddings
 
-Outcome = Row | VecmillError
-Run = Callable[[Batch], Rows]
+Outcome = Embedding | VecmillError
+Run = Callable[[Batch], Embeddings]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of each text, in order, and how many positions the engine computed for it all."""
+    """The outcome of each text, in order, and the number of positions that the engine computed."""
 
     outcomes: list[Outcome]
     computed_tokens: int
 
 
 def run_contained(run: Run, sequences: Sequence[TokenSequence]) -> Outcomes:
-    """Run `sequences` as one batch; on failure, find the guilty ones.
+    """Run `sequences` as one batch. If the call fails, find the sequences that cause the failure.
 
-    Raises no other `Exception` than `DeviceLost`, which ends the lane, as what is none (`SystemExit`, say)
-    does.
+    The only `Exception` that it raises is `DeviceLost`, which ends the lane. A `BaseException` such as
+    `SystemExit` also passes through and ends the lane.
     """
     try:
         rows = run(Batch.of(sequences))
@@ -63,11 +64,13 @@ def _as_ours(error: Exception) -> VecmillError:
     return InferenceFailed("The engine failed for this text. The server's log says more.")
 
 
-def _check_rows(rows: Rows) -> list[Outcome]:
-    parts: list[Outcome] = [*rows.parts()]
+def _check_rows(rows: Embeddings) -> list[Outcome]:
+    parts: list[Outcome] = [*rows.split()]
     if np.isfinite(rows.values).all():
         return parts
-    return [part if np.isfinite(rows.row(index)).all() else _not_finite() for index, part in enumerate(parts)]
+    return [
+        part if np.isfinite(rows.of_text(index)).all() else _not_finite() for index, part in enumerate(parts)
+    ]
 
 
 def _not_finite() -> NonFiniteOutput:

@@ -1,26 +1,26 @@
-"""The glue: requests come in on the event loop, lanes compute them, answers go back.
+"""The dispatcher between the event loop and the lanes, which compute the requests.
 
-How it works. `submit` runs on the event loop: it admits a request to the queue and waits on a
-future. Each lane is a thread. A lane that is free asks the policy for a batch, takes cores from
-the budget, runs the engine without any lock, hands the outcomes to the queue, and tells the loop,
-once a batch, which requests have ended. Nothing is sealed while no lane is free, so whatever
-arrives in the meantime can still join the next batch.
+How it works. `submit` runs on the event loop: it admits a request to the queue and waits on a future. Each
+lane is a thread. A free lane asks the policy for a batch, takes cores from the budget, runs the engine
+without holding a lock, and hands the outcomes to the queue. Once per batch, it tells the event loop which
+requests have ended. A batch is chosen only when a lane is free, so requests that arrive before then can still
+join the batch.
 
-Width. A lane that was idle and finds all cores free and no more than one batch waiting runs it
-wide, on all cores; any other call is narrow, on one core. So a lone request is answered as fast as
-the machine can, and under load the cores work side by side without waiting for each other.
+Width. If an idle lane finds all cores free and at most one batch waiting, it runs the batch wide, on all
+cores. Any other call is narrow, on one core. So a single request uses the whole machine, and under load the
+cores work in parallel without waiting for each other.
 
-Losing lanes. A call that takes longer than `hang_s` is given up; a thread that ends for any
-reason but ours is dead. Either way its texts are answered with `LaneLost`, its cores go back, the
-dispatcher is `degraded` for good and whoever supervises the process should replace it. The other
-lanes go on; when the last one is lost everything that waits is answered and nothing more is
+Losing lanes. A call that takes longer than `hang_s` is abandoned. A thread that ends before the dispatcher is
+closed is dead. In both cases the lane is lost: its texts fail with `LaneLost`, its cores return to the
+budget, and the dispatcher stays degraded (`is_degraded`), so that its supervisor should replace the process.
+The other lanes continue. When the last lane is lost, all waiting texts fail and no more requests are
 admitted.
 
 Rules:
-1. `_budget.lock` guards the queue, the policy and the lanes. Nothing slow happens under it.
+1. `_budget.lock` guards the queue, the policy and the lanes. No slow work happens while the lock is held.
 2. Futures are touched on the event loop only.
-3. One timer serves deadlines and hangs, armed only while something is open: an idle dispatcher
-   does nothing at all.
+3. One timer serves deadlines and hanging calls. It is set only while texts are waiting or running, so an idle
+   dispatcher uses no processor time.
 """
 
 import asyncio
@@ -30,20 +30,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vecmill.batching.containment import Outcomes, run_contained
+from vecmill.batching.lane import LOST, Lane, SealedBatch
 from vecmill.batching.policy import Policy
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, Request, Share
-from vecmill.clock import Clock, monotonic
+from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
-from vecmill.cores import CoreBudget
 from vecmill.engines.base import Engine
 from vecmill.errors import LaneLost, QueueFull, RequestTooLarge, ShuttingDown
-from vecmill.observer import BatchRecord, LaneState, Observer, Rejection
-from vecmill.types import Batch, Rows, TokenSequence
+from vecmill.hardware.budget import CoreBudget
+from vecmill.requests import Priority
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.clock import Clock, monotonic
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
 
 logger = logging.getLogger(__name__)
 
-LOST = {LaneState.HUNG, LaneState.DEAD}
 TICK_S = 1.0  # how often hangs are looked for while something runs
 JOIN_TIMEOUT_S = 5.0  # how long closing waits for a call that is still running
 PACE_MEMORY = 0.9  # how much of the old pace a new measurement leaves
@@ -51,36 +53,18 @@ PACE_MEMORY = 0.9  # how much of the old pace a new measurement leaves
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits now, and the measured time to work it off."""
+    """The waiting work, and the measured time to compute it."""
 
     texts: int
     tokens: int
     seconds: float
 
 
-@dataclass(eq=False, slots=True)
-class Lane:
-    """One worker thread and what it is at. Guarded by the lock."""
-
-    number: int
-    state: LaneState = LaneState.IDLE
-    jobs: Sequence[Job] = ()
-    width: int = 0
-    called_at: float = 0.0  # when the engine call that runs now began
-    thread: threading.Thread | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A sealed batch. Set by `Dispatcher._seal`."""
-
-    jobs: list[Job]
-    width: int
-    waits_s: tuple[float, ...]
-
-
 class _Change:
-    """Holds the lock; afterwards tells the observer what became of the texts. One serves all threads."""
+    """A context that holds the lock and afterwards reports the changed counts of texts to the observer.
+
+    All threads share one instance.
+    """
 
     def __init__(self, budget: CoreBudget, queue: Queue, observer: Observer) -> None:
         self._lock = budget.lock
@@ -108,7 +92,7 @@ class _Change:
 
 
 class Dispatcher:
-    """See the top of the file. Use from one event loop."""
+    """The dispatcher of one engine; see the module docstring. Use from one event loop."""
 
     def __init__(
         self,
@@ -120,7 +104,7 @@ class Dispatcher:
         pace: float,
         clock: Clock = monotonic,
     ) -> None:
-        """`pace` is the expected speed in tokens per second and core, corrected by every batch."""
+        """`pace` is the expected speed in tokens per second and core. Every batch corrects this value."""
         self.queue = Queue(config.queue)
         self._policy = Policy(config.batch)
         self._engine = engine
@@ -133,14 +117,14 @@ class Dispatcher:
         self._is_lost = False  # no lane is left
         self._change = _Change(budget, self.queue, observer)
         self._closing = False
-        self._futures: dict[Request, asyncio.Future[None]] = {}
+        self._futures: dict[QueuedRequest, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: tuple[float, asyncio.Handle] | None = None  # and when it is due
         self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
         self.lanes = [Lane(number) for number in range(engine.info.lanes_on(budget.total))]
 
     def start(self) -> None:
-        """Start the lanes. Call on the event loop that will submit."""
+        """Start the lanes. Call it on the event loop that will call `submit`."""
         self._loop = asyncio.get_running_loop()
         for lane in self.lanes:
             self._observer.lane(lane.number, LaneState.IDLE)
@@ -151,33 +135,35 @@ class Dispatcher:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether a lane was lost."""
+        """Whether a lane has been lost."""
         return any(lane.state in LOST for lane in self.lanes)
 
     @property
     def backlog(self) -> Backlog:
-        """What waits now."""
+        """The waiting work."""
         tokens = self.queue.work_tokens
         seconds = tokens / (self._pace * self._budget.total)
         return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, seconds)
 
     def refuse_if_full(self) -> None:
-        """Raise what `submit` would raise for the smallest of requests. Costs next to nothing."""
+        """Raise the error that `submit` would raise for the smallest request. Takes almost no time."""
         self._refuse_unless_room(1, 1)
 
-    async def submit(self, sequences: Sequence[TokenSequence], *, share: Share, timeout_s: float) -> Request:
-        """Admit `sequences` together and wait until all have their rows.
+    async def submit(
+        self, sequences: Sequence[TokenSequence], *, priority: Priority, timeout_s: float
+    ) -> QueuedRequest:
+        """Admit `sequences` together and wait until all are computed.
 
-        Raises `RequestTooLarge`, `QueueFull`, `ShuttingDown` or `LaneLost` instead of admitting, and
-        `DeadlineExceeded`, `EngineError` or `LaneLost` afterwards. Cancelling the wait takes the texts
-        out of the queue.
+        Raises `RequestTooLarge`, `QueueFull`, `ShuttingDown` or `LaneLost` if the request is not admitted,
+        and `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails. Cancelling the call
+        removes the texts from the queue.
         """
         assert self._loop is not None, "start() comes first"
         tokens = sum(map(len, sequences))
         now = self._clock()
         with self._change:
             self._refuse_unless_room(len(sequences), tokens)
-            request = self.queue.admit(sequences, share=share, now=now, deadline=now + timeout_s)
+            request = self.queue.admit(sequences, priority=priority, now=now, deadline=now + timeout_s)
             future = self._futures[request] = self._loop.create_future()
             self._condition.notify()
         try:
@@ -196,7 +182,10 @@ class Dispatcher:
         return request
 
     async def close(self) -> None:
-        """Answer what waits with `ShuttingDown`, let running calls finish, end the lanes. Twice is fine."""
+        """Fail all waiting texts with `ShuttingDown`, let running calls finish, and end the lanes.
+
+        May be called twice.
+        """
         if self._closing:
             return
         with self._change:
@@ -211,7 +200,10 @@ class Dispatcher:
         self._budget.leave(self._condition)
 
     def tick(self) -> None:
-        """End what is overdue and give up lanes that hang. The timer calls this on the loop."""
+        """End requests past their deadline, and give up lanes that hang.
+
+        The timer calls this on the event loop.
+        """
         now = self._clock()
         with self._change:
             ended = self.queue.expire(now)
@@ -250,7 +242,7 @@ class Dispatcher:
                 retry_after_s=max(self.backlog.seconds, 0.05),
             )
 
-    def _resolve(self, requests: Iterable[Request]) -> None:
+    def _resolve(self, requests: Iterable[QueuedRequest]) -> None:
         for request in requests:
             future = self._futures.get(request)
             if future is not None and not future.done():
@@ -280,8 +272,8 @@ class Dispatcher:
             self._observer.lane(lane.number, LaneState.DEAD)
             self._settle(ended)
 
-    def _next_work(self, lane: Lane) -> Work | None:
-        """Wait until there is something to do and a core to do it on; `None` ends the lane."""
+    def _next_work(self, lane: Lane) -> SealedBatch | None:
+        """Wait for a batch and a free core, and return the batch; `None` ends the lane."""
         was_idle = False
         with self._change:
             while lane.state is not LaneState.HUNG:
@@ -297,8 +289,11 @@ class Dispatcher:
                 self._condition.wait()
         return None
 
-    def _seal(self, lane: Lane, was_idle: bool) -> Work | None:
-        """Choose a batch and take it, lock held; `None` if all that waited was overdue."""
+    def _seal(self, lane: Lane, was_idle: bool) -> SealedBatch | None:
+        """Choose a batch and take it from the queue; `None` if all waiting texts were overdue.
+
+        The caller holds the lock.
+        """
         now = self._clock()
         overdue = self.queue.expire(now)
         if overdue:
@@ -317,18 +312,18 @@ class Dispatcher:
             if self.queue.work_tokens:
                 self._condition.notify()
             self._budget.wake_others(self._condition)
-        return Work(jobs, width, waits_s)
+        return SealedBatch(jobs, width, waits_s)
 
     def _choose_width(self, was_idle: bool) -> int:
         alone = was_idle and self._budget.free == self._budget.total
         small = self.queue.work_tokens <= self._config.batch.batch_tokens
         return self._wide if alone and small and self._wide <= self._budget.free else self._narrow
 
-    def _run(self, lane: Lane, work: Work) -> None:
+    def _run(self, lane: Lane, work: SealedBatch) -> None:
         self._observer.lane(lane.number, LaneState.BUSY)
         started_at = self._clock()
 
-        def call(batch: Batch) -> Rows:
+        def call(batch: Batch) -> Embeddings:
             lane.called_at = self._clock()
             return self._engine.run(batch, width=work.width)
 
@@ -352,18 +347,18 @@ class Dispatcher:
         )
         self._observer.lane(lane.number, LaneState.IDLE)
 
-    def _finish(self, lane: Lane, outcomes: Outcomes, now: float) -> list[Request]:
+    def _finish(self, lane: Lane, outcomes: Outcomes, now: float) -> list[QueuedRequest]:
         pairs = zip(lane.jobs, outcomes.outcomes, strict=True)
         ended = [request for job, outcome in pairs for request in self.queue.finish(job, outcome, now)]
         self._release(lane, LaneState.IDLE)
         return ended
 
-    def _measure_pace(self, work: Work, inference_s: float) -> None:
+    def _measure_pace(self, work: SealedBatch, inference_s: float) -> None:
         tokens = sum(job.tokens for job in work.jobs)
         measured = tokens / max(inference_s * work.width, 1e-6)
         self._pace = PACE_MEMORY * self._pace + (1 - PACE_MEMORY) * measured
 
-    def _settle(self, requests: list[Request]) -> None:
+    def _settle(self, requests: list[QueuedRequest]) -> None:
         if requests and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve, requests)
 
@@ -373,18 +368,18 @@ class Dispatcher:
         return lane.state is LaneState.BUSY and now - lane.called_at > self._config.hang_s
 
     def _oldest(self) -> float | None:
-        """When the oldest text arrived that a lane could take now."""
+        """Return the arrival time of the oldest text that a lane could take now."""
         if not any(lane.state is LaneState.IDLE for lane in self.lanes):
             return None
-        waiting = [line.oldest().arrived_at for line in self.queue.lines.values() if line]
+        waiting = [line.oldest().arrived_at for line in self.queue.wait_lists.values() if line]
         return min(waiting, default=None)
 
     def _release(self, lane: Lane, state: LaneState) -> None:
         self._budget.give_back(lane.width)
         lane.state, lane.jobs, lane.width = state, (), 0
 
-    def _lose(self, lane: Lane, state: LaneState) -> list[Request]:
-        """Give `lane` up and answer its texts; if it was the last, everybody's."""
+    def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
+        """Give up `lane` and fail its texts; if it was the last lane, fail all waiting texts too."""
         error = LaneLost("The worker that computed this text is lost. Another server may answer.")
         now = self._clock()
         ended = [request for job in lane.jobs for request in self.queue.finish(job, error, now)]

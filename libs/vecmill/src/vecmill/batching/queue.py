@@ -1,20 +1,20 @@
-"""The bounded queue: who was admitted, what waits, what runs, how each text ended.
+"""The bounded queue: admitted requests, waiting and running jobs, and how each text ended.
 
-How it works. A request is admitted whole or not at all; its texts become tickets. Each ticket
-hangs on a job, the computation of one token sequence; a ticket whose sequence is already waiting
-or running joins that job. Jobs wait in lines, one a share. The policy picks jobs from the lines; `take`
-marks them running; `finish` hands a job's outcome to all of its tickets that are still open.
+How it works. A request is admitted whole or not at all; its texts become tickets. Each ticket belongs to a
+job, the computation of one token sequence. A ticket whose sequence is already waiting or running joins the
+existing job. Jobs wait in wait lists, one for each priority. The policy picks jobs from the wait lists;
+`take` marks them running; `finish` hands a job's outcome to all of its open tickets.
 
 Rules:
-1. Everything that changes a ticket's state is in this file. It knows no clock (`now` is handed
-   in), no thread (the dispatcher holds a lock around every call) and no event loop.
+1. Everything that changes a ticket's state is in this file. The file uses no clock (callers pass `now`), no
+   thread (the dispatcher holds a lock around every call) and no event loop.
 2. Every admitted ticket ends exactly once: done, failed, expired or cancelled.
    `counts.admitted == counts.ended + open_texts`, always.
-3. `waiting_texts` and `waiting_tokens` count tickets that wait, joined ones included, so that
-   memory is bounded by the limits whatever is joined. `Line.tokens` counts work, each job once.
+3. `waiting_texts` and `waiting_tokens` count all waiting tickets, including tickets that joined a job, so
+   that the limits always bound memory. `WaitList.tokens` counts work, each job once.
 4. A request ends when its last ticket does. The first failure or expiry ends it at once: its
    other tickets are cancelled, since nobody could use them.
-5. A job without open tickets leaves its line at once. One that is running goes on, and its
+5. A job without open tickets leaves its wait list at once. If the job is running, it continues and its
    outcome is dropped.
 """
 
@@ -24,17 +24,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
-from vecmill.batching.line import Line
-from vecmill.batching.ticket import Job, Request, Share, Ticket, TicketState
+from vecmill.batching.ticket import Job, QueuedRequest, Ticket, TicketState
+from vecmill.batching.wait_list import WaitList
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
-from vecmill.types import Row, TokenSequence
+from vecmill.requests import Priority
+from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Embedding
 
-_URGENCY = {share: rank for rank, share in enumerate(Share)}
+_URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
 
 
 class Room(StrEnum):
-    """Whether a request fits."""
+    """Whether a request fits into the queue."""
 
     FITS = "fits"
     FULL = "full"
@@ -43,7 +45,7 @@ class Room(StrEnum):
 
 @dataclass(slots=True)
 class Counts:
-    """Texts, since the queue was made."""
+    """The numbers of texts since the queue was made."""
 
     admitted: int = 0
     joined: int = 0
@@ -59,37 +61,37 @@ class Counts:
 
     @property
     def changing(self) -> tuple[int, int, int, int, int]:
-        """What the dispatcher reports when it changes: joined, done, failed, expired, cancelled."""
+        """The counts that the dispatcher reports: joined, done, failed, expired, cancelled."""
         return self.joined, self.done, self.failed, self.expired, self.cancelled
 
 
 class Queue:
-    """See the top of the file."""
+    """The queue of one dispatcher; see the module docstring."""
 
     def __init__(self, config: QueueConfig) -> None:
-        self.lines = {share: Line() for share in Share}
+        self.wait_lists = {priority: WaitList() for priority in Priority}
         self.counts = Counts()
         self.waiting_texts = 0
         self.waiting_tokens = 0
         self.open_texts = 0
         self._config = config
         self._jobs: dict[bytes, Job] = {}
-        self._deadlines: list[tuple[float, int, Request]] = []
+        self._deadlines: list[tuple[float, int, QueuedRequest]] = []
         self._numbers = count()
         self._open_requests = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits. Jobs may still run."""
-        return not any(self.lines.values())
+        """Whether no job waits. Jobs may still be running."""
+        return not any(self.wait_lists.values())
 
     @property
     def work_tokens(self) -> int:
-        """Tokens that wait to be computed, each job once."""
-        return sum(line.tokens for line in self.lines.values())
+        """The number of tokens that wait to be computed. Each job counts once."""
+        return sum(wait_list.tokens for wait_list in self.wait_lists.values())
 
     def room_for(self, texts: int, tokens: int) -> Room:
-        """Whether a request of that size fits now, later, or never."""
+        """Return whether a request of this size fits now, later, or never."""
         if texts > self._config.max_queue_texts or tokens > self._config.max_queue_tokens:
             return Room.NEVER
         fits = (
@@ -99,15 +101,15 @@ class Queue:
         return Room.FITS if fits else Room.FULL
 
     def admit(
-        self, sequences: Sequence[TokenSequence], *, share: Share, now: float, deadline: float
-    ) -> Request:
+        self, sequences: Sequence[TokenSequence], *, priority: Priority, now: float, deadline: float
+    ) -> QueuedRequest:
         """Admit a request that `room_for` says fits: all of `sequences`, at least one."""
         assert sequences
         assert self.room_for(len(sequences), sum(map(len, sequences))) is Room.FITS
-        request = Request(share, admitted_at=now, deadline=deadline)
+        request = QueuedRequest(priority, admitted_at=now, deadline=deadline)
         for index, sequence in enumerate(sequences):
             request.tickets.append(self._issue(request, index, sequence, now))
-        request.rows = [None] * len(sequences)
+        request.embeddings = [None] * len(sequences)
         request.open_tickets = len(sequences)
         self.open_texts += len(sequences)
         self.counts.admitted += len(sequences)
@@ -118,15 +120,15 @@ class Queue:
     def take(self, jobs: Sequence[Job], now: float) -> None:
         """Mark waiting `jobs` as running."""
         for job in jobs:
-            self.lines[job.share].remove(job)
+            self.wait_lists[job.priority].remove(job)
             job.running = True
             for ticket in job.tickets:
                 self._start(ticket, now)
 
-    def finish(self, job: Job, outcome: Row | VecmillError, now: float) -> list[Request]:
-        """Give `job`'s outcome to its open tickets; return the requests that ended by it.
+    def finish(self, job: Job, outcome: Embedding | VecmillError, now: float) -> list[QueuedRequest]:
+        """Give the outcome of `job` to its open tickets, and return the requests that ended as a result.
 
-        A job that is not known any more (its lane was given up before) is ignored.
+        A job that the queue has already dropped, because its lane was given up, is ignored.
         """
         if self._jobs.get(job.sequence.key) is not job:
             return []
@@ -136,19 +138,19 @@ class Queue:
                 continue
             if isinstance(outcome, VecmillError):
                 ended.append(self._fail(ticket, outcome, now))
-            elif self._close(ticket, TicketState.DONE, now, row=outcome):
+            elif self._close(ticket, TicketState.DONE, now, embedding=outcome):
                 ended.append(ticket.request)
         self._forget(job)
         return ended
 
-    def cancel(self, request: Request, now: float) -> None:
-        """Nobody wants the answer to `request` any more."""
+    def cancel(self, request: QueuedRequest, now: float) -> None:
+        """Cancel `request`, whose client no longer waits for the result."""
         for ticket in request.tickets:
             if ticket.is_open:
                 self._close(ticket, TicketState.CANCELLED, now)
 
-    def expire(self, now: float) -> list[Request]:
-        """End every request whose deadline is not after `now`; return them."""
+    def expire(self, now: float) -> list[QueuedRequest]:
+        """End every request whose deadline is at or before `now`, and return these requests."""
         ended = []
         while self._deadlines and self._deadlines[0][0] <= now:
             request = heapq.heappop(self._deadlines)[2]
@@ -163,23 +165,23 @@ class Queue:
                 ended.append(request)
         return ended
 
-    def fail_all(self, error: VecmillError, now: float) -> list[Request]:
-        """End every waiting job with `error`; return the requests that ended by it."""
-        waiting = [job for line in self.lines.values() for job in line]
+    def fail_all(self, error: VecmillError, now: float) -> list[QueuedRequest]:
+        """End every waiting job with `error`, and return the requests that ended as a result."""
+        waiting = [job for wait_list in self.wait_lists.values() for job in wait_list]
         return [request for job in waiting for request in self.finish(job, error, now)]
 
     def next_deadline(self) -> float | None:
-        """The earliest deadline of a request that may still be open."""
+        """Return the earliest deadline of a request that may still be open."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _issue(self, request: Request, index: int, sequence: TokenSequence, now: float) -> Ticket:
+    def _issue(self, request: QueuedRequest, index: int, sequence: TokenSequence, now: float) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = self._jobs[sequence.key] = Job(sequence, request.share, now)
-            self.lines[job.share].add(job)
+            job = self._jobs[sequence.key] = Job(sequence, request.priority, now)
+            self.wait_lists[job.priority].add(job)
         else:
             self.counts.joined += 1
-            self._promote(job, request.share)
+            self._promote(job, request.priority)
         ticket = Ticket(request, index, job)
         job.tickets[ticket] = None
         self.waiting_texts += 1
@@ -188,12 +190,12 @@ class Queue:
             self._start(ticket, now)
         return ticket
 
-    def _promote(self, job: Job, share: Share) -> None:
+    def _promote(self, job: Job, priority: Priority) -> None:
         # A job that a more urgent request joins must not wait behind less urgent work.
-        if not job.running and _URGENCY[share] < _URGENCY[job.share]:
-            self.lines[job.share].remove(job)
-            job.share = share
-            self.lines[share].add(job)
+        if not job.running and _URGENCY[priority] < _URGENCY[job.priority]:
+            self.wait_lists[job.priority].remove(job)
+            job.priority = priority
+            self.wait_lists[priority].add(job)
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
@@ -201,7 +203,7 @@ class Queue:
         if ticket.request.started_at is None:
             ticket.request.started_at = now
 
-    def _fail(self, ticket: Ticket, error: VecmillError, now: float) -> Request:
+    def _fail(self, ticket: Ticket, error: VecmillError, now: float) -> QueuedRequest:
         request = ticket.request
         if request.error is None:
             request.error = error
@@ -209,19 +211,21 @@ class Queue:
         self.cancel(request, now)
         return request
 
-    def _close(self, ticket: Ticket, state: TicketState, now: float, row: Row | None = None) -> bool:
-        """Move `ticket` to a final state; say whether its request ended by it."""
+    def _close(
+        self, ticket: Ticket, state: TicketState, now: float, embedding: Embedding | None = None
+    ) -> bool:
+        """Move `ticket` to a final state, and return whether its request ended as a result."""
         if ticket.state is TicketState.QUEUED:
             self._leave_waiting(ticket)
         ticket.move(state)
         setattr(self.counts, state, getattr(self.counts, state) + 1)
         self.open_texts -= 1
         request, job = ticket.request, ticket.job
-        request.rows[ticket.index] = row
+        request.embeddings[ticket.index] = embedding
         request.open_tickets -= 1
         del job.tickets[ticket]
         if not job.tickets and not job.running:
-            self.lines[job.share].remove(job)
+            self.wait_lists[job.priority].remove(job)
             self._forget(job)
         if request.open_tickets:
             return False
@@ -237,7 +241,7 @@ class Queue:
         if self._jobs.get(job.sequence.key) is job:
             del self._jobs[job.sequence.key]
 
-    def _remember_deadline(self, request: Request) -> None:
+    def _remember_deadline(self, request: QueuedRequest) -> None:
         heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
         # Ended requests leave the heap lazily; never hold more than twice the open ones.
         if len(self._deadlines) > 2 * self._open_requests + 64:
@@ -245,10 +249,10 @@ class Queue:
             heapq.heapify(self._deadlines)
 
     def check(self) -> None:
-        """Assert every rule of this file. For tests, and slow."""
-        for line in self.lines.values():
-            line.check()
-        waiting = {job for line in self.lines.values() for job in line}
+        """Assert every rule of this file. Slow; for tests only."""
+        for wait_list in self.wait_lists.values():
+            wait_list.check()
+        waiting = {job for wait_list in self.wait_lists.values() for job in wait_list}
         jobs = set(self._jobs.values())
         tickets = [ticket for job in jobs for ticket in job.tickets]
         queued = [ticket for ticket in tickets if ticket.state is TicketState.QUEUED]

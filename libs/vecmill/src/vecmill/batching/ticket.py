@@ -1,27 +1,29 @@
-"""What waits: a request of several texts, a ticket for each text, a job for each computation.
+"""The waiting work: a request of several texts, a ticket for each text, a job for each computation.
 
-    Request ──< Ticket >── Job
+    QueuedRequest ──< Ticket >── Job
 
-A ticket is one text of one request. Tickets with equal token sequences share one job. A ticket
-goes through its states once; the last one is final:
+A ticket is one text of one request. Tickets with equal token sequences share one job. A ticket passes through
+each state at most once, and the last state is final:
 
     QUEUED ──> RUNNING ──> DONE
        │          ├──────> FAILED
        ├──────────┼──────> EXPIRED
        └──────────┴──────> CANCELLED
 
-(QUEUED to FAILED is a lane lost with nobody left to compute.)
+(A ticket goes from QUEUED to FAILED when the last lane is lost.)
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vecmill.errors import VecmillError
-from vecmill.types import Row, TokenSequence
+from vecmill.requests import Priority
+from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Embedding
 
 
 class TicketState(StrEnum):
-    """Where a ticket is."""
+    """The state of a ticket."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -38,29 +40,18 @@ TRANSITIONS = {
 }
 
 
-class Share(StrEnum):
-    """Which kind of traffic a request is, the most urgent first; they share the engine by weight.
-
-    Nobody waits for PATIENT ones at a screen: however old, they have their part and no more.
-    """
-
-    INTERACTIVE = "interactive"
-    BULK = "bulk"
-    PATIENT = "patient"
-
-
 @dataclass(eq=False, slots=True)
-class Request:
-    """Texts that are admitted and answered together. Set by the queue.
+class QueuedRequest:
+    """Texts that are admitted and answered together. The queue makes them.
 
-    `rows[i]` is what ticket `i` got; `error` is why the request as a whole failed.
+    `embeddings[i]` is the output for ticket `i`, `error` the reason why the request as a whole failed.
     """
 
-    share: Share
+    priority: Priority
     admitted_at: float
     deadline: float
     tickets: list["Ticket"] = field(default_factory=list)
-    rows: list[Row | None] = field(default_factory=list)
+    embeddings: list[Embedding | None] = field(default_factory=list)
     error: VecmillError | None = None
     open_tickets: int = 0
     started_at: float | None = None  # when its first text reached an engine
@@ -69,10 +60,10 @@ class Request:
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One token sequence to compute, for every ticket that wants it. Set by the queue."""
+    """One token sequence to compute, for every ticket that needs it. The queue makes jobs."""
 
     sequence: TokenSequence
-    share: Share
+    priority: Priority
     arrived_at: float
     running: bool = False
     tickets: dict["Ticket", None] = field(default_factory=dict)  # the open ones, in order of arrival
@@ -85,19 +76,22 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One text of one request. Set by the queue."""
+    """One text of one request. The queue makes tickets."""
 
-    request: Request
+    request: QueuedRequest
     index: int
     job: Job
     state: TicketState = TicketState.QUEUED
 
     @property
     def is_open(self) -> bool:
-        """Whether it still has to end."""
+        """Whether the ticket has not reached a final state."""
         return self.state in TRANSITIONS
 
     def move(self, state: TicketState) -> None:
-        """Go to `state`. Going anywhere from a final state is a bug and raises `AssertionError`."""
+        """Change the state to `state`.
+
+        Raises `AssertionError` if the current state is final, which is a bug.
+        """
         assert state in TRANSITIONS.get(self.state, set()), f"a ticket cannot go {self.state} -> {state}"
         self.state = state

@@ -1,4 +1,7 @@
-"""Engines by name. An engine's module, and what it needs, is imported only when it is chosen."""
+"""The table of engines by name.
+
+An engine's module and packages are imported only when the engine is chosen.
+"""
 
 import importlib
 from collections.abc import Mapping
@@ -8,12 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from vecmill.architectures.registry import configured_architectures
 from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
-from vecmill.models.encoder import ENCODERS
-from vecmill.models.library import LibraryConfig
-from vecmill.plan import DEFAULT_ENGINE, EnginePlan
+from vecmill.models.transformers_config import TransformersConfig
+from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -21,21 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """Where an engine is, the modules that it needs, and the extra of this distribution that brings them.
+    """The import path of an engine, the modules that it needs, and the extra that installs these modules.
 
-    `runs_exported` is whether it runs graphs that were exported elsewhere, `runs_library` whether it runs
-    architectures that only transformers knows.
+    `runs_exported`: whether the engine runs graphs that another program exported. `runs_transformers`:
+    whether the engine runs architectures that only transformers implements.
     """
 
     target: str
     needs: tuple[str, ...] = ()
     extra: str | None = None
     runs_exported: bool = False
-    runs_library: bool = False
+    runs_transformers: bool = False
 
     @property
     def is_installed(self) -> bool:
-        """Whether all that it needs can be imported."""
+        """Whether all needed modules can be imported."""
         return all(find_spec(module) is not None for module in self.needs)
 
 
@@ -48,7 +51,10 @@ ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
         "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
         "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
         "torch": EngineEntry(
-            "vecmill.engines.torch.engine:TorchEngine", ("torch", "transformers"), "torch", runs_library=True
+            "vecmill.engines.torch.engine:TorchEngine",
+            ("torch", "transformers"),
+            "torch",
+            runs_transformers=True,
         ),
         "torch-compile": EngineEntry(
             "vecmill.engines.torch.compiled:CompiledTorchEngine", ("torch",), "torch"
@@ -58,10 +64,10 @@ ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
 
 
 def find_engine(name: str) -> EngineClass:
-    """The class of engine `name`, imported now.
+    """Import and return the class of engine `name`.
 
-    Raises `InvalidConfig` for a name that is not in the table, `MissingExtra` where a package is missing or
-    broken, or where two wheels of ONNX Runtime were installed over each other.
+    Raises `InvalidConfig` for a name that is not in the table, and `MissingExtra` if a package is missing or
+    broken or if two wheels of ONNX Runtime were installed over each other.
     """
     entry = ENGINES.get(name)
     if entry is None:
@@ -80,25 +86,26 @@ def find_engine(name: str) -> EngineClass:
         module = importlib.import_module(module_name)
     except (ImportError, OSError) as error:  # a shared library that is missing is an OSError
         raise MissingExtra(
-            f"The {name} engine is installed, but cannot be imported: {error}. Install it again, with "
+            f"The {name} engine is installed but cannot be imported: {error}. Reinstall it with "
             f"pip install --force-reinstall 'vecmill[{entry.extra}]'."
         ) from error
     return cast(EngineClass, getattr(module, class_name))
 
 
 def default_engine(description: "ModelDescription") -> str:
-    """The engine for a model where nobody chooses one.
+    """Return the name of the engine to use for a model if no engine is configured.
 
-    Raises `UnsupportedModel` for an architecture that only transformers knows if nothing here can run it.
+    Raises `UnsupportedModel` if only transformers implements the architecture and the torch engine is not
+    installed.
     """
-    if not isinstance(description.encoder, LibraryConfig):
+    if not isinstance(description.encoder, TransformersConfig):
         return DEFAULT_ENGINE
-    name = next(name for name, entry in ENGINES.items() if entry.runs_library)
+    name = next(name for name, entry in ENGINES.items() if entry.runs_transformers)
     if not ENGINES[name].is_installed:
         raise UnsupportedModel(
-            f"{description.directory}: model_type {description.architecture!r} has no graph here; these "
-            f"have: {', '.join(sorted(ENCODERS))}. Others run on the {name} engine, by transformers: "
-            f"pip install 'vecmill[{ENGINES[name].extra}]'."
+            f"{description.directory}: vecmill has no graph for model_type {description.architecture!r}. It "
+            f"has graphs for: {', '.join(configured_architectures())}. The {name} engine runs other "
+            f"architectures through transformers: pip install 'vecmill[{ENGINES[name].extra}]'."
         )
     return name
 
@@ -106,18 +113,18 @@ def default_engine(description: "ModelDescription") -> str:
 def load_engine(description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Engine:
     """Import the planned engine and load the model into it.
 
-    Raises as `find_engine` does, `UnsupportedModel` for what the engine does not run, and
-    whatever `SetupError` the engine raises.
+    Raises the same errors as `find_engine`, `UnsupportedModel` for a model that the engine does not run, and
+    any `SetupError` that the engine raises.
     """
     engine = find_engine(plan.engine)
-    if isinstance(description.encoder, LibraryConfig) and not ENGINES[plan.engine].runs_library:
+    if isinstance(description.encoder, TransformersConfig) and not ENGINES[plan.engine].runs_transformers:
         raise UnsupportedModel(
-            f"{description.directory}: model_type {description.architecture!r} has no graph here, which the "
-            f"{plan.engine} engine needs. Use the {default_engine(description)} engine."
+            f"{description.directory}: vecmill has no graph for model_type {description.architecture!r}, and "
+            f"the {plan.engine} engine needs one. Use the {default_engine(description)} engine."
         )
     if description.exported_graph is not None and not ENGINES[plan.engine].runs_exported:
         raise UnsupportedModel(
-            f"{description.exported_graph} is an exported graph, which the {plan.engine} engine does not "
-            "run. Use the onnx engine, or a model directory with safetensors."
+            f"The {plan.engine} engine does not run exported graphs such as {description.exported_graph}. "
+            "Use the onnx engine, or a model directory with safetensors."
         )
     return engine.load(description, plan, cores=cores, cache_dir=cache_dir)

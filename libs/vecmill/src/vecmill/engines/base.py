@@ -1,9 +1,8 @@
-"""The seam between the batcher and whatever computes rows.
+"""The interface between the batcher and the engines.
 
-An engine gets a ragged `Batch` and gives finished `Rows`; padding, shape buckets and pooling are
-its own business. It knows nothing of queues or HTTP. `run` is called from several threads at
-once, each with a lane of its own; what an engine raises is turned into `vecmill.errors` here,
-never above.
+An engine takes a ragged `Batch` and returns finished `Embeddings`. Padding, shape buckets and pooling are
+internal to the engine. The engine does not know queues or HTTP. Several threads call `run` at once, each in
+its own lane. The engine translates all exceptions of its runtime into `vecmill.errors`.
 """
 
 from collections.abc import Mapping
@@ -12,43 +11,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from vecmill.errors import InvalidConfig
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, Rows
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
 
 class Engine(Protocol):
-    """Computes rows for texts. All engines pass `tests/contract/`."""
+    """A loaded model that computes embeddings or scores. All engines pass `tests/contract/`."""
 
     @property
     def info(self) -> EngineInfo:
-        """What this engine is and can do. Constant after construction."""
+        """The name, precision, device and limits of the engine. Constant after construction."""
         ...
 
     def warm_up(self) -> CostModel:
-        """Run whatever makes the first real call as fast as the later ones; measure the cost."""
+        """Run calls of several sizes, so that the first request is fast, and return the cost of calls."""
         ...
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
-        """Compute the rows of `batch` on `width` cores, one of `info.lane_widths`.
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Compute the embeddings of `batch` on `width` cores. `width` must be in `info.lane_widths`.
 
-        The row of a text depends on that text alone. Raises `EngineError` for any failure.
+        The embedding of a text depends on that text alone. Raises `EngineError` for any failure.
         """
         ...
 
     def close(self) -> None:
-        """Give back memory and threads. Calling it twice is fine; running afterwards is not."""
+        """Release memory and threads. `close` may be called twice; `run` must not be called afterwards."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What an engine finds on this machine: the precisions of each device, the best device first.
+class EngineCapabilities:
+    """The precisions that an engine offers on each device of this machine, the best device first.
 
-    `length_multiples` are what an engine may round lengths up to, the likeliest to be best first; empty for
-    one that does not round.
+    `length_multiples` are the multiples, in tokens, that the engine can round text lengths up to, the most
+    promising first. It is empty for engines that do not round.
     """
 
     devices: Mapping[str, tuple[Precision, ...]]
@@ -56,28 +57,32 @@ class Survey:
 
 
 class EngineClass(Protocol):
-    """What the table of engines names."""
+    """The interface of the classes in the table of engines."""
 
     def load(
         self, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path
     ) -> Engine:
-        """Build the engine for a model as `plan` says, to run calls on up to `cores` cores.
+        """Load the model into an engine with the settings of `plan`, for calls on up to `cores` cores.
 
-        Raises `InvalidConfig` for a plan that it cannot follow, and other `SetupError`s.
+        Raises `InvalidConfig` for a plan that the engine does not support, and any other `SetupError`.
         """
         ...
 
-    def survey(self) -> Survey:
-        """What could be used here. Quick; loads no model."""
+    def find_capabilities(self) -> EngineCapabilities:
+        """Return the devices and precisions of this machine. Quick; loads no model."""
         ...
 
 
 def choose_precision(plan: EnginePlan, offered: tuple[Precision, ...]) -> Precision:
-    """The precision that is planned, or the first offered. Raises `InvalidConfig` if it is not offered."""
+    """Return the planned precision, or the first precision of `offered` if none is planned.
+
+    Raises `InvalidConfig` if the planned precision is not offered.
+    """
     if plan.precision is None:
         return offered[0]
     if plan.precision not in offered:
         raise InvalidConfig(
-            f"The {plan.engine} engine computes in {', '.join(offered)} here, not in {plan.precision}."
+            f"The {plan.engine} engine does not compute in {plan.precision} on this machine. It offers "
+            f"{', '.join(offered)}."
         )
     return plan.precision

@@ -1,10 +1,10 @@
-"""Padding texts to one length, and dividing a batch among shapes that were compiled ahead.
+"""Padding of texts to one length, and division of a batch among shapes that were compiled in advance.
 
-Where a runtime compiles for fixed shapes, a grid of buckets is compiled: so many texts of so many tokens. A
-batch is divided among them so that little is computed for nothing:
+A runtime that compiles for fixed shapes gets a grid of buckets: each bucket is a number of texts and a
+number of tokens per text. A batch is divided among the buckets with little padding:
 
-    texts by length, longest first      40 38 | 12 11 10 9 9
-    buckets 1x16 4x16 1x64 4x64         4x64 holds 40 and 38, and two places are free for 12 and 11
+    text lengths, longest first         40 38 | 12 11 10 9 9
+    buckets 1x16 4x16 1x64 4x64         4x64 holds 40 and 38; its two free slots take 12 and 11
                                         4x16 holds 10, 9 and 9
 """
 
@@ -13,31 +13,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecmill.types import Batch, IntArray
+from vecmill.values.aliases import IntArray
+from vecmill.values.batch import Batch
 
-# A bucket with free places is taken while it is at most so many times as large as needed.
-_LARGEST_SPARE = 2
+# A bucket with free slots is used if it has at most this many times the slots that are needed.
+_MAX_OVERSIZE = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
-    """A shape that is compiled: `texts` of `length` tokens."""
+    """A compiled shape: `texts` texts of `length` tokens."""
 
     length: int
     texts: int
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Which texts of a batch a call computes, by their places in the batch, and in which bucket."""
+class BucketAssignment:
+    """The texts that one call computes, by their indices in the batch, and the bucket of the call."""
 
     bucket: Bucket
-    places: tuple[int, ...]
+    text_indices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BucketGrid:
-    """Every length in every number of texts. Both ascending."""
+    """The buckets of all combinations of `lengths` and numbers of `texts`, both ascending."""
 
     lengths: tuple[int, ...]
     texts: tuple[int, ...]
@@ -46,7 +47,7 @@ class BucketGrid:
     def covering(
         cls, max_tokens: int, *, shortest: int = 32, texts: tuple[int, ...] = (1, 4, 16)
     ) -> "BucketGrid":
-        """Lengths that double from `shortest` up to `max_tokens`, which is always the last."""
+        """Return a grid whose lengths double from `shortest`; the last length is `max_tokens`."""
         lengths = [shortest]
         while lengths[-1] < max_tokens:
             lengths.append(lengths[-1] * 2)
@@ -54,40 +55,40 @@ class BucketGrid:
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """All shapes to compile, the smallest first."""
+        """All buckets, the shortest first."""
         return tuple(Bucket(length, texts) for length in self.lengths for texts in self.texts)
 
     def length_for(self, tokens: int) -> int:
-        """The shortest length that holds `tokens`. Raises `ValueError` if none does."""
+        """Return the shortest length that holds `tokens` tokens. Raises `ValueError` if there is none."""
         found = next((length for length in self.lengths if length >= tokens), None)
         if found is None:
             raise ValueError(
-                f"a text of {tokens} tokens does not fit into buckets of at most {self.lengths[-1]}"
+                f"a text of {tokens} tokens does not fit into buckets of at most {self.lengths[-1]} tokens"
             )
         return found
 
-    def divide(self, lengths: Sequence[int]) -> Iterator[Share]:
-        """Divide texts of so many tokens among buckets, each text once."""
-        waiting = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    def divide(self, lengths: Sequence[int]) -> Iterator[BucketAssignment]:
+        """Divide texts with these `lengths`, in tokens, among buckets. Each text is assigned once."""
+        waiting = sorted(range(len(lengths)), key=lambda index: -lengths[index])
         while waiting:
             length = self.length_for(lengths[waiting[0]])
-            alike = sum(1 for place in waiting if self.length_for(lengths[place]) == length)
+            alike = sum(1 for index in waiting if self.length_for(lengths[index]) == length)
             bucket = Bucket(length, self._choose_texts(alike))
-            # Places that are computed anyway go to the next shorter texts.
+            # Slots that stay free go to the next shorter texts.
             taken, waiting = waiting[: bucket.texts], waiting[bucket.texts :]
-            yield Share(bucket, tuple(taken))
+            yield BucketAssignment(bucket, tuple(taken))
 
     def _choose_texts(self, count: int) -> int:
-        """The smallest number that holds `count` texts if few places stay free, else the largest below it."""
+        """Return the smallest size that holds `count` texts with few free slots, or else the next smaller."""
         holding = next((texts for texts in self.texts if texts >= count), None)
-        if holding is not None and holding <= _LARGEST_SPARE * count:
+        if holding is not None and holding <= _MAX_OVERSIZE * count:
             return holding
         return max((texts for texts in self.texts if texts <= count), default=self.texts[0])
 
 
-def select_texts(batch: Batch, places: Sequence[int]) -> Batch:
-    """The texts at `places` as a batch of their own, in that order."""
-    chosen = np.asarray(places, np.int64)
+def select_texts(batch: Batch, indices: Sequence[int]) -> Batch:
+    """Return a batch of the texts of `batch` with these `indices`, in that order."""
+    chosen = np.asarray(indices, np.int64)
     lengths = batch.lengths[chosen]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     tokens = np.arange(offsets[-1]) + np.repeat(batch.offsets[chosen] - offsets[:-1], lengths)
@@ -100,11 +101,11 @@ def select_texts(batch: Batch, places: Sequence[int]) -> Batch:
     )
 
 
-def pad_texts(batch: Batch, *, texts: int, length: int, filler: int) -> Mapping[str, IntArray]:
-    """Inputs as transformers' models take them, each (texts, length), int64, padded on the right.
+def pad_texts(batch: Batch, *, texts: int, length: int, pad_id: int) -> Mapping[str, IntArray]:
+    """Return the inputs of a transformers model, each (texts, length), int64, padded on the right.
 
-    `input_ids`, `attention_mask`, `token_type_ids` and `position_ids`. Places beyond the end of a text hold
-    the token `filler`; texts beyond those of the batch are one such token. The batch must fit.
+    The inputs are `input_ids`, `attention_mask`, `token_type_ids` and `position_ids`. Padding is the token
+    `pad_id`. Slots that the batch does not fill hold texts of one padding token. The batch must fit.
     """
     lengths = np.ones(texts, np.int64)
     lengths[: len(batch)] = batch.lengths
@@ -120,8 +121,8 @@ def pad_texts(batch: Batch, *, texts: int, length: int, filler: int) -> Mapping[
         return padded
 
     return {
-        "input_ids": lay_out(batch.token_ids, filler),
-        # A softmax over nothing would be NaN, so that a text that is not there sees its first place.
+        "input_ids": lay_out(batch.token_ids, pad_id),
+        # A softmax over nothing would be NaN, so a text that is only padding attends to its first token.
         "attention_mask": (slots < seen_lengths[:, None]).astype(np.int64),
         "token_type_ids": lay_out(batch.token_type_ids, 0),
         "position_ids": np.broadcast_to(slots, (texts, length)).copy(),

@@ -1,7 +1,7 @@
-"""An engine without a model: the row of a text, or of a token, is a hash of token ids.
+"""An engine without a model, for tests: the embedding of a text or token is a hash of its token ids.
 
-Public, for everyone's tests: rows are exact, so a swapped or lost one is seen at once, and a
-script makes calls fail, answer nonsense, hang or die.
+The embeddings are exact, so tests notice a swapped or lost embedding. A script makes calls fail, return
+NaN, hang or end their thread.
 """
 
 import hashlib
@@ -15,32 +15,36 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from vecmill.engines.base import Survey
+from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InferenceFailed
-from vecmill.plan import EnginePlan
-from vecmill.types import Batch, CostModel, EngineInfo, FloatArray, IntArray, RowForm, Rows, SparseRow
+from vecmill.hardware.topology import lane_widths
+from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings, OutputShape, SparseEmbedding
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import EnginePlan
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
 
 class Fault(StrEnum):
-    """What can go wrong in one engine call."""
+    """A fault in one engine call."""
 
     RAISE = "raise"  # an exception, as from a runtime
-    NAN = "nan"  # a row that is not a number
-    SHORT = "short"  # one row too few
-    HANG = "hang"  # does not return before `FakeEngine.released` is set
-    DIE = "die"  # takes its thread down
+    NAN = "nan"  # an embedding of NaN
+    SHORT = "short"  # one embedding too few
+    HANG = "hang"  # no return before `FakeEngine.released` is set
+    DIE = "die"  # end of the calling thread
 
 
 @dataclass(frozen=True, slots=True)
 class FaultScript:
-    """Which calls go wrong.
+    """The faults of a `FakeEngine`.
 
-    `poison` and `nan` hold token ids that spoil every call or row with such an id in it. `calls` names
-    faults by the number of the call, from 0. `share` is the probability that any other call
-    raises, drawn from `seed`.
+    A call with a token id of `poison` raises. A text with a token id of `nan` gets an embedding of NaN
+    values. `calls` maps call numbers, from 0, to faults. Any other call raises with probability `share`,
+    drawn from `seed`.
     """
 
     poison: frozenset[int] = frozenset()
@@ -51,25 +55,25 @@ class FaultScript:
 
 
 def hash_row(token_ids: IntArray, dim: int) -> FloatArray:
-    """The row of a text: (dim,) float32 of unit length, a function of its token ids alone."""
+    """Return the embedding of a text: (dim,) float32 of unit length, a hash of its token ids."""
     digest = hashlib.blake2b(np.ascontiguousarray(token_ids, np.int64).tobytes(), digest_size=8).digest()
     values = np.random.Generator(np.random.PCG64(int.from_bytes(digest))).standard_normal(dim, np.float32)
     return values / np.float32(np.linalg.norm(values))
 
 
 def hash_token_rows(token_ids: IntArray, dim: int) -> FloatArray:
-    """The rows of a text's tokens: (tokens, dim) float32 of unit length, each of the ids up to its own."""
+    """Return the token embeddings of a text: (tokens, dim) float32, hashes of the ids up to each token."""
     return np.stack([hash_row(token_ids[: end + 1], dim) for end in range(len(token_ids))])
 
 
-def hash_sparse_row(token_ids: IntArray, dim: int) -> SparseRow:
-    """The sparse row of a text: a weight for each of its ids, that of its hash."""
+def hash_sparse_row(token_ids: IntArray, dim: int) -> SparseEmbedding:
+    """Return the sparse embedding of a text: one hashed weight for each of its token ids."""
     columns = np.unique(token_ids % dim).astype(np.int64)
-    return SparseRow(columns, np.abs(hash_row(token_ids, len(columns))))
+    return SparseEmbedding(columns, np.abs(hash_row(token_ids, len(columns))))
 
 
 class FakeEngine:
-    """Deterministic rows and scripted faults. Safe for any number of lanes."""
+    """An engine with deterministic embeddings and scripted faults. Safe for any number of lanes."""
 
     def __init__(
         self,
@@ -77,10 +81,10 @@ class FakeEngine:
         dim: int = 16,
         max_tokens: int = 256,
         lane_widths: tuple[int, ...] = (1, 2),
-        form: RowForm = RowForm.TEXT,
+        output_shape: OutputShape = OutputShape.TEXT,
         faults: FaultScript | None = None,
     ) -> None:
-        self.info = EngineInfo("fake", "exact", "none", dim, max_tokens, lane_widths, form)
+        self.info = EngineInfo("fake", "exact", "none", dim, max_tokens, lane_widths, output_shape)
         self.released = threading.Event()
         self.closed = False
         self.calls: list[tuple[int, int]] = []  # (texts, width) of each call so far
@@ -90,25 +94,28 @@ class FakeEngine:
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
-        """An engine of the model's shape that computes nothing."""
+        """Return an engine with the model's dimensions that loads no weights."""
         return cls(
             dim=description.dim,
             max_tokens=description.max_tokens,
-            lane_widths=plan.widths_within(cores),
-            form=description.row_form,
+            lane_widths=lane_widths(plan.lane_widths, cores),
+            output_shape=description.output_shape,
         )
 
     @classmethod
-    def survey(cls) -> Survey:
-        """Everywhere, and nothing."""
-        return Survey({"none": ()})
+    def find_capabilities(cls) -> EngineCapabilities:
+        """Return the device `none`, without precisions."""
+        return EngineCapabilities({"none": ()})
 
     def warm_up(self) -> CostModel:
-        """There is nothing to warm up; the cost is a guess."""
+        """Return a fixed cost without running any call."""
         return CostModel(fixed_s=1e-4, per_token_s=1e-6)
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
-        """Hash each text. Raises `InferenceFailed` where the script says so."""
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Return the hash of each text.
+
+        Raises `InferenceFailed` if the script has this fault for the call.
+        """
         fault = self._next_fault(batch, width)
         if fault is Fault.HANG:
             self.released.wait()
@@ -119,40 +126,40 @@ class FakeEngine:
         texts = np.split(batch.token_ids, batch.offsets[1:-1])
         if fault is Fault.SHORT:
             texts = texts[:-1]
-        rows = self._rows(texts, computed_tokens=len(batch) * int(batch.lengths.max()))
+        embeddings = self._hash(texts, computed_tokens=len(batch) * int(batch.lengths.max()))
         if fault is Fault.NAN:
-            rows.values[0] = np.nan
+            embeddings.values[0] = np.nan
         for index, ids in enumerate(texts):
             if not self._faults.nan.isdisjoint(ids.tolist()):
-                rows.row(index)[0] = np.nan
-        return rows
+                embeddings.of_text(index)[0] = np.nan
+        return embeddings
 
     def wait_for_calls(self, count: int) -> None:
-        """Wait until that many calls have begun."""
+        """Wait until `count` calls have begun."""
         with self._called:
             self._called.wait_for(lambda: len(self.calls) >= count)
 
     def close(self) -> None:
-        """Let hanging calls go."""
+        """Let the calls that hang return."""
         self.closed = True
         self.released.set()
 
-    def _rows(self, texts: Sequence[IntArray], *, computed_tokens: int) -> Rows:
+    def _hash(self, texts: Sequence[IntArray], *, computed_tokens: int) -> Embeddings:
         dim = self.info.dim
         columns: IntArray | None = None
         values: list[FloatArray] = []
-        match self.info.form:
-            case RowForm.TEXT:
+        match self.info.output_shape:
+            case OutputShape.TEXT:
                 values = [hash_row(ids, dim)[None] for ids in texts]
-            case RowForm.TOKEN:
+            case OutputShape.TOKEN:
                 values = [hash_token_rows(ids, dim) for ids in texts]
-            case RowForm.SPARSE:
+            case OutputShape.SPARSE:
                 sparse = [hash_sparse_row(ids, dim) for ids in texts]
-                values = [row.values for row in sparse]
-                columns = np.concatenate([np.zeros(0, np.int64), *(row.columns for row in sparse)])
+                values = [one.values for one in sparse]
+                columns = np.concatenate([np.zeros(0, np.int64), *(one.columns for one in sparse)])
         offsets = np.cumsum([0, *map(len, values)])
         empty = np.zeros((0,) if columns is not None else (0, dim), np.float32)
-        return Rows(np.concatenate([empty, *values]), offsets, computed_tokens, columns)
+        return Embeddings(np.concatenate([empty, *values]), offsets, computed_tokens, columns)
 
     def _next_fault(self, batch: Batch, width: int) -> Fault | None:
         with self._called:

@@ -1,8 +1,8 @@
-"""Where the tokens of a batch lie, computed outside the graph: the inputs of `graphs.layout.IndexedLayout`.
+"""Computation of the token positions of a batch, which graphs with an `IndexedLayout` take as input arrays.
 
-A runtime that compiles for the shapes that it sees should see few. So positions, slots and texts may
-be rounded up; what fills the gap is cheap and harmless: token 0 at place 0, and texts of one
-token, the first of the batch. Nothing of a real text ever refers to it.
+A runtime that compiles for each new shape should see few shapes. So the numbers of positions, slots and texts
+can be rounded up. The padding is cheap and harmless. Padding tokens have id 0 and position 0, and each
+padding text consists of the first token of the batch. No real text refers to padding.
 """
 
 from collections.abc import Mapping
@@ -10,25 +10,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecmill.types import Batch, IntArray
+from vecmill.values.aliases import IntArray
+from vecmill.values.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much room a call has: `positions` for tokens, `texts`, and `longest`, slots of each text."""
+class BatchShape:
+    """The sizes of a call: token `positions`, `texts`, and `longest`, the number of slots of each text."""
 
     positions: int
     texts: int
     longest: int
 
     @classmethod
-    def of(cls, batch: Batch) -> "Extent":
-        """What `batch` needs."""
+    def of(cls, batch: Batch) -> "BatchShape":
+        """Return the smallest shape that holds `batch`."""
         return cls(len(batch.token_ids), len(batch), int(batch.lengths.max()))
 
-    def rounded(self, *, positions: int = 1, texts: int = 1, longest: int = 1) -> "Extent":
-        """This, each rounded up to a multiple."""
-        return Extent(
+    def rounded(self, *, positions: int = 1, texts: int = 1, longest: int = 1) -> "BatchShape":
+        """Return this shape with each size rounded up to a multiple of the given number."""
+        return BatchShape(
             -(-self.positions // positions) * positions,
             -(-self.texts // texts) * texts,
             -(-self.longest // longest) * longest,
@@ -36,44 +37,44 @@ class Extent:
 
 
 def refuse_unknown_tokens(batch: Batch, token_count: int) -> None:
-    """Raise `ValueError` for a token that is not below `token_count`.
+    """Raise `ValueError` for a token id that is not between 0 and `token_count` - 1.
 
-    Where ONNX Runtime raises on a processor, others read what happens to lie beyond the table, or give
-    zeros, or are lost by it.
+    ONNX Runtime raises for such a token on the CPU. Other runtimes read memory beyond the table, return
+    zeros, or lose the device.
     """
     if batch.token_ids.min() < 0 or batch.token_ids.max() >= token_count:
-        raise ValueError("a token that the model does not have")
+        raise ValueError("a token id is not in the model's vocabulary")
 
 
-def index_batch(batch: Batch, extent: Extent) -> Mapping[str, IntArray]:
-    """The inputs of a graph with an `IndexedLayout`, all int64, in the shapes of `extent`.
+def index_batch(batch: Batch, shape: BatchShape) -> Mapping[str, IntArray]:
+    """Return the inputs of a graph with an `IndexedLayout`, int64 arrays with the sizes of `shape`.
 
     Raises `ValueError` if the batch does not fit.
     """
-    needed = Extent.of(batch)
-    if needed.positions > extent.positions or needed.texts > extent.texts or needed.longest > extent.longest:
-        raise ValueError(f"a batch of {needed} does not fit into {extent}")
-    starts, lengths = _fill(batch.offsets[:-1], extent.texts, 0), _fill(batch.lengths, extent.texts, 1)
-    slots = np.arange(extent.longest, dtype=np.int64)
+    needed = BatchShape.of(batch)
+    if needed.positions > shape.positions or needed.texts > shape.texts or needed.longest > shape.longest:
+        raise ValueError(f"a batch of {needed} does not fit into {shape}")
+    starts, lengths = _fill(batch.offsets[:-1], shape.texts, 0), _fill(batch.lengths, shape.texts, 1)
+    slots = np.arange(shape.longest, dtype=np.int64)
     places = np.arange(needed.positions) - np.repeat(batch.offsets[:-1], batch.lengths)
     texts = np.repeat(np.arange(needed.texts), batch.lengths)
     return {
-        "token_ids": _fill(batch.token_ids, extent.positions, 0),
-        "token_type_ids": _fill(batch.token_type_ids, extent.positions, 0),
-        "token_positions": _fill(places, extent.positions, 0),
-        "slot_of_token": _fill(texts * extent.longest + places, extent.positions, 0),
+        "token_ids": _fill(batch.token_ids, shape.positions, 0),
+        "token_type_ids": _fill(batch.token_type_ids, shape.positions, 0),
+        "token_positions": _fill(places, shape.positions, 0),
+        "slot_of_token": _fill(texts * shape.longest + places, shape.positions, 0),
         "starts": starts,
         "lengths": lengths,
-        "prompt_lengths": _fill(batch.prompt_lengths, extent.texts, 0),
+        "prompt_lengths": _fill(batch.prompt_lengths, shape.texts, 0),
         "slots": slots,
         # A slot that holds no token repeats the last token of its own text.
         "token_of_slot": starts[:, None] + np.minimum(slots, lengths[:, None] - 1),
-        "seen_lengths": _fill(batch.seen_lengths, extent.texts, 1),
+        "seen_lengths": _fill(batch.seen_lengths, shape.texts, 1),
     }
 
 
-def _fill(values: IntArray, size: int, filler: int) -> IntArray:
-    """`values` and as many of `filler` as make `size` of them."""
-    filled = np.full(size, filler, np.int64)
+def _fill(values: IntArray, size: int, padding: int) -> IntArray:
+    """Return `values` padded with `padding` to `size` entries."""
+    filled = np.full(size, padding, np.int64)
     filled[: len(values)] = values
     return filled

@@ -1,12 +1,13 @@
-"""AWS Inferentia and Trainium, by optimum-neuron: every shape is compiled ahead.
+"""The engine for AWS Inferentia and Trainium, through optimum-neuron, with all shapes compiled in advance.
 
-The compiler takes minutes for a shape, and what it makes runs that shape alone. So a grid of buckets (so many
-texts of so many tokens, `engines.buckets`) is compiled at the first start and kept like any prepared model
-(`engines.prepared`); a batch is divided among the buckets and padded. What comes back are hidden states or
-logits of padded texts, of which the processor makes rows, by the same small graph that exported graphs use.
+The compiler takes minutes for each shape, and a compiled model runs only its own shape. So the first start
+compiles a grid of buckets (`engines.buckets`) and stores the compiled models in the cache of prepared models
+(`engines.prepared`). A batch is divided among the buckets and padded. The device returns hidden states or
+logits of padded texts; the processor turns these into embeddings with the same small graph that exported
+graphs use.
 
-UNVERIFIED: written after the documentation and sources of optimum-neuron 0.4, without a chip at hand. What
-touches it is `OptimumCompiler`, and no more; all else is tested with graphs of fixed shapes in its place.
+UNVERIFIED: written from the documentation and sources of optimum-neuron 0.4, without access to a chip. Only
+`OptimumCompiler` calls optimum-neuron; tests replace it with graphs of fixed shapes.
 """
 
 import logging
@@ -17,50 +18,56 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from vecmill.engines.base import Survey, choose_precision
+from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.buckets import Bucket, BucketGrid, pad_texts, select_texts
-from vecmill.engines.calls import StagesCall, join_parts, make_rows
 from vecmill.engines.prepared import PreparedModel, prepare_model
+from vecmill.engines.session_calls import StagesCall, join_embeddings, make_embeddings
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, fingerprint_model
 from vecmill.models.heads import HeadKind
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, FloatArray, IntArray, Row, Rows
+from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embedding, Embeddings
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 logger = logging.getLogger(__name__)
 
 DEVICE = "neuron"
 STAGES_FILE = "stages.onnx"
 
-# The compiler's own default is to multiply in bf16; fp32 has to be asked for.
+# The compiler's default is bf16 multiplication; fp32 has to be requested.
 _OFFERED = (Precision.FP32, Precision.BF16)
 
 CompiledBucket = Callable[[Mapping[str, IntArray]], FloatArray]
-"""From padded inputs (`pad_texts`) to float32 (texts, length, width); of a sequence head (texts, labels)."""
+"""Maps padded inputs (`pad_texts`) to float32 (texts, length, width); sequence heads: (texts, labels)."""
 
 
 class Compiler(Protocol):
-    """Compiles a model for one shape, and loads what it compiled."""
+    """A compiler that compiles a model for one shape and loads the compiled model."""
 
     @property
     def name(self) -> str:
-        """What results depend on: the compiler and its release."""
+        """The compiler and its release, for the name of the prepared folder."""
         ...
 
     def compile(
         self, description: ModelDescription, bucket: Bucket, precision: Precision, folder: Path
     ) -> None:
-        """Write a model of that shape into `folder`. Raises `UnsupportedModel`."""
+        """Write the model, compiled for the shape of `bucket`, to `folder`. Raises `UnsupportedModel`."""
         ...
 
     def load(self, description: ModelDescription, folder: Path) -> CompiledBucket:
-        """Load what `compile` wrote, onto the device."""
+        """Load the compiled model in `folder` onto the device."""
         ...
 
 
 class NeuronEngine:
-    """A model in buckets. One call at a time; `stages` makes rows where the buckets give hidden states."""
+    """A model compiled for a grid of buckets, one call at a time.
+
+    `stages` turns hidden states into embeddings, for models whose buckets return hidden states.
+    """
 
     def __init__(
         self,
@@ -70,21 +77,22 @@ class NeuronEngine:
         buckets: Mapping[Bucket, CompiledBucket],
         stages: StagesCall | None,
         *,
-        filler: int,
+        pad_id: int,
     ) -> None:
-        self._info = info
+        self.info = info
         self._prepared = prepared
         self._grid = grid
         self._buckets = dict(buckets)
         self._stages = stages
-        self._filler = filler
+        self._filler = pad_id
         self._turn = threading.Lock()
 
     @classmethod
     def load(cls, description: ModelDescription, plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
-        """Compile the model for every bucket if that has not been done, and load it. The first takes hours.
+        """Load the model, compiled for every bucket. Blocks; compilation at the first start takes hours.
 
-        Raises `InvalidConfig` for another device or precision, `UnsupportedModel` where the compiler does.
+        Raises `InvalidConfig` for an unsupported device or precision, and `UnsupportedModel` if the compiler
+        raises it.
         """
         if plan.device not in (None, DEVICE):
             raise InvalidConfig(f"The neuron engine computes on {DEVICE}, not on {plan.device}.")
@@ -102,9 +110,9 @@ class NeuronEngine:
         cores: int,
         cache_dir: Path,
     ) -> Self:
-        """As `load`, by any compiler and for any grid."""
-        # Imported here: rows are made by ONNX Runtime on the processor.
-        from vecmill.engines.onnx import open_graph
+        """Load the model as `load` does, with any compiler and any grid."""
+        # Imported here, since ONNX Runtime is needed for the stages alone.
+        from vecmill.engines.onnx import open_cpu_session
 
         precision = choose_precision(plan, _OFFERED)
         gives_tokens = _choose_model(description).gives_tokens
@@ -125,55 +133,50 @@ class NeuronEngine:
             dim=description.dim,
             max_tokens=description.max_tokens,
             lane_widths=(1,),
-            form=description.row_form,
+            output_shape=description.output_shape,
             parallel_calls=1,
             batch_tokens=plan.max_batch_tokens or grid.buckets[-1].texts * grid.lengths[0],
         )
-        stages = StagesCall(open_graph(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None
+        stages = StagesCall(open_cpu_session(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None
         padding = description.config.get("pad_token_id")
-        return cls(info, prepared, grid, buckets, stages, filler=padding if isinstance(padding, int) else 0)
+        return cls(info, prepared, grid, buckets, stages, pad_id=padding if isinstance(padding, int) else 0)
 
     @classmethod
-    def survey(cls) -> Survey:
-        """The chips that the driver shows."""
+    def find_capabilities(cls) -> EngineCapabilities:
+        """Return the device if the driver shows a chip."""
         has_chip = any(Path("/dev").glob("neuron[0-9]*"))
-        return Survey({DEVICE: _OFFERED} if has_chip else {})
-
-    @property
-    def info(self) -> EngineInfo:
-        """What this engine is and can do."""
-        return self._info
+        return EngineCapabilities({DEVICE: _OFFERED} if has_chip else {})
 
     def warm_up(self) -> CostModel:
-        """Run a few sizes, and fit the cost."""
+        """Run batches of a few sizes and return the fitted cost."""
         return warm_engine(self)
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
-        """Compute rows in the form that `info` says. Raises `InferenceFailed` where the device fails."""
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if the device fails."""
         if width != 1 or not self._buckets:
-            raise InferenceFailed(f"The engine has no open model for {width} cores.")
+            raise InferenceFailed(f"The engine has no loaded model for calls on {width} cores.")
         if batch.lengths.max() > self._grid.lengths[-1]:
             raise InferenceFailed(
-                f"The engine failed on {len(batch)} texts of {len(batch.token_ids)} tokens: the longest "
-                f"bucket has {self._grid.lengths[-1]}."
+                f"The engine failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: the "
+                f"longest bucket has {self._grid.lengths[-1]} tokens."
             )
-        parts: dict[int, Row] = {}
+        parts: dict[int, Embedding] = {}
         computed_tokens = 0
-        for share in self._grid.divide(batch.lengths.tolist()):
-            texts = select_texts(batch, share.places)
-            computed = self._compute(texts, share.bucket).parts()
-            parts |= zip(share.places, computed, strict=True)
-            computed_tokens += share.bucket.texts * share.bucket.length
-        return join_parts([parts[place] for place in range(len(batch))], computed_tokens=computed_tokens)
+        for assignment in self._grid.divide(batch.lengths.tolist()):
+            bucket, indices = assignment.bucket, assignment.text_indices
+            computed = self._compute(select_texts(batch, indices), bucket).split()
+            parts |= zip(indices, computed, strict=True)
+            computed_tokens += bucket.texts * bucket.length
+        return join_embeddings([parts[index] for index in range(len(batch))], computed_tokens=computed_tokens)
 
     def close(self) -> None:
-        """Let go of the compiled models. Calls that are running finish first."""
+        """Release the compiled models after the running call."""
         with self._turn:
             self._buckets.clear()
         self._prepared.close()
 
-    def _compute(self, texts: Batch, bucket: Bucket) -> Rows:
-        padded = pad_texts(texts, texts=bucket.texts, length=bucket.length, filler=self._filler)
+    def _compute(self, texts: Batch, bucket: Bucket) -> Embeddings:
+        padded = pad_texts(texts, texts=bucket.texts, length=bucket.length, pad_id=self._filler)
         try:
             with self._turn:
                 given = self._buckets[bucket](padded)[: len(texts)]
@@ -181,15 +184,15 @@ class NeuronEngine:
             outputs = [given] if self._stages is None else self._stages(texts, given[:, :longest])
         except Exception as error:
             raise InferenceFailed(
-                f"The device failed on {len(texts)} texts in a bucket of {bucket.texts} of {bucket.length} "
-                f"tokens: {type(error).__name__}."
+                f"The device failed on {len(texts)} texts in a bucket of {bucket.texts} texts of "
+                f"{bucket.length} tokens: {type(error).__name__}."
             ) from error
-        return make_rows(self._info.form, outputs, texts, computed_tokens=0)
+        return make_embeddings(self.info.output_shape, outputs, texts, computed_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)
 class _NeuronModel:
-    """A class of optimum-neuron, what it gives that is read, and whether that is one row for each token."""
+    """A class of optimum-neuron, the output in use, and whether this output has one vector per token."""
 
     name: str
     output: str
@@ -197,7 +200,7 @@ class _NeuronModel:
 
 
 def _choose_model(description: ModelDescription) -> _NeuronModel:
-    """The class for a model's task. Raises `UnsupportedModel`."""
+    """Return the class of optimum-neuron for the task of a model. Raises `UnsupportedModel`."""
     match description.task, description.head and description.head.kind:
         case (Task.EMBED | Task.MULTI_VECTOR, None) if description.architecture != "static":
             return _NeuronModel("NeuronModelForFeatureExtraction", "last_hidden_state", True)
@@ -208,8 +211,8 @@ def _choose_model(description: ModelDescription) -> _NeuronModel:
         case (Task.SPARSE, HeadKind.VOCABULARY):
             return _NeuronModel("NeuronModelForMaskedLM", "logits", True)
     raise UnsupportedModel(
-        f"{description.directory}: the neuron engine does not run models for {description.task} of this "
-        "kind. Use the onnx engine."
+        f"{description.directory}: the neuron engine does not support this kind of model for "
+        f"{description.task}. Use the onnx engine."
     )
 
 
@@ -218,7 +221,7 @@ def _bucket_name(bucket: Bucket) -> str:
 
 
 def _width(description: ModelDescription) -> int:
-    """Columns of what a bucket gives for each token."""
+    """Return the number of columns of a bucket's output for each token."""
     match description.task:
         case Task.SPARSE:
             return description.encoder.vocab_size
@@ -230,35 +233,35 @@ def _width(description: ModelDescription) -> int:
 def _fill(
     compiler: Compiler, description: ModelDescription, grid: BucketGrid, precision: Precision, folder: Path
 ) -> None:
-    """Compile every bucket into a folder of its own, and write the graph that makes rows."""
-    from vecmill.graphs.build import write_graph
+    """Write the graph of the stages, and compile every bucket into a folder of its own."""
     from vecmill.graphs.exported import build_stages
+    from vecmill.graphs.finish import write_graph
 
     if _choose_model(description).gives_tokens:
         write_graph(build_stages(description, _width(description)), folder / STAGES_FILE)
     for number, bucket in enumerate(grid.buckets, start=1):
-        logger.info("compiling %d of %d: %s tokens", number, len(grid.buckets), _bucket_name(bucket))
+        logger.info("Compiling bucket %d of %d: %s tokens.", number, len(grid.buckets), _bucket_name(bucket))
         target = folder / _bucket_name(bucket)
         target.mkdir()
         compiler.compile(description, bucket, precision, target)
 
 
 class OptimumCompiler:
-    """The compile and load calls of optimum-neuron 0.4. UNVERIFIED.
+    """The compiler of optimum-neuron 0.4. UNVERIFIED.
 
     Source: `optimum/neuron/modeling_traced.py` and `modeling.py`, `optimum/exporters/neuron/convert.py`.
     """
 
     @property
     def name(self) -> str:
-        """As `Compiler.name`."""
+        """The name and release of the compiler."""
         return f"neuron-{version('neuronx-cc')}"
 
     def compile(
         self, description: ModelDescription, bucket: Bucket, precision: Precision, folder: Path
     ) -> None:
-        """As `Compiler.compile`."""
-        # Without `auto_cast` optimum passes `--auto-cast none` to the compiler, which is fp32.
+        """Compile the model for `bucket`; see `Compiler.compile`."""
+        # Without `auto_cast` optimum passes `--auto-cast none` to the compiler, which means fp32.
         casts = {"auto_cast": "matmul", "auto_cast_type": "bf16"} if precision is Precision.BF16 else {}
         try:
             model = _model_class(description).from_pretrained(
@@ -278,7 +281,7 @@ class OptimumCompiler:
         model.save_pretrained(str(folder))
 
     def load(self, description: ModelDescription, folder: Path) -> CompiledBucket:
-        """As `Compiler.load`."""
+        """Load the compiled model in `folder`; see `Compiler.load`."""
         import torch
 
         model = _model_class(description).from_pretrained(str(folder), local_files_only=True)

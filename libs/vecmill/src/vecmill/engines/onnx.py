@@ -1,15 +1,17 @@
-"""ONNX Runtime, fp32 and int8 (`vecmill.quantization`).
+"""The ONNX Runtime engine, in fp32 and int8 (`vecmill.quantization`).
 
-The first start builds the model's graph, lets ONNX Runtime optimise it and pack its weights, and keeps the
-result (`engines.prepared`). Every start opens that file as it is, once per lane width: a session
-has the threads that it was made with, and one made for several threads is slow for several
-callers. Both sessions map the same packed weights, so the second costs next to no memory.
+The first start builds the model's graph, lets ONNX Runtime optimise the graph and pack its weights, and
+stores the result in the cache (`engines.prepared`). Every start opens this file without further optimisation,
+in one session for each lane width. The number of threads of a session is fixed, and a session with several
+threads is slow when several callers use it at once. All sessions map the same packed weights, so a second
+session takes little memory.
 
-Nothing spins: an idle lane leaves its cores to others.
+Idle threads sleep instead of spinning, so an idle lane leaves its cores to other lanes.
 
-Other execution providers than the CPU's (`engines.providers`) optimise and pack for themselves: the folder
-then holds the plain graph, and one session serves all calls. Graphs that others exported (`engines.exported`)
-are prepared and opened like our own.
+Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
+themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
+that another program exported (`engines.exported`) are prepared and opened like the graphs that vecmill
+builds.
 """
 
 import ctypes
@@ -24,53 +26,50 @@ from typing import TYPE_CHECKING, Any, Self
 
 import onnxruntime
 
-from vecmill.engines.base import Survey, choose_precision
-from vecmill.engines.calls import Call, IndexedCall, RaggedCall, make_rows
-from vecmill.engines.exported import fill_exported, open_exported, read_prepared
-from vecmill.engines.prepared import (
-    MODEL_FILE,
-    WEIGHTS_FILE,
-    PreparedModel,
-    prepare_model,
-    processor_name,
-)
-from vecmill.engines.processor import multiplies_bytes
-from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, seen_devices
+from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
+from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, PreparedModel, prepare_model
+from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
+from vecmill.engines.session_calls import IndexedCall, ModelCall, RaggedCall, make_embeddings
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, UnsupportedModel
+from vecmill.hardware.processor import multiplies_bytes, processor_name
+from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, Rows
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
 logger = logging.getLogger(__name__)
 
-# Threads of one call wait so long for the next operator before they sleep: of a short text most operators
-# end within it, and waking a thread costs about as much. Longer, they would keep cores from others.
+# How long the threads of a call spin before they sleep: most operators on a short text end within this
+# time, and waking a thread takes about as long. A longer time would keep cores from other lanes.
 SPIN_US = 50
 
-_ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises all the same
+_ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any case
 
 
 class OnnxEngine:
-    """A model in ONNX Runtime: one narrow session for any number of callers, one wide one for one caller.
+    """A model in ONNX Runtime, with one call in `calls` for each lane width.
 
-    `calls` runs each of the widths.
+    A narrow session serves any number of callers at once. A wide session serves one caller at a time.
     """
 
-    def __init__(self, info: EngineInfo, prepared: PreparedModel, calls: Mapping[int, Call]) -> None:
-        self._info = info
+    def __init__(self, info: EngineInfo, prepared: PreparedModel, calls: Mapping[int, ModelCall]) -> None:
+        self.info = info
         self._prepared = prepared
         self._calls = dict(calls)
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
-        """Prepare the model if this machine has not yet, and open it. Blocks; seconds at the first start.
+        """Open the prepared model; prepare it first if it is missing. Blocks, for seconds at the first start.
 
-        Raises `CorruptModel` if weights are missing, broken or not what was promised, `InvalidConfig` or
-        `MissingExtra` for a device that is not to be had.
+        Raises `CorruptModel` if weights are missing, broken or of unexpected shapes, and `InvalidConfig` or
+        `MissingExtra` for a device that is not available.
         """
         choice = choose_provider(plan.device, onnxruntime.get_available_providers(), cache_dir=cache_dir)
         wanted = Precision.FP32
@@ -78,9 +77,9 @@ class OnnxEngine:
             wanted = choose_precision(plan, _offered(choice.is_cpu))
         prepared = _prepare(description, wanted, choice, cache_dir)
         precision = wanted
-        if description.exported_graph is not None:  # it has one precision, whatever is asked for
+        if description.exported_graph is not None:  # an exported graph has one precision
             precision = choose_precision(plan, (read_prepared(prepared.folder).precision,))
-        widths = plan.widths_within(cores) if choice.is_cpu else (1,)
+        widths = lane_widths(plan.lane_widths, cores) if choice.is_cpu else (1,)
         info = EngineInfo(
             name="onnx",
             precision=precision,
@@ -88,7 +87,7 @@ class OnnxEngine:
             dim=description.dim,
             max_tokens=description.max_tokens,
             lane_widths=widths,
-            form=description.row_form,
+            output_shape=description.output_shape,
             parallel_calls=None if choice.is_cpu else 1,
             batch_tokens=plan.max_batch_tokens,
         )
@@ -96,48 +95,43 @@ class OnnxEngine:
         return cls(info, prepared, calls)
 
     @classmethod
-    def survey(cls) -> Survey:
-        """The devices whose providers the installed wheel has."""
-        devices = seen_devices(onnxruntime.get_available_providers())
-        return Survey({device: _offered(device == "cpu") for device in devices})
-
-    @property
-    def info(self) -> EngineInfo:
-        """What this engine is and can do."""
-        return self._info
+    def find_capabilities(cls) -> EngineCapabilities:
+        """Return the devices whose providers are in the installed wheel."""
+        devices = list_devices(onnxruntime.get_available_providers())
+        return EngineCapabilities({device: _offered(device == "cpu") for device in devices})
 
     @property
     def prepared_model_path(self) -> Path:
-        """The optimised graph on disk, for this processor and release of ONNX Runtime alone."""
+        """The file of the optimised graph, valid only for this processor and this release of ONNX Runtime."""
         return self._prepared.path
 
     def warm_up(self) -> CostModel:
-        """Run a few sizes on every session, so that buffers are there, and fit the narrow one's cost."""
+        """Run batches of a few sizes on every session, and return the fitted cost of the narrowest."""
         return warm_engine(self)
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
-        """Compute rows in the form that `info` says. Raises `InferenceFailed` where ONNX Runtime raises."""
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if ONNX Runtime raises."""
         call = self._calls.get(width)
         if call is None:
-            raise InferenceFailed(f"The engine has no open session for {width} cores.")
+            raise InferenceFailed(f"The engine has no open session for calls on {width} cores.")
         try:
             outputs = call(batch)
         except Exception as error:
             raise InferenceFailed(
-                f"ONNX Runtime failed on {len(batch)} texts of {len(batch.token_ids)} tokens: "
+                f"ONNX Runtime failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
                 f"{type(error).__name__}."
             ) from error
         computed_tokens = len(batch) * int(batch.lengths.max())
-        return make_rows(self._info.form, outputs, batch, computed_tokens=computed_tokens)
+        return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
 
     def close(self) -> None:
-        """Close the sessions; calls that are running finish first."""
+        """Close the sessions after the running calls."""
         self._calls.clear()
         self._prepared.close()
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
-    """What our own graphs can be computed in."""
+    """Return the precisions of the graphs that vecmill builds."""
     if on_cpu and multiplies_bytes():
         return (Precision.FP32, Precision.INT8, Precision.INT8_FAST)
     return (Precision.FP32,)
@@ -146,15 +140,15 @@ def _offered(on_cpu: bool) -> tuple[Precision, ...]:
 def _prepare(
     description: "ModelDescription", precision: Precision, choice: ProviderChoice, cache_dir: Path
 ) -> PreparedModel:
-    """The prepared folder of a model for a device, filled if need be."""
+    """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
-    # What is packed depends on the processor; a plain graph is the same for all other devices.
+    # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"
 
     def fill(folder: Path) -> None:
         if description.exported_graph is not None:
-            fill_exported(description, folder, _store if choice.is_cpu else _copy)
+            prepare_exported(description, folder, _store if choice.is_cpu else _copy)
         elif choice.is_cpu:
             _fill(description, precision, folder)
         else:
@@ -169,15 +163,17 @@ def _open_call(
     choice: ProviderChoice,
     plan: EnginePlan,
     threads: int,
-) -> Call:
+) -> ModelCall:
     session = _open(prepared.path, threads, choice)
     if description.exported_graph is not None:
-        return open_exported(description, prepared.folder, session, lambda path: open_graph(path, threads))
+        return open_exported(
+            description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
+        )
     if choice.is_cpu:
         return RaggedCall(session)
     return IndexedCall(
         session,
-        description.row_form,
+        description.output_shape,
         token_count=description.token_count,
         compiles=choice.compiles,
         length_multiple=plan.length_multiple,
@@ -187,15 +183,15 @@ def _open_call(
 def _open(path: Path, threads: int, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
     options = _options(threads)
     if choice.is_cpu:
-        # The file is optimised already; doing it again would undo the sharing of packed weights.
+        # The file is optimised already; a second optimisation would undo the sharing of packed weights.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = _start(path, options, choice)
     check_started(choice, session.get_providers())
     return session
 
 
-def open_graph(path: Path, threads: int) -> "onnxruntime.InferenceSession":
-    """A session on the processor for a small graph, such as `graphs.exported.build_stages` makes."""
+def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
+    """Open a session on the CPU for a small graph, such as a graph of `graphs.exported.build_stages`."""
     return _start(path, _options(threads))
 
 
@@ -204,7 +200,7 @@ def _options(threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
-    options.enable_mem_pattern = False  # made for shapes that come again; here each batch has its own
+    options.enable_mem_pattern = False  # for repeated shapes; here each batch has another shape
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if threads > 1 else "0")
     if threads > 1:
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
@@ -220,27 +216,29 @@ def _start(path: Path, options: Any, choice: ProviderChoice = ON_CPU) -> "onnxru
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
-    """Build the graph, and have ONNX Runtime write it optimised, with packed weights, into `folder`."""
-    # Imported only when a graph has to be built: it takes longer than a later start as a whole.
-    from vecmill.graphs.build import build_graph, write_graph
+    """Build the graph, and have ONNX Runtime write it, optimised and with packed weights, to `folder`."""
+    # Imported only when a graph is built: this import takes longer than a whole later start.
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.finish import write_graph
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
         write_graph(build_graph(description), plain)
         if precision is not Precision.FP32:
             plain = _quantize(description, precision, plain)
-        # A graph's nodes refer to each other, so only the collector frees it, and the mapped weights with it.
+        # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
         gc.collect()
         _store(plain, folder)
     _return_freed_memory()
 
 
 def _quantize(description: "ModelDescription", precision: Precision, plain: Path) -> Path:
-    """Write the int8 graph of a model beside the fp32 one in `plain`."""
-    from vecmill.graphs.build import build_graph, write_graph
+    """Write the int8 graph of a model beside the fp32 graph `plain`, and return its path."""
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.finish import write_graph
     from vecmill.quantization import calibration_sequences, quantize_graph
 
-    logger.info("Making the %s weights of %s; this happens once.", precision, description.name)
+    logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
     graph = build_graph(description)
     quantize_graph(graph, plain, precision, calibration_sequences(description))
     quantized = plain.with_name("quantized.onnx")
@@ -249,22 +247,23 @@ def _quantize(description: "ModelDescription", precision: Precision, plain: Path
 
 
 def _fill_plain(description: "ModelDescription", folder: Path) -> None:
-    """Write the graph into `folder` as it is, with indices as inputs: they are no work for an accelerator."""
-    from vecmill.graphs.build import build_graph, drop_unused, write_graph
-    from vecmill.graphs.layout import IndexedLayout
+    """Write the plain graph to `folder`, with indices as inputs: accelerators compute indices slowly."""
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.batch_layout import IndexedLayout
+    from vecmill.graphs.finish import drop_unused, write_graph
 
     write_graph(drop_unused(build_graph(description, IndexedLayout)), folder / MODEL_FILE)
     gc.collect()
 
 
 def _copy(graph: Path, folder: Path) -> None:
-    """Copy an exported graph, and the weights beside it that are named after it, into `folder`."""
+    """Copy an exported graph to `folder`, with its weight files, whose names begin with the graph's name."""
     for path in graph.parent.glob(f"{graph.name}*"):
         shutil.copyfile(path, folder / (MODEL_FILE if path == graph else path.name))
 
 
 def _store(plain: Path, folder: Path) -> None:
-    """Have ONNX Runtime optimise the graph in `plain`, and write it with packed weights into `folder`."""
+    """Have ONNX Runtime optimise the graph `plain`, and write it with packed weights to `folder`."""
     from vecmill.graphs.alignment import align_weights
 
     options = _options(threads=1)
@@ -280,7 +279,7 @@ def _store(plain: Path, folder: Path) -> None:
 
 
 def _return_freed_memory() -> None:
-    """Give the system back what packing has freed, about the size of the weights: glibc would keep it."""
+    """Return freed memory, about the size of the weights, to the system; glibc would keep it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
         if trim is not None:

@@ -1,19 +1,19 @@
-"""OpenVINO on the CPU: fp32, and bf16 and int8 where the processor multiplies them.
+"""The OpenVINO engine, on the CPU, in fp32, and in bf16 and int8 on processors that multiply them natively.
 
-OpenVINO reads the graph that we build with an `IndexedLayout`. It makes kernels for the shapes that it
-sees, so the first call of a shape takes some milliseconds longer; positions and lengths are rounded up to
-multiples of 8, which costs nothing that can be measured and leaves a third of the shapes.
+OpenVINO runs the graph with an `IndexedLayout`. It compiles kernels for each new shape, so the first call
+of a shape takes some milliseconds longer. Positions and lengths are rounded up to multiples of 8, which has
+no measurable cost and leaves a third of the shapes.
 
-There is one compiled model for each lane width. It has a *stream* for each call that fits on the cores at
-once, and streams share one packed copy of the weights. Whoever calls is served by whichever stream
-is free: calls go through OpenVINO's own queue, because a call on the caller's own thread is bound to
-a stream by the order in which threads first came, and two may have to share one.
+There is one compiled model for each lane width. A compiled model has one *stream* for each call that fits on
+the cores at once. The streams share one packed copy of the weights. Calls go through OpenVINO's own queue to
+any free stream. If calls ran on the caller's thread, OpenVINO would bind each thread to a stream at its first
+call, and might bind two threads to the same stream.
 
-int8 is a graph with weights of 8 bits (`quantization.compression`); OpenVINO rounds activations itself, and
-computes the rest in bf16 where that is native.
+An int8 model is a graph with int8 weights (`quantization.compression`). OpenVINO quantises the activations,
+and computes all other operators in bf16 on processors with native bf16.
 
-Packing is quick, and what OpenVINO can keep of a compiled model is not packed; so the prepared folder
-(`engines.prepared`) holds the graph as it was built.
+Packing is quick, and OpenVINO cannot export packed weights. So the prepared folder (`engines.prepared`) holds
+the graph without packed weights.
 """
 
 import logging
@@ -26,16 +26,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import openvino
 
-from vecmill.engines.base import Survey, choose_precision
-from vecmill.engines.calls import make_rows, trim_outputs
-from vecmill.engines.indices import Extent, index_batch, refuse_unknown_tokens
-from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model, processor_name
-from vecmill.engines.processor import multiplies_bytes
+from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
+from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
+from vecmill.engines.session_calls import make_embeddings, trim_outputs
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, UnsupportedModel
+from vecmill.hardware.processor import multiplies_bytes, processor_name
+from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, Rows
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -46,13 +49,12 @@ _CPU = "CPU"
 _LENGTH_MULTIPLES = (8, 16, 1)
 _SHAPES_KEPT = 200  # of each kind of kernel in each stream
 _TYPE_NAMES: Mapping[Precision, str] = {Precision.FP32: "f32", Precision.BF16: "bf16"}
-# Inputs that share a scale when activations are rounded: half as many are no more accurate, twice as many
-# less.
-_ROUNDED_TOGETHER = 128
+# Activations that share one quantisation scale: 64 are no more accurate, 256 are less accurate.
+_QUANTIZATION_GROUP = 128
 
 
 class OpenVinoEngine:
-    """A model in OpenVINO, compiled once for each lane width. `models` runs each of the widths."""
+    """A model in OpenVINO, with one compiled model in `models` for each lane width."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class OpenVinoEngine:
         token_count: int,
         length_multiple: int,
     ) -> None:
-        self._info = info
+        self.info = info
         self._prepared = prepared
         self._models = dict(models)
         self._token_count = token_count
@@ -71,10 +73,10 @@ class OpenVinoEngine:
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
-        """Prepare the model if this machine has not yet, and compile it. Blocks; about a second.
+        """Compile the prepared model; prepare it first if it is missing. Blocks for about a second.
 
-        Raises `CorruptModel` if weights are missing, broken or not what was promised, `InvalidConfig` for a
-        precision or a device that is not to be had, `UnsupportedModel` if OpenVINO cannot compile the graph.
+        Raises `CorruptModel` if weights are missing, broken or of unexpected shapes, `InvalidConfig` for a
+        precision or device that is not available, `UnsupportedModel` if OpenVINO cannot compile the graph.
         """
         if plan.device not in (None, "cpu"):
             raise InvalidConfig(f"The openvino engine computes on cpu, not on {plan.device}.")
@@ -83,7 +85,7 @@ class OpenVinoEngine:
         prepared = prepare_model(
             cache_dir, _name(description, precision), lambda folder: _fill(description, precision, folder)
         )
-        widths = plan.widths_within(cores)
+        widths = lane_widths(plan.lane_widths, cores)
         info = EngineInfo(
             name="openvino",
             precision=precision,
@@ -91,7 +93,7 @@ class OpenVinoEngine:
             dim=description.dim,
             max_tokens=description.max_tokens,
             lane_widths=widths,
-            form=description.row_form,
+            output_shape=description.output_shape,
             batch_tokens=plan.max_batch_tokens,
         )
         try:
@@ -108,45 +110,42 @@ class OpenVinoEngine:
         )
 
     @classmethod
-    def survey(cls) -> Survey:
-        """The processor."""
-        return Survey({"cpu": _offered(openvino.Core())}, _LENGTH_MULTIPLES)
-
-    @property
-    def info(self) -> EngineInfo:
-        """What this engine is and can do."""
-        return self._info
+    def find_capabilities(cls) -> EngineCapabilities:
+        """Return the precisions of the CPU."""
+        return EngineCapabilities({"cpu": _offered(openvino.Core())}, _LENGTH_MULTIPLES)
 
     def warm_up(self) -> CostModel:
-        """Run a few sizes in every width, so that buffers are there, and fit the narrow one's cost."""
+        """Run batches of a few sizes in every width, and return the fitted cost of the narrowest."""
         return warm_engine(self)
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
-        """Compute rows in the form that `info` says. Raises `InferenceFailed` where OpenVINO raises."""
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if OpenVINO raises."""
         model = self._models.get(width)
         if model is None:
-            raise InferenceFailed(f"The engine has no compiled model for {width} cores.")
-        described = f"{len(batch)} texts of {len(batch.token_ids)} tokens"
+            raise InferenceFailed(f"The engine has no compiled model for calls on {width} cores.")
+        described = f"{len(batch)} texts with {len(batch.token_ids)} tokens in total"
         try:
             refuse_unknown_tokens(batch, self._token_count)
         except ValueError as error:
-            raise InferenceFailed(f"The model does not know every token of {described}.") from error
-        extent = Extent.of(batch).rounded(positions=self._multiple, longest=self._multiple)
+            raise InferenceFailed(f"A token of {described} is not in the model's vocabulary.") from error
+        shape = BatchShape.of(batch).rounded(positions=self._multiple, longest=self._multiple)
         try:
-            outputs = model.compute(index_batch(batch, extent))
+            outputs = model.compute(index_batch(batch, shape))
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
-        trimmed = trim_outputs(outputs, batch, self._info.form)
-        return make_rows(self._info.form, trimmed, batch, computed_tokens=extent.texts * extent.longest)
+        trimmed = trim_outputs(outputs, batch, self.info.output_shape)
+        return make_embeddings(
+            self.info.output_shape, trimmed, batch, computed_tokens=shape.texts * shape.longest
+        )
 
     def close(self) -> None:
-        """Let go of the compiled models; calls that are running finish first."""
+        """Release the compiled models after the running calls."""
         self._models.clear()
         self._prepared.close()
 
 
 class CompiledWidth:
-    """A model compiled for calls of `width` threads, as many at once as fit on `cores`."""
+    """A model compiled for calls on `width` threads; as many calls run at once as fit on `cores` cores."""
 
     def __init__(
         self,
@@ -161,19 +160,19 @@ class CompiledWidth:
             "INFERENCE_PRECISION_HINT": _TYPE_NAMES[_computed_in(core, precision)],
             "NUM_STREAMS": streams,
             "INFERENCE_NUM_THREADS": streams * width,
-            # Other processes may have a better use for a core than we have.
+            # Threads that are not pinned leave a busy core to other processes.
             "ENABLE_CPU_PINNING": False,
             "CPU_RUNTIME_CACHE_CAPACITY": _SHAPES_KEPT,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _ROUNDED_TOGETHER if precision is Precision.INT8 else 0,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _QUANTIZATION_GROUP if precision is Precision.INT8 else 0,
         }
         self._model = core.compile_model(model, _CPU, settings)
         self._inputs = [found.any_name for found in self._model.inputs]
-        self._idle: deque[Any] = deque()  # requests, the one used last on the right: its memory is warm
+        self._idle: deque[Any] = deque()  # idle requests; the rightmost was used last, and its memory is warm
 
     def compute(self, indices: Mapping[str, Any]) -> list[Any]:
-        """The outputs of the graph for the inputs that `index_batch` made. Raises `RuntimeError`."""
+        """Compute the outputs of the graph for the inputs of `index_batch`. Raises `RuntimeError`."""
         request = self._take()
-        # The request reads the arrays where they are, so they have to outlive the call.
+        # The request reads the arrays without a copy, so the arrays must outlive the call.
         feed = {name: indices[name] for name in self._inputs}
         request.start_async(feed, share_inputs=True)
         request.wait()
@@ -189,7 +188,7 @@ class CompiledWidth:
 
 
 def _offered(core: "openvino.Core") -> tuple[Precision, ...]:
-    """What the processor multiplies itself: OpenVINO would compute in fp32 without a word."""
+    """Return the precisions with native multiplication: OpenVINO silently uses fp32 for all others."""
     native = core.get_property(_CPU, "OPTIMIZATION_CAPABILITIES")
     return (
         Precision.FP32,
@@ -199,7 +198,7 @@ def _offered(core: "openvino.Core") -> tuple[Precision, ...]:
 
 
 def _computed_in(core: "openvino.Core", precision: Precision) -> Precision:
-    """What the parts of a model are computed in that are not multiplied in 8 bits."""
+    """Return the precision of the operators that are not computed in int8."""
     if precision is not Precision.INT8:
         return precision
     return Precision.BF16 if Precision.BF16 in _offered(core) else Precision.FP32
@@ -207,15 +206,16 @@ def _computed_in(core: "openvino.Core", precision: Precision) -> Precision:
 
 def _name(description: "ModelDescription", precision: Precision) -> str:
     release = openvino.__version__.partition("-")[0]
-    weights = "int8-" if precision is Precision.INT8 else ""  # of the others OpenVINO makes what it needs
+    weights = "int8-" if precision is Precision.INT8 else ""  # OpenVINO converts to the other precisions
     return f"{fingerprint_model(description)}-openvino-{weights}{release}-{processor_name()}"
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
-    """Build the graph in `folder`."""
-    # Imported only when a graph has to be built: it takes longer than a later start as a whole.
-    from vecmill.graphs.build import build_graph, write_graph
-    from vecmill.graphs.layout import IndexedLayout
+    """Write the graph of the model to `folder`."""
+    # Imported only when a graph is built: this import takes longer than a whole later start.
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.batch_layout import IndexedLayout
+    from vecmill.graphs.finish import write_graph
 
     graph = build_graph(description, IndexedLayout)
     if precision is Precision.INT8:
@@ -224,16 +224,20 @@ def _fill(description: "ModelDescription", precision: Precision, folder: Path) -
 
 
 def _compress(description: "ModelDescription", graph: Any, folder: Path) -> None:
-    """Give `graph` int8 weights. Raises `MissingExtra` without ONNX Runtime, which runs the fp32 graph."""
-    from vecmill.graphs.build import build_graph, write_graph
+    """Quantise the weights of `graph` to int8.
+
+    Raises `MissingExtra` if ONNX Runtime, which runs the fp32 graph for the calibration, is not installed.
+    """
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.finish import write_graph
 
     try:
         from vecmill.quantization import calibration_sequences, compress_weights
     except ImportError as error:
         raise MissingExtra(
-            "Making int8 weights for the openvino engine needs onnxruntime: pip install 'vecmill[cpu]'."
+            "Quantisation to int8 for the openvino engine needs onnxruntime: pip install 'vecmill[cpu]'."
         ) from error
-    logger.info("Making the int8 weights of %s; this happens once.", description.name)
+    logger.info("Quantising the weights of %s to int8; this happens once.", description.name)
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
         observed = build_graph(description)

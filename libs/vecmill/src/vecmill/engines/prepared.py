@@ -1,22 +1,21 @@
-"""Prepared models on disk: graphs that ONNX Runtime has optimised, with weights packed for this processor.
+"""The cache of prepared models on disk: optimised graphs, with weights packed for this processor.
 
     cache_dir/<fingerprint>-<ONNX Runtime>-<processor>/
         model.onnx       the optimised graph
-        model.weights    its weights, as they are and packed; mapped, so every session shares one copy
-        manifest.json    size and CRC-32 of every other file: torn writes are looked for, not forgers
+        model.weights    its weights, plain and packed; memory-mapped, so that all sessions share one copy
+        manifest.json    size and CRC-32 of every other file, against torn writes, not against forgery
 
-A folder is filled under another name and renamed when it is whole. It is not flushed to disk, which
-takes longer than all the rest: what a power failure tears, the manifest tells at the next start.
-Processes that start at the same time each fill one of their own; whoever renames first wins, and the
-others use that. Every start checks the manifest; a damaged folder is moved aside and filled again.
-Files that a running process has mapped outlive their names.
+A folder is filled under a temporary name and renamed when it is complete. The folder is not flushed to disk,
+since a flush would take longer than all other steps. If a power failure damages the folder, the manifest
+reveals the damage at the next start. Processes that start at the same time each fill a folder of their own.
+The first rename wins, and the other processes use that folder. Every start checks the manifest; a damaged
+folder is moved away and filled again. Files that a running process has mapped stay readable after their
+removal.
 """
 
 import contextlib
-import hashlib
 import json
 import logging
-import platform
 import shutil
 import tempfile
 import time
@@ -33,21 +32,21 @@ WEIGHTS_FILE = "model.weights"
 MANIFEST_FILE = "manifest.json"
 
 _UNFINISHED = ".unfinished-"
-_ABANDONED_S = 3600.0  # no model takes an hour to prepare: whoever left this is gone
+_ABANDONED_S = 3600.0  # no model takes an hour to prepare: the process that made an older folder has ended
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A whole folder. `temporary` owns it where it could not be kept; call `close` when done."""
+    """A complete prepared folder. `temporary` owns a folder outside the cache; `close` removes it."""
 
     folder: Path
     temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def path(self) -> Path:
-        """The graph, to be opened without further optimisation."""
+        """The graph file, to be opened without further optimisation."""
         return self.folder / MODEL_FILE
 
     def close(self) -> None:
@@ -57,10 +56,10 @@ class PreparedModel:
 
 
 def prepare_model(cache_dir: Path, name: str, fill: Callable[[Path], None]) -> PreparedModel:
-    """The prepared model `name` in `cache_dir`; `fill` writes its files into a folder if need be.
+    """Return the prepared model `name` of `cache_dir`; `fill` writes the files of a missing folder.
 
-    Where the folder cannot be written, a temporary one is used and a warning logged. Raises
-    `InvalidConfig` if that cannot be written either.
+    If the cache cannot be written, `prepare_model` uses a temporary folder and logs a warning. Raises
+    `InvalidConfig` if the temporary folder cannot be written either.
     """
     folder = cache_dir / name
     if _is_whole(folder):
@@ -70,21 +69,6 @@ def prepare_model(cache_dir: Path, name: str, fill: Callable[[Path], None]) -> P
     except OSError as error:
         return _prepare_temporary(cache_dir, error, fill)
     return PreparedModel(folder)
-
-
-def processor_name() -> str:
-    """A short name for this type of processor: packed weights depend on it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    traits: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "flags", "Features", "CPU implementer", "CPU part"):
-            traits.setdefault(key.strip(), value.strip())
-    described = json.dumps(traits or platform.processor(), sort_keys=True)
-    return f"{platform.machine()}-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
 
 
 def _prepare_kept(folder: Path, fill: Callable[[Path], None]) -> None:
@@ -102,8 +86,8 @@ def _prepare_kept(folder: Path, fill: Callable[[Path], None]) -> None:
 
 def _prepare_temporary(cache_dir: Path, error: OSError, fill: Callable[[Path], None]) -> PreparedModel:
     logger.warning(
-        "The prepared model cannot be kept in %s (%s), so each start prepares it anew. "
-        "Name a folder that can be written as the cache.",
+        "The prepared model cannot be kept in %s (%s), so each start prepares it again. "
+        "Choose a cache directory that can be written.",
         cache_dir,
         error.strerror,
     )
@@ -114,7 +98,7 @@ def _prepare_temporary(cache_dir: Path, error: OSError, fill: Callable[[Path], N
         temporary.cleanup()
         raise InvalidConfig(
             f"The prepared model can be written neither to {cache_dir} ({error.strerror}) nor to "
-            f"{tempfile.gettempdir()} ({failure.strerror}). Name a folder with room as the cache."
+            f"{tempfile.gettempdir()} ({failure.strerror}). Choose a cache directory with free space."
         ) from failure
     except BaseException:
         temporary.cleanup()
@@ -123,11 +107,11 @@ def _prepare_temporary(cache_dir: Path, error: OSError, fill: Callable[[Path], N
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether all files are there and what the manifest says."""
+    """Return whether all files match the manifest."""
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
         if not manifest:
-            raise ValueError("its manifest names no file")
+            raise ValueError("its manifest lists no file")
         for name in manifest:
             size, checksum = manifest[name]["size"], manifest[name]["crc32"]
             if (folder / name).stat().st_size != size or _checksum(folder / name) != checksum:
@@ -141,7 +125,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _checksum(path: Path) -> int:
-    """The CRC-32 of a file, which takes less than half as long as a digest. Raises `CorruptModel`."""
+    """Return the CRC-32 of a file; a SHA-256 would take twice as long. Raises `CorruptModel`."""
     found = 0
     for chunk in read_chunks(path):
         found = zlib.crc32(chunk, found)
@@ -159,11 +143,14 @@ def _seal(folder: Path) -> None:
 
 
 def _install(unfinished: Path, folder: Path) -> None:
-    """Give a whole folder its name. A damaged one in its place goes; a whole one stays."""
+    """Rename a complete folder to its final name.
+
+    Replace an existing damaged folder; keep an existing complete one.
+    """
     try:
         unfinished.rename(folder)
     except OSError:
-        # Another process was first, or what is there is damaged.
+        # Another process was first, or the existing folder is damaged.
         if _is_whole(folder):
             return
         _move_away(folder)
@@ -172,7 +159,7 @@ def _install(unfinished: Path, folder: Path) -> None:
 
 def _move_away(folder: Path) -> None:
     aside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
-    with contextlib.suppress(FileNotFoundError):  # another process may be doing the same
+    with contextlib.suppress(FileNotFoundError):  # another process may have moved it
         folder.rename(aside / folder.name)
     shutil.rmtree(aside, ignore_errors=True)
 

@@ -1,9 +1,9 @@
-"""Which of ONNX Runtime's execution providers computes, and which wheel brings it.
+"""The choice of an ONNX Runtime execution provider for a device, and checks of the installed wheels.
 
-Nothing here imports ONNX Runtime: what it offers, and what is installed, is passed in. Its wheels all put
-their files into one package, `onnxruntime`, so two of them overwrite each other and leave a mixture of both.
+This module does not import ONNX Runtime: callers pass the offered providers and the installed wheels. All
+wheels of ONNX Runtime install the same package, `onnxruntime`, so two wheels overwrite each other's files.
 
-Providers but the CPU's are unverified: no machine with their hardware was at hand.
+All providers except the CPU provider are unverified: no machine with their hardware was available.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from vecmill.errors import InvalidConfig, MissingExtra
 CPU = "cpu"
 _CPU_PROVIDER = "CPUExecutionProvider"
 
-# Every distribution that brings the package `onnxruntime`.
+# Every distribution that installs the package `onnxruntime`.
 RUNTIME_WHEELS = (
     "onnxruntime",
     "onnxruntime-directml",
@@ -34,11 +34,11 @@ RUNTIME_WHEELS = (
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """How ONNX Runtime calls the provider of a device, and where it comes from.
+    """The execution provider of a kind of device, and the wheel and extra that install the provider.
 
-    `is_numbered` is whether a machine may have several. `compiles` is whether it compiles for each shape that
-    it sees, so that it should see few. `fallbacks` take what the provider leaves, before the CPU does.
-    `options` keep it from multiplying less precisely than it is asked to.
+    `is_numbered`: whether a machine may have several such devices. `compiles`: whether the provider compiles
+    for each new shape, so that shapes should be few. `fallbacks`: providers for operators that this provider
+    does not support, tried before the CPU provider. `options`: session options that prevent lower precision.
     """
 
     provider: str
@@ -67,18 +67,18 @@ _DEVICES: Mapping[str, _Device] = MappingProxyType(
     }
 )
 
-# Those that are preferred to the processor unasked. The others compile for minutes or in silence compute less
-# precisely, or are in a wheel that most people installed for its CPU provider.
+# Devices that are preferred to the CPU by default. The others compile for minutes, silently compute with less
+# precision, or are in a wheel that most users installed for its CPU provider.
 _PREFERRED = ("cuda", "migraphx", "rocm")
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderChoice:
-    """What sessions are made with.
+    """The providers for sessions on a device.
 
-    `device` is its name in full, such as "cuda:1". `providers` are in the form that
-    `onnxruntime.InferenceSession` takes; the first is the one that must have come up. `compiles` is whether
-    shapes should be few.
+    `device` is the full name, such as "cuda:1". `providers` is the argument of
+    `onnxruntime.InferenceSession`. The session must have started the first of these providers. `compiles` is
+    whether the provider compiles for each new shape, so that shapes should be few.
     """
 
     device: str
@@ -87,12 +87,12 @@ class ProviderChoice:
 
     @property
     def name(self) -> str:
-        """ONNX Runtime's name of the provider that was chosen."""
+        """The name that ONNX Runtime gives the chosen provider."""
         return self.providers[0][0]
 
     @property
     def is_cpu(self) -> bool:
-        """Whether ONNX Runtime's own kernels compute, on the processor."""
+        """Whether the chosen provider is the CPU provider."""
         return self.name == _CPU_PROVIDER
 
 
@@ -100,13 +100,13 @@ ON_CPU = ProviderChoice(CPU, ((_CPU_PROVIDER, MappingProxyType({})),))
 
 
 def choose_provider(device: str | None, offered: Sequence[str], *, cache_dir: Path) -> ProviderChoice:
-    """The provider of `device`, or the best of those `offered` by `onnxruntime.get_available_providers()`.
+    """Return the provider of `device`, or the best provider of `offered` if `device` is not given.
 
-    `cache_dir` is where a provider may keep what it compiles. Raises `InvalidConfig` for a device that there
-    is not, `MissingExtra` for one whose provider the installed wheel lacks.
+    `offered` comes from `onnxruntime.get_available_providers()`. `cache_dir` may store compiled engines.
+    Raises `InvalidConfig` for an unknown device, `MissingExtra` if the installed wheel lacks the provider.
     """
     if device is None:
-        device = seen_devices(offered)[0]
+        device = list_devices(offered)[0]
     if device == CPU:
         return ON_CPU
     name, number = _split(device)
@@ -128,10 +128,10 @@ def choose_provider(device: str | None, offered: Sequence[str], *, cache_dir: Pa
     )
 
 
-def seen_devices(offered: Iterable[str]) -> tuple[str, ...]:
-    """The devices whose providers are offered, the one that is chosen unasked first.
+def list_devices(offered: Iterable[str]) -> tuple[str, ...]:
+    """Return the devices whose providers are offered, the default device first.
 
-    A provider is offered if it is in the wheel: whether the hardware is there shows when it is used.
+    A provider is offered if the wheel contains it. Missing hardware is found only when a session starts.
     """
     offered = frozenset(offered)
     present = [name for name, device in _DEVICES.items() if device.provider in offered]
@@ -140,31 +140,31 @@ def seen_devices(offered: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_started(choice: ProviderChoice, running: Sequence[str]) -> None:
-    """Raise `InvalidConfig` unless the chosen provider is among those that a session really has.
+    """Raise `InvalidConfig` unless the chosen provider is among the session's `running` providers.
 
-    ONNX Runtime goes on without a provider whose libraries or hardware are missing, with a line in its log.
+    ONNX Runtime only logs a line if the libraries or the hardware of a provider are missing.
     """
     if choice.name not in running:
         raise InvalidConfig(
-            f"ONNX Runtime could not start {choice.name} for the device {choice.device}: its driver, its "
-            "libraries or the hardware are missing here, or are of another release. Install them, or choose "
-            "the device cpu."
+            f"ONNX Runtime could not start {choice.name} for the device {choice.device}: the driver, the "
+            "libraries or the hardware are missing or of another release. Install them, or choose the device "
+            "cpu."
         )
 
 
 def installed_wheels(find_version: Callable[[str], str] = version) -> tuple[str, ...]:
-    """Which of `RUNTIME_WHEELS` are installed."""
+    """Return the wheels of `RUNTIME_WHEELS` that are installed."""
     return tuple(name for name in RUNTIME_WHEELS if _is_installed(name, find_version))
 
 
 def refuse_mixed_wheels(installed: Sequence[str]) -> None:
-    """Raise `MissingExtra` where more than one wheel of ONNX Runtime is installed, so that none is whole."""
+    """Raise `MissingExtra` if two or more wheels of ONNX Runtime, which damage each other, are installed."""
     if len(installed) < 2:
         return
-    # Removing one of them takes files of the other with it, so both go.
+    # Uninstalling one wheel removes files of the other, so all have to be uninstalled.
     raise MissingExtra(
-        f"{' and '.join(installed)} are installed at once, and overwrite each other's files. Remove all of "
-        f"them (pip uninstall {' '.join(installed)}), then install the one that you want, such as "
+        f"{' and '.join(installed)} are both installed and overwrite each other's files. Uninstall all of "
+        f"them (pip uninstall {' '.join(installed)}), then install the wheel that you want, such as "
         f"pip install {installed[-1]}."
     )
 
@@ -178,19 +178,19 @@ def _is_installed(name: str, find_version: Callable[[str], str]) -> bool:
 
 
 def _split(device: str) -> tuple[str, int]:
-    """The name of a device and its number, 0 if there is none. Raises `InvalidConfig`."""
+    """Split a device into its name and number, 0 if it has no number. Raises `InvalidConfig`."""
     name, colon, number = device.partition(":")
     found = _DEVICES.get(name)
     if found is None:
         raise InvalidConfig(
-            f"The onnx engine knows no device {device!r}. Choose one of: {', '.join((CPU, *_DEVICES))}; "
-            "where a machine has several, with a number, such as cuda:1."
+            f"The onnx engine has no device {device!r}. Choose one of: {', '.join((CPU, *_DEVICES))}. On a "
+            "machine with several such devices, add a number, as in cuda:1."
         )
     if not colon:
         return name, 0
     if not found.is_numbered or not (number.isascii() and number.isdecimal()):
         example = f"{name}:0" if found.is_numbered else name
-        raise InvalidConfig(f"{device!r} is no device of the onnx engine; {example} would be one.")
+        raise InvalidConfig(f"{device!r} is not a device of the onnx engine; {example!r} is a valid name.")
     return name, int(number)
 
 
@@ -198,6 +198,5 @@ def _missing(name: str, device: _Device) -> str:
     wanted = f"'vecmill[{device.extra}]'" if device.extra else device.wheel
     return (
         f"The device {name} needs ONNX Runtime's {device.provider}, which the installed wheel does not have. "
-        f"Install the wheel that has it, {device.wheel}, in place of the present one: pip uninstall "
-        f"onnxruntime, then pip install {wanted}."
+        f"Replace that wheel by {device.wheel}: pip uninstall onnxruntime, then pip install {wanted}."
     )

@@ -1,7 +1,4 @@
-"""Encoders as ONNX graphs, built from a model's own files without torch.
+"""The parts of the ONNX graphs of models, built without torch.
 
-Importing this imports no ONNX library: `graphs.build` does, when a graph is built.
+`architectures` puts the parts together. Importing this package alone imports no ONNX library.
 """
-
-# Part of every fingerprint: raise it whenever a change here can change a row, a graph's inputs or its files.
-GRAPH_VERSION = 4

@@ -1,4 +1,4 @@
-"""Activations by transformers' names for them."""
+"""Adds an activation to a graph by its name in transformers."""
 
 import numpy as np
 import onnx_ir as ir
@@ -7,7 +7,7 @@ from vecmill.graphs.ops import Ops
 
 
 def activate(op: Ops, x: ir.Value, name: str) -> ir.Value:
-    """Apply the activation called `name`, one of `models.settings.ACTIVATIONS`."""
+    """Apply the activation `name`, one of `models.config_fields.ACTIVATIONS`."""
     match name:
         case "linear":
             return x

@@ -1,13 +1,12 @@
-"""Where stored weights lie in their file.
+"""Aligns stored weights to 64 bytes in their file.
 
-ONNX Runtime 1.31 stores each weight, and behind it what it has packed of it. Only weights of more than 1 MiB
-begin at a page; all others, and what is packed of them, follow each other without a gap. Its kernels however
-read packed weights by instructions that end the process where an address is no multiple of 64 bytes. So
-a head with one label runs or crashes by what happens to lie before it: a table of 1,025 distances, say, as
-the large DeBERTa models have.
+ONNX Runtime 1.31 stores each weight, followed by its packed form. Only weights of more than 1 MiB begin at a
+page; all other weights and packed forms follow each other without a gap. Its kernels read packed weights with
+instructions that crash the process if an address is not a multiple of 64 bytes. So a head with one label may
+crash after a table of odd size, such as the 1,025 distances of the large DeBERTa models.
 
-Here whatever lies badly is copied to the end of the file, to a place that is good, and the graph told.
-Its former place stays, unused: a few kilobytes.
+This module copies each unaligned weight to an aligned offset at the end of the file and updates the graph.
+The old bytes stay unused: a few kilobytes.
 """
 
 import os
@@ -17,15 +16,15 @@ from typing import BinaryIO
 
 import onnx
 
-# A cache line; the widest registers (AVX-512) are as wide, and no instruction asks for more.
+# A cache line and the widest registers (AVX-512); no instruction needs a larger alignment.
 ALIGNMENT_BYTES = 64
 _PACKED = "prepacked_"
 
 
 def align_weights(graph: Path, weights: Path) -> None:
-    """Let everything that `graph` has in the file `weights` begin at a multiple of `ALIGNMENT_BYTES`.
+    """Align every weight of `graph` in the file `weights` to `ALIGNMENT_BYTES`.
 
-    Both are as ONNX Runtime wrote them, packed weights included, and are changed in place.
+    ONNX Runtime wrote both files, packed weights included. They are changed in place.
     """
     model = onnx.load(graph, load_external_data=False)
     if all(offset % ALIGNMENT_BYTES == 0 for offset in stored_offsets(model)):
@@ -38,7 +37,7 @@ def align_weights(graph: Path, weights: Path) -> None:
 
 
 def stored_offsets(model: onnx.ModelProto) -> Iterator[int]:
-    """Where each weight of `model` that is in another file begins there, and each packing of one."""
+    """Yield the offset of each weight of `model` in its external file, and of each packed form."""
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
             if entry.key == "offset":
@@ -59,14 +58,14 @@ def _align_tensor(tensor: onnx.TensorProto, file: BinaryIO) -> None:
 
 
 def _split_packed(value: str) -> tuple[str, list[tuple[int, int, str]]]:
-    """Of `kernel|offset;length;checksum|...`, the kernel and the pieces."""
+    """Parse `kernel|offset;length;checksum|...` to the kernel and the pieces."""
     kernel, *pieces = value.split("|")
     fields = (piece.split(";") for piece in pieces)
     return kernel, [(int(offset), int(length), checksum) for offset, length, checksum in fields]
 
 
 def _align_piece(file: BinaryIO, offset: int, length: int) -> int:
-    """Where the bytes from `offset` on are now."""
+    """Return the aligned offset of the piece, which is copied there if necessary."""
     if offset % ALIGNMENT_BYTES == 0:
         return offset
     file.seek(offset)

@@ -1,22 +1,23 @@
-"""What attention adds to scores for how far a key is from its query.
+"""Relative position buckets, and the attention bias by distance.
 
-A distance is the key's place less the query's. Near distances have a bucket each, far ones share buckets
-and beyond a farthest one all are alike, so the whole is a small table.
+A distance is the position of the key minus that of the query. Near distances have a bucket each, far
+distances share buckets. All distances beyond a farthest one share the last bucket, so the table is small.
 """
 
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.graphs.layout import Layout
+from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
-from vecmill.types import IntArray
+from vecmill.values.aliases import IntArray
 
 
 def distance_buckets(count: int, farthest: int) -> IntArray:
-    """The bucket of each distance from -farthest to farthest, (2 * farthest + 1,), of `count` in all.
+    """Return the bucket of each distance from -farthest to farthest, (2 * farthest + 1,), of `count` in all.
 
-    Half of the buckets are for keys ahead. Of each half, half hold one distance each, and the rest more
-    and more. As transformers' `T5Attention._relative_position_bucket`, in its single precision.
+    Half of the buckets are for keys ahead. In each half, half of the buckets hold one distance each, and the
+    others hold logarithmically growing ranges. Computed in single precision, like transformers'
+    `T5Attention._relative_position_bucket`.
     """
     distances = np.arange(-farthest, farthest + 1)
     one_side = count // 2
@@ -31,11 +32,11 @@ def distance_buckets(count: int, farthest: int) -> IntArray:
 
 
 def disentangled_buckets(count: int, farthest: int) -> IntArray:
-    """The bucket of each distance from -farthest to farthest, (2 * farthest + 1,), of `count` on each side.
+    """Return the bucket of each distance from -farthest to farthest, (2 * farthest + 1,), `count` a side.
 
-    Half of a side's buckets hold one distance each, the rest more and more; 0 stands for no buckets at
-    all. Distances to keys behind are positive here. As transformers' `make_log_bucket_position` in
-    `deberta_v2`, in its single precision.
+    On each side, half of the buckets hold one distance each, and the others hold logarithmically growing
+    ranges. With a `count` of 0 the distances themselves are returned. Distances to keys behind are positive
+    here. Computed in single precision, like transformers' `make_log_bucket_position` in `deberta_v2`.
     """
     behind = np.arange(farthest, -farthest - 1, -1)
     if not count:
@@ -48,10 +49,10 @@ def disentangled_buckets(count: int, farthest: int) -> IntArray:
 
 
 def distance_bias(op: Ops, layout: Layout, biases: ir.Value, farthest: int) -> ir.Value:
-    """The bias of each pair of slots: (1, heads, longest, longest), float32.
+    """Return the bias of each pair of slots: (1, heads, longest, longest), float32.
 
-    `biases` (2 * farthest + 1, heads) has one row for each distance from -farthest to farthest; beyond, the
-    outermost count.
+    `biases` (2 * farthest + 1, heads) has one row for each distance from -farthest to farthest. Larger
+    distances use the outermost rows.
     """
     ahead = op.Sub(op.Unsqueeze(layout.slots, op.constant([0])), op.Unsqueeze(layout.slots, op.constant([1])))
     near = op.Clip(ahead, op.constant(-farthest), op.constant(farthest))

@@ -1,7 +1,7 @@
-"""Graphs that another program exported, and the second graph that makes rows of what they give.
+"""Checks graphs that another program exported, and builds a second graph of the stages after them.
 
-An exported graph is run as it is. It takes texts padded to one length, and gives either a row for each
-token, of which our stages make what the model's own settings ask for, or what is finished already:
+An exported graph is run unchanged. Its inputs are padded texts. Its output is either one vector for each
+token, which the stages of the model's settings turn into the model's output, or finished:
 
     input_ids, attention_mask, token_type_ids, position_ids     (texts, longest)
     last_hidden_state, token_embeddings, logits of tokens       (texts, longest, width)
@@ -18,26 +18,27 @@ import onnx
 import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.graphs.build import finish_graph
-from vecmill.graphs.layout import RaggedLayout, TokenLayout
+from vecmill.graphs.batch_layout import Layout, RaggedLayout
+from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
-from vecmill.models.description import ModelDescription, Task
+from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file
 from vecmill.models.exported import ExportedGraph
 from vecmill.models.heads import HeadKind
 from vecmill.models.stages import Pooling, Truncate
-from vecmill.plan import Precision
+from vecmill.values.engine_plan import Precision
+from vecmill.values.task import Task
 
 KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})
 REQUIRED_INPUTS = frozenset({"input_ids", "attention_mask"})
 
-_TOKEN_ROWS = MappingProxyType({"token_embeddings": 3, "last_hidden_state": 3})
+_TOKEN_OUTPUTS = MappingProxyType({"token_embeddings": 3, "last_hidden_state": 3})
 
 _INTEGERS: Mapping[int, str] = MappingProxyType(
     {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32"}
 )
 
-# Families that count positions from somewhere else than 0.
+# Architectures whose positions do not begin at 0.
 _SHIFTED_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet"})
 
 _QUANTIZED = frozenset(
@@ -56,39 +57,39 @@ _QUANTIZED = frozenset(
         "QuantizeLinear",
     }
 )
-# Those that scale what they read by the largest number in the whole call.
+# Operators that scale their input by the largest number in the whole batch.
 _SCALED_BY_BATCH = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
 
 
 def read_exported(description: ModelDescription) -> ExportedGraph:
-    """Read the graph that a described model was exported to, without its weights.
+    """Read the exported graph of a described model, without its weights.
 
-    Raises `CorruptModel` if the file is broken, `UnsupportedModel` if the graph takes or gives something that
-    is not known here, or not what the model's settings need.
+    Raises `CorruptModel` if the file is broken, `UnsupportedModel` if inputs or outputs of the graph are not
+    supported or do not fit the model's settings.
     """
     path = description.weights_files[0]
     model = _load(path)
     _check_external_data(path, model.graph, description.weights_files)
     operators = {node.op_type for node in _all_nodes(model.graph)}
     inputs = _read_inputs(path, model.graph, description)
-    output, has_token_rows = _choose_output(path, model.graph, description)
+    output, is_per_token = _choose_output(path, model.graph, description)
     return ExportedGraph(
         inputs=inputs,
         output=output.name,
         width=_read_width(path, output, description),
-        has_token_rows=has_token_rows,
+        is_per_token=is_per_token,
         precision=_find_precision(model.graph, operators),
         mixes_texts=not _SCALED_BY_BATCH.isdisjoint(operators),
     )
 
 
 def build_stages(
-    description: ModelDescription, width: int, layout_class: type[TokenLayout] = RaggedLayout
+    description: ModelDescription, width: int, layout_class: type[Layout] = RaggedLayout
 ) -> ir.Model:
-    """The graph from what another gives for padded texts to finished rows.
+    """Build the graph of the stages after an exported graph.
 
-    Inputs: those of the layout, and `hidden` (texts, longest, width), float32, where what is beyond the
-    end of a text counts for nothing. Outputs as `build_graph` says.
+    Inputs: those of the layout, and `hidden` (texts, longest, width), float32, whose padding is ignored. The
+    outputs are those of `build_graph`.
     """
     op = Ops()
     layout = layout_class(op)
@@ -100,8 +101,8 @@ def build_stages(
 def _load(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
-    except Exception as error:  # the parser's own errors have no common class
-        raise CorruptModel(f"{path} is not a whole ONNX graph: {error}. Export the model again.") from error
+    except Exception as error:  # the parser's exceptions have no common base class
+        raise CorruptModel(f"{path} is not a complete ONNX graph: {error}. Export it again.") from error
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -113,14 +114,14 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _check_external_data(path: Path, graph: onnx.GraphProto, files: Iterable[Path]) -> None:
-    """Refuse weights in files that do not belong to the graph by name: nobody has looked where those are."""
+    """Raise `UnsupportedModel` for weights in a file outside `files`, whose path is not checked."""
     known = {file.name for file in files}
     for tensor in graph.initializer:
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), None)
         if location is not None and location not in known:
             raise UnsupportedModel(
-                f"{path}: the weights of {tensor.name!r} are in {location!r}, which is not there or not "
-                f"named after the graph. Keep them beside it as {path.name}_data."
+                f"{path}: the weights of {tensor.name!r} are in {location!r}, which is missing or not "
+                f"named after the graph. Store them beside the graph as {path.name}_data."
             )
 
 
@@ -130,16 +131,16 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
     unknown = sorted(given.keys() - KNOWN_INPUTS)
     missing = sorted(REQUIRED_INPUTS - given.keys())
     if unknown or missing:
-        what = f"takes {', '.join(unknown)}" if unknown else f"does not take {', '.join(missing)}"
+        fault = f"takes {', '.join(unknown)}" if unknown else f"does not take {', '.join(missing)}"
         raise UnsupportedModel(
-            f"{path}: the graph {what}; supported are graphs that take "
-            f"{' and '.join(sorted(REQUIRED_INPUTS))}"
-            f", and {' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))} if they like."
+            f"{path}: the graph {fault}; supported are graphs that take "
+            f"{' and '.join(sorted(REQUIRED_INPUTS))}, and optionally "
+            f"{' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))}."
         )
     reads_types = "token_type_ids" in given or description.config.get("type_vocab_size", 0) < 2
     if description.task in (Task.RERANK, Task.CLASSIFY) and not reads_types:
         raise UnsupportedModel(
-            f"{path}: the graph does not take token_type_ids, by which the model tells two texts apart. "
+            f"{path}: the graph does not take token_type_ids, by which the model distinguishes two texts. "
             "Export the model again with them."
         )
     if "position_ids" in given and description.architecture in _SHIFTED_POSITIONS:
@@ -168,13 +169,13 @@ def _check_input(path: Path, value: onnx.ValueInfoProto) -> str:
 def _choose_output(
     path: Path, graph: onnx.GraphProto, description: ModelDescription
 ) -> tuple[onnx.ValueInfoProto, bool]:
-    """The output to read, and whether it has a row for each token."""
+    """Return the output to read, and whether it has a vector for each token."""
     outputs = {value.name: value for value in graph.output}
     wanted = _wanted_outputs(path, description)
     name = next((name for name in wanted if name in outputs), None)
     if name is None:
         raise UnsupportedModel(
-            f"{path}: the graph gives {', '.join(outputs)}; a model for {description.task} needs "
+            f"{path}: the graph's outputs are {', '.join(outputs)}; a model for {description.task} needs "
             f"{' or '.join(wanted)}."
         )
     value = outputs[name]
@@ -187,15 +188,15 @@ def _choose_output(
 
 
 def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, int]:
-    """The outputs that will do, the best first, and how many dimensions they have."""
+    """Return the suitable outputs, best first, and the number of axes of each."""
     match description.task, description.head:
         case (Task.EMBED, None):
-            # A directory without modules does not say how rows are made; a graph that makes them does.
+            # Without modules.json the pooling is unknown, except to the graph.
             if find_file(description.directory, "modules.json") is None:
-                return {"sentence_embedding": 2, **_TOKEN_ROWS}
-            return {**_TOKEN_ROWS, "sentence_embedding": 2}
+                return {"sentence_embedding": 2, **_TOKEN_OUTPUTS}
+            return {**_TOKEN_OUTPUTS, "sentence_embedding": 2}
         case (Task.MULTI_VECTOR, None):
-            return _TOKEN_ROWS
+            return _TOKEN_OUTPUTS
         case (Task.RERANK | Task.CLASSIFY, head) if head is not None and head.kind is HeadKind.SEQUENCE:
             return {"logits": 2}
         case (Task.CLASSIFY_TOKENS | Task.SPARSE, _):
@@ -206,18 +207,18 @@ def _wanted_outputs(path: Path, description: ModelDescription) -> Mapping[str, i
 
 
 def _check_finished(path: Path, description: ModelDescription) -> None:
-    """Refuse a finished row that is not the model's: what was exported knows nothing of prompts and cuts."""
+    """Raise `UnsupportedModel` if stages of the model are missing from its finished embedding."""
     for stage in description.stages:
         if isinstance(stage, Truncate) or (isinstance(stage, Pooling) and not stage.include_prompt):
             raise UnsupportedModel(
-                f"{path}: the graph gives sentence_embedding alone, but the model's settings ask for "
+                f"{path}: the only output of the graph is sentence_embedding, but the model's settings need "
                 f"{'truncate_dim' if isinstance(stage, Truncate) else 'pooling without the prompt'}. Export "
                 "the model again, with token_embeddings or last_hidden_state."
             )
 
 
 def _read_width(path: Path, output: onnx.ValueInfoProto, description: ModelDescription) -> int:
-    """Columns of what is read. Raises `CorruptModel` if they are not as many as the settings say."""
+    """Return the number of dimensions of the output. Raises `CorruptModel` if the settings say otherwise."""
     match description.task, output.name:
         case (Task.SPARSE, _):
             expected = description.encoder.vocab_size
@@ -228,8 +229,8 @@ def _read_width(path: Path, output: onnx.ValueInfoProto, description: ModelDescr
     *_, last = output.type.tensor_type.shape.dim or [onnx.TensorShapeProto.Dimension()]
     if last.HasField("dim_value") and last.dim_value != expected:
         raise CorruptModel(
-            f"{path}: the output {output.name} has {last.dim_value} columns; by the model's settings it has "
-            f"{expected}."
+            f"{path}: the output {output.name} has {last.dim_value} dimensions; the model's settings "
+            f"say {expected}."
         )
     return expected
 

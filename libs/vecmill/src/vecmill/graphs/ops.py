@@ -1,7 +1,7 @@
-"""Recording an ONNX graph by calling its operators.
+"""Records an ONNX graph by calls of its operators.
 
-`op.Gemm(x, w, b, transB=1)` adds a node and returns its value; weights stay where they are until
-the graph is written.
+`op.Gemm(x, w, b, transB=1)` adds a node and returns its value. Weights are read only when the graph is
+written.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ import onnx_ir as ir
 
 from vecmill.models.weights import StoredTensor
 
-# Opset 21 and later ran 13-18% slower on the same graph; this pair is the newest that does not.
+# The newest versions without a slowdown: opset 21 and later ran 13-18% slower on the same graph.
 OPSET = 20
 IR_VERSION = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """What a graph gives: a value, the name and shape under which, and whether it is int64 or float32."""
+class GraphOutput:
+    """An output of a graph: its value, name and shape, and whether it is int64 or float32."""
 
     value: ir.Value
     name: str
@@ -30,7 +30,7 @@ class Output:
 
 
 class Ops:
-    """One graph being recorded."""
+    """The recorder of one graph."""
 
     def __init__(self) -> None:
         self._tape = ir.tape.Tape()
@@ -38,32 +38,32 @@ class Ops:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
     def __getattr__(self, operator: str) -> Callable[..., ir.Value]:
-        """The operator of that name: inputs go by position (`None` skips one), attributes by keyword."""
+        """Return a function that adds `operator`, with inputs (`None` if omitted) and keyword attributes."""
         if not operator[:1].isupper():
             raise AttributeError(operator)
 
         def add(*inputs: ir.Value | None, **attributes: Any) -> ir.Value:
             while inputs and inputs[-1] is None:
-                inputs = inputs[:-1]  # what is left out at the end has no place; OpenVINO insists on it
+                inputs = inputs[:-1]  # OpenVINO rejects a missing input at the end
             return self._tape.op(operator, inputs, attributes)
 
         return add
 
     def slice(self, x: ir.Value, start: int, stop: int, *, axis: int) -> ir.Value:
-        """`x[..., start:stop, ...]` along `axis`."""
+        """Return `x[..., start:stop, ...]` along `axis`."""
         bounds = (self.constant([bound]) for bound in (start, stop, axis))
         return self.Slice(x, *bounds)
 
     def input(
         self, name: str, shape: Sequence[int | str], dtype: ir.DataType = ir.DataType.INT64
     ) -> ir.Value:
-        """An input, int64 as a rule; a dimension given by name is free."""
+        """Add an input, by default int64; a dimension given by name is dynamic."""
         value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(dtype))
         self._inputs.append(value)
         return value
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> ir.Value:
-        """A constant that is written into the graph; equal ones are shared."""
+        """Return a constant of the graph; equal constants are shared."""
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
@@ -72,7 +72,7 @@ class Ops:
         return self._constants[key]
 
     def weight(self, tensor: StoredTensor) -> ir.Value:
-        """A tensor of the model, read only when the graph is written."""
+        """Return the value of a model's tensor. The tensor is read only when the graph is written."""
         lazy = ir.LazyTensor(
             lambda: ir.tensor(tensor.read()),
             dtype=ir.DataType.FLOAT,
@@ -82,11 +82,11 @@ class Ops:
         return self._tape.initializer(lazy)
 
     def model(self, output: ir.Value, name: str, shape: Sequence[int | str]) -> ir.Model:
-        """Finish the graph: what was recorded, ending in the float32 `output`."""
-        return self.finish(Output(output, name, tuple(shape)))
+        """Finish the graph with the float32 `output`."""
+        return self.finish(GraphOutput(output, name, tuple(shape)))
 
-    def finish(self, *outputs: Output) -> ir.Model:
-        """Finish the graph: what was recorded, ending in `outputs`."""
+    def finish(self, *outputs: GraphOutput) -> ir.Model:
+        """Finish the graph with `outputs`."""
         for output in outputs:
             kind = ir.DataType.INT64 if output.is_integer else ir.DataType.FLOAT
             output.value.name = output.name

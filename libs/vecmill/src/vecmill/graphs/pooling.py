@@ -1,29 +1,29 @@
-"""From one row a token to one row a text.
+"""Adds pooling of token embeddings to text embeddings, and normalisation.
 
 The rules are those of sentence-transformers 6.2 (`sentence_transformer/modules/pooling.py` and
-`base/modules/normalize.py`), down to what happens when nothing is left to pool.
+`base/modules/normalize.py`), also for texts without tokens to pool.
 """
 
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.graphs.layout import Layout
+from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
 from vecmill.models.stages import Pooling, PoolingMode
 
-_SMALLEST_COUNT = 1e-9  # what the reference divides by at least
+_SMALLEST_COUNT = 1e-9  # the smallest divisor of sentence-transformers
 
 
 def pool(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
-    """From `hidden` (positions, width) to (texts, width * modes), float32."""
+    """Pool `hidden` (positions, width) to (texts, width * modes), float32."""
     pooled = [_pool_one(op, layout, hidden, pooling, mode) for mode in pooling.modes]
     return pooled[0] if len(pooled) == 1 else op.Concat(*pooled, axis=1)
 
 
-def normalize(op: Ops, rows: ir.Value) -> ir.Value:
-    """Rows of unit length; a row of zeros stays one. (texts, width), float32."""
-    length = op.ReduceL2(rows, op.constant([1]), keepdims=1)
-    return op.Div(rows, op.Max(length, op.constant(1e-12, np.float32)))
+def normalize(op: Ops, x: ir.Value) -> ir.Value:
+    """Scale embeddings (n, width), float32, to unit length; zeros stay zeros."""
+    length = op.ReduceL2(x, op.constant([1]), keepdims=1)
+    return op.Div(x, op.Max(length, op.constant(1e-12, np.float32)))
 
 
 def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode: PoolingMode) -> ir.Value:
@@ -41,21 +41,21 @@ def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode:
             sums, counts = _add_up(op, layout, hidden, _counted(op, layout, pooling))
             return op.Div(sums, op.Sqrt(counts))
         case PoolingMode.WEIGHTED_MEAN:
-            # The n-th token counts n times, the prompt's tokens included in the numbering.
+            # The n-th token has weight n; the numbering includes the prompt's tokens.
             numbers = op.Cast(op.Add(layout.slots, op.constant(1)), to=ir.DataType.FLOAT)
             sums, counts = _add_up(op, layout, hidden, op.Mul(_counted(op, layout, pooling), numbers))
             return op.Div(sums, counts)
 
 
 def _after_prompt(op: Ops, layout: Layout) -> ir.Value:
-    """Whether a text has tokens after its prompt: (texts,), bool."""
+    """Return whether a text has tokens after its prompt: (texts,), bool."""
     return op.Less(layout.prompt_lengths, layout.lengths)
 
 
 def _pool_first(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
     first = op.Mul(layout.prompt_lengths, op.constant(0))
     if not pooling.include_prompt:
-        # A text that is all prompt has no token after it: the reference takes the first.
+        # For a text without tokens after its prompt, sentence-transformers takes the first token.
         first = op.Where(_after_prompt(op, layout), layout.prompt_lengths, first)
     return layout.token_at(hidden, first)
 
@@ -64,7 +64,7 @@ def _pool_last(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> i
     last = layout.token_at(hidden, op.Sub(layout.lengths, op.constant([1])))
     if pooling.include_prompt:
         return last
-    # The reference gives zeros for a text that is all prompt.
+    # sentence-transformers returns zeros for a text without tokens after its prompt.
     has_token = op.Unsqueeze(_after_prompt(op, layout), op.constant([1]))
     return op.Where(has_token, last, op.constant(0, np.float32))
 
@@ -72,15 +72,16 @@ def _pool_last(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> i
 def _pool_max(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
     by_text = layout.by_text(hidden)
     if not pooling.include_prompt:
-        # The reference gives minus infinity for a text that is all prompt; no such row is sent to anyone.
+        # sentence-transformers returns minus infinity for a text without tokens after its prompt. Such an
+        # embedding is never sent.
         counted = op.Unsqueeze(_is_counted(op, layout, pooling), op.constant([2]))
         by_text = op.Where(counted, by_text, op.constant(-np.inf, np.float32))
-    # A slot without a token repeats one of its own text, which never changes the largest.
+    # An empty slot repeats a token of the same text, which never changes the maximum.
     return op.ReduceMax(by_text, op.constant([1]), keepdims=0)
 
 
 def _is_counted(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
-    """Which slots are pooled: (texts, longest), bool."""
+    """Return whether a slot is pooled: (texts, longest), bool."""
     if pooling.include_prompt:
         return layout.is_token
     prompt_lengths = op.Unsqueeze(layout.prompt_lengths, op.constant([1]))
@@ -92,8 +93,8 @@ def _counted(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
 
 
 def _add_up(op: Ops, layout: Layout, hidden: ir.Value, weights: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Weighted sums of tokens (texts, width), and the sums of weights (texts, 1), never 0."""
-    # A product of matrices sums the rows without a masked copy of them.
+    """Return weighted sums of tokens (texts, width) and the sums of weights (texts, 1), never 0."""
+    # A matrix product needs no masked copy of the tokens.
     sums = op.MatMul(op.Unsqueeze(weights, op.constant([1])), layout.by_text(hidden))
     totals = op.ReduceSum(weights, op.constant([1]), keepdims=1)
     smallest = op.constant(_SMALLEST_COUNT, np.float32)

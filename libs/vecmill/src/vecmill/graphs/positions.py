@@ -1,16 +1,16 @@
-"""Where a token stands, for families that do not simply count."""
+"""Position ids of RoBERTa and MPNet, which skip padding tokens."""
 
 import onnx_ir as ir
 
-from vecmill.graphs.layout import Layout
+from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
 
 
 def positions_after_padding(op: Ops, layout: Layout, padding: int) -> ir.Value:
-    """The position of each token, (positions,), as transformers' `create_position_ids_from_input_ids`.
+    """Return transformers' `create_position_ids_from_input_ids`: the position of each token, (positions,).
 
-    The first is `padding` + 1. A padding token keeps position `padding`, in the midst of a text as well,
-    and is not counted.
+    The first position is `padding` + 1. A padding token inside a text has position `padding` and is not
+    counted.
     """
     counted = op.Cast(
         op.Not(op.Equal(layout.token_ids, op.constant(padding))),

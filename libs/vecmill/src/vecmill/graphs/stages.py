@@ -1,4 +1,4 @@
-"""From the encoder's last hidden state to finished rows, stage by stage.
+"""Adds the stages between the encoder's last hidden state and the outputs.
 
 The rules are those of sentence-transformers 6.2 (`base/modules/dense.py`, `base/modules/normalize.py`,
 `sentence_transformer/modules/layer_norm.py`, `sparse_encoder/modules/splade_pooling.py`).
@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.graphs.layout import Layout
+from vecmill.graphs.activations import activate
+from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.pooling import normalize, pool
 from vecmill.models.stages import (
@@ -29,7 +30,7 @@ _TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`
 
 
 def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
-    """Add one stage: before pooling `x` is (positions, width), afterwards (texts, width).
+    """Add one stage to `x`: (positions, width) before pooling, (texts, width) after it.
 
     Raises `CorruptModel` if a stage's weights are broken or do not fit its settings.
     """
@@ -50,7 +51,7 @@ def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
 
 def _weight(op: Ops, file: Path, name: str, *shape: int) -> ir.Value:
     tensor = Weights.open(file).tensor(name, shape)
-    # Stages of a kind name their tensors alike; their folders tell them apart.
+    # Stages of a kind have the same tensor names, so the folder makes them unique.
     return op.weight(dataclasses.replace(tensor, name=f"{file.parent.name}.{name}"))
 
 
@@ -58,28 +59,13 @@ def _apply_dense(op: Ops, dense: Dense, x: ir.Value) -> ir.Value:
     shape = (dense.outputs, dense.inputs)
     bias = _weight(op, dense.file, "linear.bias", dense.outputs) if dense.bias else None
     product = op.Gemm(x, _weight(op, dense.file, "linear.weight", *shape), bias, transB=1)
-    out = _activate(op, dense.activation, product)
+    is_linear = dense.activation is DenseActivation.IDENTITY
+    out = activate(op, product, "linear" if is_linear else dense.activation.lower())
     if not dense.residual:
         return out
     if dense.inputs != dense.outputs:
         x = op.Gemm(x, _weight(op, dense.file, "residual.weight", *shape), None, transB=1)
     return op.Add(out, x)
-
-
-def _activate(op: Ops, activation: DenseActivation, x: ir.Value) -> ir.Value:
-    match activation:
-        case DenseActivation.IDENTITY:
-            return x
-        case DenseActivation.TANH:
-            return op.Tanh(x)
-        case DenseActivation.RELU:
-            return op.Relu(x)
-        case DenseActivation.GELU:
-            return op.Gelu(x)
-        case DenseActivation.SIGMOID:
-            return op.Sigmoid(x)
-        case DenseActivation.SILU:
-            return op.Mul(x, op.Sigmoid(x))
 
 
 def _apply_layer_norm(op: Ops, norm: LayerNorm, x: ir.Value) -> ir.Value:
@@ -89,7 +75,8 @@ def _apply_layer_norm(op: Ops, norm: LayerNorm, x: ir.Value) -> ir.Value:
 
 def _pool_logits(op: Ops, layout: Layout, splade: Splade, logits: ir.Value) -> ir.Value:
     if not splade.add_up:
-        # What follows never changes which is the largest; and a slot without a token repeats one of its text.
+        # `_saturate` is monotonic, and an empty slot repeats a token of its text, so neither changes the
+        # maximum.
         return _saturate(op, splade, op.ReduceMax(layout.by_text(logits), op.constant([1]), keepdims=0))
     counted = op.Unsqueeze(op.Cast(layout.is_token, to=ir.DataType.FLOAT), op.constant([1]))
     sums = op.MatMul(counted, layout.by_text(_saturate(op, splade, logits)))

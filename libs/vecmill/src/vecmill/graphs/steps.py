@@ -1,6 +1,6 @@
-"""A finished graph as plain values, for an engine that runs the operators itself.
+"""Converts a finished graph to a list of operators, for an engine that runs them itself.
 
-Such an engine needs to know nothing of how graphs are put together or written down.
+Such an engine needs no ONNX library.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any
 
 import onnx_ir as ir
 
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
-# What begins the way from rows to rows without zeros (`heads.drop_zeros`), on which shapes depend on data.
+# The operator of `heads.drop_zeros` that reads the sparse weights. From there on shapes depend on data.
 _DROPS_ZEROS = "GatherND"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator of ONNX: its name, the values that it reads (`None` is left out), and its one result."""
+    """One ONNX operator: its name, the names of its inputs (`None` if omitted) and of its only output."""
 
     operator: str
     inputs: tuple[str | None, ...]
@@ -27,9 +27,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A graph in the order in which it is computed; `output` are its rows.
+    """The operators of a graph in order of computation; `output` is the name of the model's output.
 
-    `constants` are arrays that the graph brings along, `weights` those of the model, read by calling.
+    `constants` are arrays of the graph, `weights` functions that read the arrays of the model.
     """
 
     inputs: tuple[str, ...]
@@ -40,7 +40,7 @@ class Steps:
 
 
 def list_steps(model: ir.Model) -> Steps:
-    """The steps to the rows of `model` and no others; sparse rows still have their zeros."""
+    """Return the steps that `model` needs for its first output; sparse weights keep their zeros."""
     names = _name_values(model)
     steps = [_read_step(node, names) for node in model.graph]
     dropped = next((step for step in steps if step.operator == _DROPS_ZEROS), None)
@@ -63,7 +63,7 @@ def list_steps(model: ir.Model) -> Steps:
 
 
 def _name_values(model: ir.Model) -> dict[ir.Value, str]:
-    """A name for each value; those that have none yet get one that nothing else has."""
+    """Return a unique name for each value."""
     names = {value: str(value.name) for value in model.graph.initializers.values()}
     names |= {value: str(value.name) for value in model.graph.inputs}
     results = [value for node in model.graph for value in node.outputs]
@@ -77,7 +77,7 @@ def _read_step(node: ir.Node, names: Mapping[ir.Value, str]) -> Step:
 
 
 def keep_needed(steps: Sequence[Step], output: str) -> tuple[Step, ...]:
-    """The steps of `steps` that lead to `output`, in order."""
+    """Return those of `steps` that `output` depends on, in order."""
     needed, kept = {output}, []
     for step in reversed(steps):
         if step.output in needed:

@@ -1,11 +1,12 @@
-"""Large files of a hub's model, fetched so that a download that was killed goes on where it stopped.
+"""Downloads large files of a hub's model, and resumes interrupted downloads.
 
-The hub's client keeps a file under its digest, and links to it from the folder of a commit. It downloads
-under a name that is new each time, so that what a killed process has left is never looked at again:
+The hub's client stores a file under its digest and links to it from the folder of a commit. It downloads
+under a new name each time, so it never resumes the partial file of a killed process:
 
-    blobs/<digest>.<random>.incomplete    the client's, of huggingface_hub 2.4
-    blobs/<digest>.incomplete             ours, under the client's lock of that file, gone on with by a Range
-    blobs/<digest>                        a whole file, which the client finds and links to
+    blobs/<digest>.<random>.incomplete    partial file of the client (huggingface_hub 2.4)
+    blobs/<digest>.incomplete             partial file of this module, resumed by a Range request under the
+                                          client's lock of the file
+    blobs/<digest>                        complete file, which the client finds and links to
 
 Source of the rules: huggingface_hub 2.4, `file_download.py`.
 """
@@ -16,14 +17,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-LARGE_BYTES = 16 * 2**20  # the client writes 10 MiB at a time, so less could not be gone on with
-_PATIENCE_S = 10.0  # for an answer from the hub
+LARGE_BYTES = 16 * 2**20  # the client writes 10 MiB at a time, so smaller files cannot be resumed
+_TIMEOUT_S = 10.0  # for the hub's response
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class LargeFile:
-    """A file of `size` bytes at `url`; `blob` is where the client keeps it, `lock` how it locks that."""
+    """A file of `size` bytes at `url`; `blob` is its path in the client's cache, `lock` its lock file."""
 
     name: str
     url: str
@@ -35,7 +36,7 @@ class LargeFile:
 def find_large_files(
     repository: str, revision: str | None, *, allow: Iterable[str], ignore: Iterable[str]
 ) -> tuple[LargeFile, ...]:
-    """The large ones among the files that the patterns ask for. Raises whatever the hub's client raises."""
+    """Return the large files that match the patterns. Raises any exception of the hub's client."""
     from huggingface_hub import HfApi, hf_hub_url
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.file_download import repo_folder_name
@@ -43,7 +44,7 @@ def find_large_files(
     from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 
     api = HfApi()
-    commit = api.model_info(repository, revision=revision or "main", timeout=_PATIENCE_S).sha
+    commit = api.model_info(repository, revision=revision or "main", timeout=_TIMEOUT_S).sha
     tree = api.list_repo_tree(repository, recursive=True, revision=commit)
     files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile) and entry.size >= LARGE_BYTES}
     folder = repo_folder_name(repo_id=repository, repo_type="model")
@@ -64,9 +65,9 @@ def find_large_files(
 
 
 def fetch_large_file(wanted: LargeFile) -> None:
-    """Download what is not there of a file, with a progress bar.
+    """Download the missing part of a file, with a progress bar.
 
-    Raises whatever the hub's client raises, and `OSError` for a file that is not what the hub announced.
+    Raises any exception of the hub's client, and `OSError` if the file's SHA-256 is wrong.
     """
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
@@ -78,26 +79,26 @@ def fetch_large_file(wanted: LargeFile) -> None:
             return
         partial = wanted.blob.with_name(f"{wanted.blob.name}.incomplete")
         with partial.open("ab") as file:
-            begun = file.tell()
+            resumed_at = file.tell()
             http_get(
                 wanted.url,
                 file,
-                resume_size=begun,
+                resume_size=resumed_at,
                 headers=build_hf_headers(),
                 expected_size=wanted.size,
                 displayed_filename=wanted.name,
             )
-        if begun and _SHA256.fullmatch(wanted.blob.name):
+        if resumed_at and _SHA256.fullmatch(wanted.blob.name):
             _check_digest(partial, wanted.blob.name)
         partial.replace(wanted.blob)
 
 
 def _check_digest(partial: Path, digest: str) -> None:
-    """What another process left may be anything."""
+    """Raise `OSError` if the resumed file, begun by another process, has the wrong SHA-256."""
     with partial.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != digest:
         partial.unlink()
         raise OSError(
-            f"what was left of an earlier download is not what the hub has ({partial.name}); it is gone now"
+            f"{partial.name}, resumed from an earlier download, has the wrong SHA-256; it has been deleted"
         )

@@ -1,13 +1,13 @@
-"""Finding graphs that another program exported: `model.onnx` and its like, with their weights.
+"""Finds ONNX graphs that another program exported (`model.onnx` and similar names), with their weights.
 
-    onnx/model.onnx             as sentence-transformers and repositories of a hub keep it
-    model.onnx                  as optimum writes it
-    model_optimized.onnx        the same, fused
-    model_quantized.onnx        the same, in 8 bits
+    onnx/model.onnx             the layout of sentence-transformers and of hub repositories
+    model.onnx                  the layout of optimum
+    model_optimized.onnx        the same graph, fused
+    model_quantized.onnx        the same graph, in 8 bits
     model.onnx_data, ...        weights beside a graph, named after it
 
-A graph is served where a directory has no safetensors, or where it is named itself. `ort_config.json` beside
-it says how it was made, and nothing that is needed to run it.
+A graph is used if the directory has no safetensors, or if the graph itself is named. `ort_config.json` beside
+the graph is not needed to run it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from vecmill.errors import ModelNotFound
 from vecmill.models.directory import find_file
-from vecmill.plan import Precision
+from vecmill.values.engine_plan import Precision
 
 SUFFIX = ".onnx"
 
@@ -29,25 +29,25 @@ _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 
 @dataclass(frozen=True, slots=True)
 class ExportedGraph:
-    """What an exported graph takes and gives. `graphs.exported` reads it off the graph.
+    """The inputs and the output of an exported graph. `graphs.exported` reads them from the graph.
 
-    `inputs` are names and numpy dtypes; `output` is the one that is read, with rows of `width` columns, one
-    for each token with `has_token_rows`, else one for each text, which is finished. With `mixes_texts` the
-    numbers of a text depend on the texts beside it, so that each must be run alone.
+    `inputs` are names and numpy dtypes. `output` is the name of the output to read, with `width` dimensions.
+    With `is_per_token` it has a vector for each token, else a finished one for each text. With `mixes_texts`
+    the output of a text depends on the other texts of the batch, so each text must be run alone.
     """
 
     inputs: Mapping[str, str]
     output: str
     width: int
-    has_token_rows: bool
+    is_per_token: bool
     precision: Precision
     mixes_texts: bool
 
 
 def find_exported_files(directory: Path, folder: str) -> tuple[Path, ...]:
-    """The exported graph in `folder` of a model and its weights; none where there are safetensors.
+    """Return the exported graph in `folder` and its weights; nothing if there are safetensors.
 
-    Raises `CorruptModel` if one leads out of the directory.
+    Raises `CorruptModel` if a path leads out of the directory.
     """
     if any(find_file(directory, str(PurePosixPath(folder, name))) for name in _SAFETENSORS):
         return ()
@@ -60,9 +60,9 @@ def find_exported_files(directory: Path, folder: str) -> tuple[Path, ...]:
 
 
 def with_weights(directory: Path, graph: str) -> tuple[Path, ...]:
-    """`graph`, a path in `directory`, and the files beside it that are named after it.
+    """Return `graph`, a path in `directory`, and the files beside it that are named after it.
 
-    Raises `CorruptModel` if one leads out of the directory.
+    Raises `CorruptModel` if a path leads out of the directory.
     """
     path = directory / graph
     beside = sorted(other.name for other in path.parent.glob(f"{path.name}?*"))
@@ -71,10 +71,10 @@ def with_weights(directory: Path, graph: str) -> tuple[Path, ...]:
 
 
 def directory_of(graph: Path) -> Path:
-    """The model directory that an exported graph belongs to. Raises `ModelNotFound`."""
+    """Return the model directory of an exported graph. Raises `ModelNotFound`."""
     for directory in (graph.parent, graph.parent.parent):
         if any((directory / name).is_file() for name in _SETTINGS):
             return directory
     raise ModelNotFound(
-        f"{graph} is an ONNX graph without a model: there is no config.json beside it or a folder above."
+        f"{graph} is an ONNX graph without a model: neither its folder nor the one above has a config.json."
     )

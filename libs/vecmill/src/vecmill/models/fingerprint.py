@@ -1,4 +1,4 @@
-"""A digest of everything that determines the rows of a model."""
+"""The fingerprint of a model: a digest of everything that determines its outputs."""
 
 import functools
 import hashlib
@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vecmill.errors import CorruptModel
-from vecmill.graphs import GRAPH_VERSION
 from vecmill.models.description import ModelDescription
 from vecmill.models.stages import Dense, LayerNorm
 
 CHUNK_BYTES = 8 * 2**20
 
+# Increment when a change in `graphs` or `architectures` can change an embedding, a graph's inputs or its
+# files: prepared graphs are then built again.
+GRAPH_VERSION = 4
+
 
 def fingerprint_model(description: ModelDescription) -> str:
-    """Hash settings, tokenizer, weights and the version of our graphs: 32 hexadecimal digits.
+    """Hash settings, tokenizer, weights and `GRAPH_VERSION`: 32 hexadecimal digits.
 
-    Reads the weights once, and checks them against `description.weights_sha256` on the way.
-    Raises `CorruptModel` if they are not what was promised, or cannot be read.
+    Reads the weights once. Raises `CorruptModel` if they cannot be read or their SHA-256 is not
+    `description.weights_sha256`.
     """
     digest = hashlib.sha256()
     for part in (
@@ -33,7 +36,7 @@ def fingerprint_model(description: ModelDescription) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file, in lower-case hex. Raises `CorruptModel` if it cannot be read."""
+    """Return the SHA-256 of a file in lower-case hex. Raises `CorruptModel` if the file cannot be read."""
     try:
         found = path.stat()
     except OSError as error:
@@ -41,7 +44,7 @@ def hash_file(path: Path) -> str:
     return _hash_content(path, found.st_size, found.st_mtime_ns)
 
 
-# A start asks for the same file several times: what the model was measured as, what was prepared of it.
+# Loading a model needs the hash of a file several times: for its serving plan and its prepared graphs.
 @functools.lru_cache(maxsize=64)
 def _hash_content(path: Path, _size: int, _changed_ns: int) -> str:
     digest = hashlib.sha256()
@@ -51,8 +54,8 @@ def _hash_content(path: Path, _size: int, _changed_ns: int) -> str:
 
 
 def read_chunks(path: Path) -> Iterator[memoryview]:
-    """The content of a file, piece by piece; each is gone with the next. Raises `CorruptModel`."""
-    # Large reads: with the small ones of `hashlib.file_digest` this takes three times as long.
+    """Yield the content of a file in chunks; each chunk overwrites the last. Raises `CorruptModel`."""
+    # Large reads: the small reads of `hashlib.file_digest` take three times as long.
     chunk = memoryview(bytearray(CHUNK_BYTES))
     try:
         with path.open("rb", buffering=0) as file:
@@ -63,7 +66,7 @@ def read_chunks(path: Path) -> Iterator[memoryview]:
 
 
 def stage_files(description: ModelDescription) -> list[Path]:
-    """The files that hold the weights of stages, in the order of the stages."""
+    """Return the weights files of the stages, in the order of the stages."""
     return [stage.file for stage in description.stages if isinstance(stage, Dense | LayerNorm)]
 
 
@@ -88,10 +91,10 @@ def _settings(description: ModelDescription) -> str:
 
 def _hash_weights(description: ModelDescription) -> str:
     actual = " ".join(hash_file(path) for path in description.weights_files)
-    promised = description.weights_sha256
-    if promised is not None and actual != promised:
+    expected = description.weights_sha256
+    if expected is not None and actual != expected:
         raise CorruptModel(
             f"{description.weights_files[0]} is not what was published: its SHA-256 is {actual}, "
-            f"not {promised}. Install the model again."
+            f"not {expected}. Install the model again."
         )
     return actual

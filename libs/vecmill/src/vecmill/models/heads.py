@@ -1,4 +1,4 @@
-"""What a task model has on top of its encoder, and how its inputs are put together."""
+"""The head of a task model, and the templates that build its inputs from queries and documents."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -6,17 +6,17 @@ from pathlib import Path
 
 
 class HeadKind(StrEnum):
-    """Which of a family's heads."""
+    """The kind of a head."""
 
-    SEQUENCE = "sequence"  # logits for a text or a pair: `Family.classify`
-    TOKENS = "tokens"  # logits for each token: `Family.classify_tokens`
-    VOCABULARY = "vocabulary"  # logits over the vocabulary for each token: `Family.predict_tokens`
-    STAGES = "stages"  # logits for a text or a pair: what the last stage gives
+    SEQUENCE = "sequence"  # logits for a text or a pair: `EncoderGraph.classify`
+    TOKENS = "tokens"  # logits for each token: `EncoderGraph.classify_tokens`
+    VOCABULARY = "vocabulary"  # logits over the vocabulary for each token: `EncoderGraph.predict_tokens`
+    STAGES = "stages"  # logits for a text or a pair: the output of the last stage
     YES_NO = "yes_no"  # logits of one or two tokens of the vocabulary after the last token of a text
 
 
 class Activation(StrEnum):
-    """What makes scores of logits."""
+    """The function that turns logits into scores."""
 
     IDENTITY = "identity"
     SIGMOID = "sigmoid"
@@ -24,7 +24,7 @@ class Activation(StrEnum):
 
 
 class Similarity(StrEnum):
-    """How rows of texts are compared. The values are those of sentence-transformers."""
+    """The measure that compares embeddings of texts. The values are those of sentence-transformers."""
 
     COSINE = "cosine"
     DOT = "dot"
@@ -34,11 +34,11 @@ class Similarity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A head and how its logits are read.
+    """A head and the meaning of its logits.
 
-    `labels` names the logits in order; `activation` is the model's own. `token_ids` are, for a
-    `YES_NO` head, the "yes" and perhaps the "no": the one logit is that of the first less that of the
-    second, so its sigmoid is the share of "yes" among the two.
+    `labels` are the names of the logits, in order. `activation` is the model's default. `token_ids` of a
+    `YES_NO` head are the tokens "yes" and, optionally, "no". Its logit is the logit of the first minus that
+    of the second, so the sigmoid is the probability of "yes" among the two.
     """
 
     kind: HeadKind
@@ -49,11 +49,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class PairTemplate:
-    """How a query and a document become one text, for a model that reads pairs as prose.
+    """A template that joins a query and a document to one text.
 
-    The text is `start`, then `body` with `{instruction}`, `{query}` and `{document}` filled in, then
-    `end`. Where it is longer than the model reads, the body's last tokens go: start and end are whole.
-    No special tokens are added.
+    The text is `start`, then `body` with `{instruction}`, `{query}` and `{document}` filled in, then `end`.
+    If the text is too long for the model, the last tokens of the body are removed. No special tokens are
+    added.
     """
 
     start: str
@@ -64,15 +64,16 @@ class PairTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """How a query and a document become one text by a Jinja template, from `file`.
+    """A Jinja template, read from `file`, that joins a query and a document to one text.
 
-    They are the contents of messages of those roles, after one of the role "system" where there is an
-    instruction; each a list of one part where `in_parts`. `special_tokens` (role -> token, `None` for none)
-    and `variables` are what the template sees besides. Where the text is longer than the model reads, what
-    all texts end in is put over the end of what is kept. No special tokens are added.
+    Query and document are messages of the roles "query" and "document"; an instruction is a message of the
+    role "system" before them. With `in_parts` the content of a message is a list of one part. The template
+    also reads `special_tokens` (role -> token or `None`) and `variables`. If the text is too long for the
+    model, it is truncated, and the suffix that all texts share replaces its last tokens. No special tokens
+    are added.
     """
 
-    file: Path = field(repr=False)  # what it says is part of the fingerprint, where it lies is not
+    file: Path = field(repr=False)  # the content is part of the fingerprint, the path is not
     source: str
     in_parts: bool
     special_tokens: tuple[tuple[str, str | None], ...]
@@ -81,10 +82,10 @@ class ChatTemplate:
 
 @dataclass(frozen=True, slots=True)
 class QueryExpansion:
-    """Queries of a multi-vector model are filled up to `length` tokens with copies of `token`.
+    """Padding of a multi-vector model's queries to `length` tokens with copies of `token`.
 
-    The copies give rows like any other token. Other tokens see them only with `attend`. A longer query
-    is cut to `length` where `fixed`.
+    Each copy has an embedding. Other tokens attend to the copies only with `attend`. With `fixed` a longer
+    query is truncated to `length`.
     """
 
     length: int
@@ -95,11 +96,11 @@ class QueryExpansion:
 
 @dataclass(frozen=True, slots=True)
 class MultiVector:
-    """What tells queries and documents of a multi-vector model apart, beside their prompts.
+    """The differences between queries and documents of a multi-vector model, apart from their prompts.
 
-    `query_tokens` and `document_tokens` are their longest inputs, where they have limits of their own.
-    Tokens in `skipped` give no row, on the sides named: "query", "document". `prefixes` are markers at
-    the front of prompts that must stay one token each.
+    `query_tokens` and `document_tokens` are their longest inputs, `None` for the model's. Tokens in `skipped`
+    have no embedding on the sides `skipped_in`: "query", "document". `prefixes` are markers at the front of
+    prompts that must stay one token each.
     """
 
     query_tokens: int | None = None

@@ -1,12 +1,11 @@
-"""Models from a Hugging Face hub, by name, through the hub's own client.
+"""Downloads models from a Hugging Face hub by name, through the hub's own client.
 
-The client decides where the cache is, which mirror, proxy and token are used (HF_HOME, HF_ENDPOINT, HF_TOKEN
-and so on) and shows the progress of downloads; large files come by `downloads`, which goes on where an
-earlier attempt stopped. What is in the cache at a commit is never asked for again, and a branch is served
-from it when the hub cannot be reached.
+The client chooses the cache, mirror, proxy and token (HF_HOME, HF_ENDPOINT, HF_TOKEN and so on) and shows the
+progress of downloads. `downloads` fetches large files and resumes interrupted downloads. A commit in the
+cache is never requested again. A branch comes from the cache if the hub cannot be reached.
 
-Only settings, vocabularies and safetensors are fetched, and exported graphs where they are asked for: nothing
-that has to be unpickled or run.
+Only settings, vocabularies and safetensors are downloaded, and exported graphs on request: no pickles, no
+code.
 """
 
 import re
@@ -17,7 +16,7 @@ from typing import Self
 from vecmill.errors import ModelNotFound
 from vecmill.models.downloads import fetch_large_file, find_large_files
 
-# Those of `name@revision`; what else the hub allows in a name is for the hub to say.
+# `name@revision`. The hub checks names further.
 _NAME = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII
 )
@@ -30,9 +29,9 @@ ALLOWED_FILES = (
     "*.safetensors",
     "artifact.metadata",
 )
-# Copies for other runtimes: whole models again, of which nothing is read.
+# Copies of the model for other runtimes, which are never read.
 _OTHER_RUNTIMES = ("onnx/*", "openvino/*", "coreml/*", "gguf/*")
-# One exported graph, where it is asked for, and not its many variants.
+# One exported graph, on request, without its variants.
 _EXPORTED = tuple(
     f"{folder}model.onnx{data}" for folder in ("", "onnx/") for data in ("", "_data", "_data_*", ".data")
 )
@@ -41,14 +40,14 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A repository of a hub, and the branch, tag or commit of it; `None` for the main branch."""
+    """A repository of a hub and its branch, tag or commit; `None` for the main branch."""
 
     repository: str
     revision: str | None = None
 
     @classmethod
     def parse(cls, model: str) -> Self | None:
-        """Take apart `owner/name` or `owner/name@revision`; `None` for what is neither."""
+        """Parse `owner/name` or `owner/name@revision`; `None` for other strings."""
         found = _NAME.fullmatch(model)
         if found is None or ".." in model:
             return None
@@ -56,11 +55,11 @@ class HubName:
 
 
 def fetch_model(name: HubName, *, exported: bool = False) -> Path:
-    """The folder of a model's files at one commit, downloaded where it is not yet there in full.
+    """Return the folder of a model's files at one commit, and download the files that are missing.
 
-    Its name is the commit. With `exported` an ONNX graph of the repository comes too. Raises `ModelNotFound`
-    if the hub has no such model, does not give it to us, or cannot be reached and the files are not there
-    from before.
+    The folder's name is the commit. With `exported` the repository's ONNX graph is downloaded too. Raises
+    `ModelNotFound` if the hub has no such model, denies access, or cannot be reached and the cache lacks
+    files.
     """
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -80,22 +79,20 @@ def fetch_model(name: HubName, *, exported: bool = False) -> Path:
     except RepositoryNotFoundError as error:
         raise ModelNotFound(
             f"The hub has no model {name.repository}, or it is private and HF_TOKEN is not set to a "
-            "token that "
-            "may read it."
+            "token that may read it."
         ) from error
     except RevisionNotFoundError as error:
         raise ModelNotFound(f"The hub's {name.repository} has no revision {name.revision!r}.") from error
     except HFValidationError as error:
-        raise ModelNotFound(f"{name.repository!r} is no name of a model: {error}") from error
+        raise ModelNotFound(f"{name.repository!r} is not a model name: {error}") from error
     except LocalEntryNotFoundError as error:
         raise ModelNotFound(
-            f"{name.repository} is not here in full, and the hub cannot be reached. Fetch it "
-            "beforehand, with "
-            "`vecmill pull`, where it can be."
+            f"{name.repository} is not in the cache in full, and the hub cannot be reached. Download it "
+            "beforehand with `vecmill pull`."
         ) from error
-    except Exception as error:  # the client passes on whatever its HTTP library raises
+    except Exception as error:  # the client does not wrap the exceptions of its HTTP library
         raise ModelNotFound(
-            f"{name.repository} could not be downloaded: {error}. Try again; what has arrived is kept."
+            f"{name.repository} could not be downloaded: {error}. Try again: partial downloads are kept."
         ) from error
 
 
@@ -104,7 +101,7 @@ def _fetch(name: HubName, exported: bool) -> Path:
 
     patterns = {"allow": ALLOWED_FILES, "ignore": _OTHER_RUNTIMES}
     if exported:
-        # A pattern to ignore goes before one to allow, so what lies beside the graph is named here.
+        # Patterns to ignore take precedence, so the other files of the graph's folder are listed here.
         others = (*_OTHER_RUNTIMES[1:], "onnx/*.json", "onnx/*.txt", "onnx/*.model", "onnx/*.jinja")
         patterns = {"allow": (*ALLOWED_FILES, *_EXPORTED), "ignore": others}
     _fetch_large_files(name, **patterns)
@@ -118,19 +115,19 @@ def _fetch(name: HubName, exported: bool) -> Path:
 
 
 def _fetch_large_files(name: HubName, *, allow: tuple[str, ...], ignore: tuple[str, ...]) -> None:
-    """Download those that are not there, each gone on with where an earlier attempt stopped."""
+    """Download the missing large files, and resume interrupted downloads."""
     try:
-        if _is_here(name, allow, ignore):
+        if _is_cached(name, allow, ignore):
             return
         wanted = find_large_files(name.repository, name.revision, allow=allow, ignore=ignore)
-    except Exception:  # whatever it is, the client is about to meet it too, and says what is here already
+    except Exception:  # `snapshot_download` meets the same error next, and may fall back on the cache
         return
     for file in wanted:
         fetch_large_file(file)
 
 
-def _is_here(name: HubName, allow: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
-    """Whether a commit, which cannot change, has been fetched in full."""
+def _is_cached(name: HubName, allow: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
+    """Return whether a commit, which cannot change, is in the cache in full."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

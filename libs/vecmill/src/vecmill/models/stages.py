@@ -1,8 +1,8 @@
-"""What happens between the encoder's last hidden state and finished rows, one dataclass a stage.
+"""The stages between the encoder's last hidden state and the outputs, one dataclass for each.
 
-A model's stages come in order, as its `modules.json` lists them. `graphs.stages` builds them. What
-comes before a `Pooling` or a `Splade` works on the rows of tokens, what comes after on the row of a text;
-a multi-vector model has neither, and its rows stay those of tokens.
+Stages come in the order of `modules.json`. `graphs.stages` builds them. Stages before `Pooling` or `Splade`
+work on token embeddings, later stages on text embeddings. A multi-vector model has neither: its outputs are
+token embeddings.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class PoolingMode(StrEnum):
-    """How token rows become one row. The values are those of sentence-transformers."""
+    """The way of pooling token embeddings. The values are those of sentence-transformers."""
 
     CLS = "cls"
     MAX = "max"
@@ -23,9 +23,9 @@ class PoolingMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Token rows become one row; several modes are joined side by side.
+    """Pooling of token embeddings to one embedding; the results of several modes are concatenated.
 
-    Without `include_prompt` the prompt's tokens are left out.
+    Without `include_prompt` the prompt's tokens are excluded.
     """
 
     modes: tuple[PoolingMode, ...]
@@ -33,7 +33,7 @@ class Pooling:
 
 
 class DenseActivation(StrEnum):
-    """What follows a `Dense` stage's product, by the names of torch's classes."""
+    """The activation of a `Dense` stage, by the names of torch's classes."""
 
     IDENTITY = "Identity"
     TANH = "Tanh"
@@ -45,13 +45,13 @@ class DenseActivation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A linear layer and its activation, of rows of tokens or of texts.
+    """A linear layer and its activation, over token or text embeddings.
 
     `file` holds `linear.weight` (outputs, inputs) and, with `bias`, `linear.bias`. With `residual`
-    the input is added to the output, through `residual.weight` where their widths differ.
+    the input is added to the output, multiplied by `residual.weight` if their widths differ.
     """
 
-    file: Path = field(repr=False)  # what it holds is part of the fingerprint, where it lies is not
+    file: Path = field(repr=False)  # the content is part of the fingerprint, the path is not
     inputs: int
     outputs: int
     bias: bool = True
@@ -69,15 +69,15 @@ class LayerNorm:
 
 @dataclass(frozen=True, slots=True)
 class Normalize:
-    """Rows get unit length."""
+    """Scaling of embeddings to unit length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splade:
-    """Logits of tokens over the vocabulary become one weight for each entry: (texts, vocab_size).
+    """SPLADE pooling of token logits over the vocabulary to one weight for each entry: (texts, vocab_size).
 
-    A logit x counts log(1 + max(x, 0)), with `twice` log(1 + that), and the largest counts, or
-    with `add_up` the sum of all.
+    A logit x becomes y = log(1 + max(x, 0)), with `twice` log(1 + y). The weight is the maximum over tokens,
+    with `add_up` the sum.
     """
 
     add_up: bool = False
@@ -86,10 +86,10 @@ class Splade:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Rows keep their first `width` columns."""
+    """Truncation of embeddings to their first `width` dimensions."""
 
     width: int
 
 
 Stage = Pooling | Dense | LayerNorm | Normalize | Splade | Truncate
-"""Everything that `graphs.stages` can build."""
+"""Any stage that `graphs.stages` can build."""

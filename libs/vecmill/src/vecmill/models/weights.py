@@ -1,8 +1,7 @@
-"""Tensors of safetensors files, by name and checked shape, read when they are needed.
+"""Reads tensors of safetensors files by name and expected shape, lazily.
 
-Nothing is read before `StoredTensor.read`, so that a model can be larger than memory has room for
-twice. safetensors checks a file's own header and length when it is opened. A model over several files
-(shards) is one set of names.
+Only `StoredTensor.read` loads a tensor, so memory never holds two copies of a model. safetensors checks the
+header and the length of a file on opening. The names of several files (shards) form one set.
 """
 
 import copy
@@ -14,18 +13,18 @@ from typing import Any, Self
 import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.types import FloatArray, IntArray
+from vecmill.values.aliases import FloatArray, IntArray
 
 _FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
-# Older checkpoints name the same tensors differently.
+# Names in current -> in older checkpoints.
 _RENAMES = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor that is somewhere else until `read` returns it, float32."""
+    """A tensor that `read` loads as float32."""
 
     name: str
     shape: tuple[int, ...]
@@ -33,7 +32,7 @@ class StoredTensor:
 
 
 def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
-    """Tensors one below the other, joined when they are read."""
+    """Return the tensors concatenated along the first axis, when they are read."""
     rows = sum(tensor.shape[0] for tensor in tensors)
     return StoredTensor(
         name,
@@ -53,35 +52,35 @@ class Weights:
 
     @classmethod
     def open(cls, *paths: Path) -> Self:
-        """Open `paths`. Raises `CorruptModel` if one is no whole safetensors file."""
+        """Open `paths`. Raises `CorruptModel` if a file is not a complete safetensors file."""
         return cls({path: _open(path) for path in paths})
 
-    def under(self, prefix: str) -> "Weights":
-        """The same tensors, whose names may begin with `prefix`.
+    def with_prefix(self, prefix: str) -> "Weights":
+        """Return the same tensors, whose names may begin with `prefix`.
 
-        A model with a head has its encoder's tensors under the name of the encoder, such as "bert.".
+        A model with a head prefixes the names of the encoder's tensors, for example with "bert.".
         """
         weights = copy.copy(self)
         weights._prefixes = ("", prefix)
         return weights
 
     def holds(self, name: str) -> bool:
-        """Whether `tensor` finds one called `name`."""
+        """Return whether `tensor` would find the tensor `name`."""
         return self._spelling(name) is not None
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the tensor called `name`, where no setting tells it. Raises `CorruptModel`."""
+        """Return the stored shape of the tensor `name`. Raises `CorruptModel` if the tensor is missing."""
         stored = self._find(name)
         return tuple(self._file_of[stored].get_slice(stored).get_shape())
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is a tensor called just that."""
+        """Return whether a tensor has exactly this name."""
         return name in self._file_of
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
-        """The tensor called `name`, which must have `shape`.
+        """Return the tensor `name`, which must have `shape`.
 
-        Raises `CorruptModel` if there is none or its shape differs, `UnsupportedModel` for integers.
+        Raises `CorruptModel` if it is missing or its shape differs, `UnsupportedModel` for integers.
         """
         stored = self._find(name)
         path, view = self._path_of[stored], self._file_of[stored].get_slice(stored)
@@ -98,14 +97,14 @@ class Weights:
         return StoredTensor(name, shape, lambda: self._read(stored))
 
     def rows(self, name: str, shape: tuple[int, ...], rows: Sequence[int]) -> StoredTensor:
-        """Chosen rows of the tensor called `name`, which must have `shape`; only they are read.
+        """Return `rows` of the tensor `name`, which must have `shape`; other rows are not read.
 
-        Raises as `tensor` does, and `CorruptModel` if there is no such row.
+        Raises the same errors as `tensor`, and `CorruptModel` if there is no such row.
         """
         whole = self.tensor(name, shape)
         for row in rows:
             if not 0 <= row < shape[0]:
-                raise CorruptModel(f"{self._path}: tensor {name!r} has {shape[0]} rows, and none is {row}.")
+                raise CorruptModel(f"{self._path}: tensor {name!r} has {shape[0]} rows, not row {row}.")
         stored = self._find(name)
         return StoredTensor(
             f"{whole.name}[{', '.join(map(str, rows))}]",
@@ -114,9 +113,9 @@ class Weights:
         )
 
     def part(self, name: str, shape: tuple[int, ...], start: int, stop: int) -> StoredTensor:
-        """Neighbouring rows of the tensor called `name`, which must have `shape`; only they are read.
+        """Return rows `start` to `stop` of the tensor `name`, which must have `shape`; read no other rows.
 
-        Raises as `tensor` does.
+        Raises the same errors as `tensor`.
         """
         whole, stored = self.tensor(name, shape), self._find(name)
         if (start, stop) == (0, shape[0]):
@@ -128,7 +127,7 @@ class Weights:
         )
 
     def integers(self, name: str) -> IntArray:
-        """The tensor called `name`, of whole numbers: read now, int64. Raises `CorruptModel`."""
+        """Read the integer tensor `name` at once, as int64. Raises `CorruptModel`."""
         stored = self._find(name)
         dtype = self._file_of[stored].get_slice(stored).get_dtype()
         if dtype not in _INTEGERS:
@@ -144,13 +143,13 @@ class Weights:
         return stored
 
     def _spelling(self, name: str) -> str | None:
-        """The name in the file of what is called `name` here."""
+        """Return the name that the tensor `name` has in the file."""
         spellings = [name, *(name.replace(new, old) for new, old in _RENAMES if new in name)]
         candidates = (prefix + spelling for prefix in self._prefixes for spelling in spellings)
         return next((candidate for candidate in candidates if candidate in self._file_of), None)
 
     def _read(self, stored: str, rows: Sequence[int] | slice | None = None) -> FloatArray:
-        # numpy learns bfloat16 from this package.
+        # Importing the package registers bfloat16 with numpy.
         import ml_dtypes  # noqa: F401
 
         file = self._file_of[stored]
@@ -169,5 +168,5 @@ def _open(path: Path) -> Any:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
         raise CorruptModel(
-            f"{path} is not a whole safetensors file: {error}. Download the model again."
+            f"{path} is not a complete safetensors file: {error}. Download the model again."
         ) from error

@@ -1,5 +1,50 @@
-"""What can be asked of a model, one module for each kind of answer. `Mill` puts them together.
+"""The operations of a model, one module for each request class.
 
-Each function takes an `Intake`, checks that the model does what is asked, and makes an answer of what
-the engine gave for each sequence.
+Each operation takes the `Admission` of a model and a request of `vecmill.requests`, checks that the model
+supports the request, and makes the result from the engine's output for each token sequence.
 """
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from vecmill.operations.admission import Admission
+from vecmill.operations.classify import classify
+from vecmill.operations.classify_tokens import classify_tokens
+from vecmill.operations.embed import embed
+from vecmill.operations.embed_sparse import embed_sparse
+from vecmill.operations.embed_tokens import embed_tokens
+from vecmill.operations.rerank import rerank
+from vecmill.operations.tokenize import detokenize, tokenize
+from vecmill.requests import (
+    Classify,
+    ClassifyTokens,
+    Detokenize,
+    Embed,
+    EmbedSparse,
+    EmbedTokens,
+    Request,
+    Rerank,
+    Tokenize,
+)
+
+R = TypeVar("R")
+
+# A new operation is a class in `vecmill.requests`, a module here and a line of this table.
+OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any]]] = MappingProxyType(
+    {
+        Embed: embed,
+        Rerank: rerank,
+        Classify: classify,
+        ClassifyTokens: classify_tokens,
+        EmbedSparse: embed_sparse,
+        EmbedTokens: embed_tokens,
+        Tokenize: tokenize,
+        Detokenize: detokenize,
+    }
+)
+
+
+async def answer(admission: Admission, request: Request[R]) -> R:
+    """Answer a request of any class. Raises the same errors as `Mill.run`."""
+    return cast(R, await OPERATIONS[type(request)](admission, request))

@@ -1,61 +1,82 @@
-"""Texts to rows."""
+"""The `Embed` request: one embedding for each text."""
 
-from vecmill.errors import InvalidRequest
-from vecmill.intake import Intake
+import asyncio
+from functools import partial
+
+from vecmill.errors import DeadlineExceeded, InvalidRequest, fields_renamed
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.tasks import require_task
-from vecmill.rows import cut_rows, normalize_rows, stack_rows
-from vecmill.types import EmbedRequest, EmbedResult, FloatArray, TokenSequence
+from vecmill.operations.admission import Admission
+from vecmill.operations.late_chunking import embed_chunks
+from vecmill.operations.requirements import require_dimensions, require_task
+from vecmill.requests import Embed
+from vecmill.results import EmbedResult
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import TokenSequence
+from vecmill.vectors.transforms import find_ranges, finish_embeddings, stack_embeddings
 
 
-async def embed(intake: Intake, request: EmbedRequest) -> EmbedResult:
-    """One row for each input. Raises as `Mill.submit` does."""
-    description = intake.description
+async def embed(admission: Admission, request: Embed) -> EmbedResult:
+    """Return an embedding for each input. Raises the same errors as `Mill.run`."""
+    _check_bytes(request, admission.description)
+    result = await (embed_chunks if request.late_chunking else _embed_texts)(admission, request)
+    if not any(dtype.needs_ranges for dtype in request.dtypes):
+        return result
+    left_s = None if request.timeout_s is None else request.timeout_s - result.timings.total_s
+    ranges = await _find_ranges(admission, request, left_s)
+    return EmbedResult(result.embeddings, result.token_counts, result.timings, ranges)
+
+
+async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
+    description = admission.description
     require_task(description, Task.EMBED, asked="embed texts")
-    dimensions = request.dimensions
-    check_dimensions(dimensions, description)
-    prompt = intake.prompt(request.reading)
-    answer = await intake.run(
-        lambda: _read(intake, request, prompt),
-        [len(item) for item in request.inputs],
-        field=request.field,
-        timeout_s=request.timeout_s,
-        is_bulk=request.is_bulk,
+    require_dimensions(request.dimensions, description)
+    prompt = admission.prompt(request.options)
+    done = await admission.run(request, lambda: _encode(admission, request, prompt))
+    embeddings = finish_embeddings(
+        stack_embeddings(done.embeddings), request.dimensions, request.normalize, description.normalize
     )
-    rows = finish_rows(stack_rows(answer.rows), description, dimensions, request.normalize)
-    return EmbedResult(rows, answer.token_counts, answer.timings)
+    return EmbedResult(embeddings, done.token_counts, done.timings)
 
 
-def finish_rows(
-    rows: FloatArray, description: ModelDescription, dimensions: int | None, normalize: bool | None
-) -> FloatArray:
-    """The engine's rows, cut to `dimensions` and normalised as the model does, or as is asked for.
+def _encode(admission: Admission, request: Embed, prompt: str) -> list[TokenSequence]:
+    tokenizer, truncation = admission.tokenizer, request.options.truncation
+    texts = [item for item in request.inputs if isinstance(item, str)]
+    of_texts = iter(tokenizer.encode(texts, prompt=prompt, truncation=truncation))
+    sequences = []
+    for index, item in enumerate(request.inputs):
+        if isinstance(item, str):
+            sequences.append(next(of_texts))
+            continue
+        with fields_renamed(input=f"input[{index}]"):
+            sequences.append(tokenizer.from_ids(item, truncation=truncation))
+    return sequences
 
-    `normalize` is sentence-transformers' `normalize_embeddings`: false adds nothing to what the model does
-    itself, so that the rows of a model which ends in normalisation have length 1 unless they are cut.
-    """
-    wants_unit = description.normalize if normalize is None else normalize
-    if dimensions is not None and dimensions < rows.shape[1]:
-        return cut_rows(rows, dimensions, normalize=wants_unit)
-    return normalize_rows(rows) if wants_unit and not description.normalize else rows
 
-
-def check_dimensions(dimensions: int | None, description: ModelDescription) -> None:
-    """Raise `InvalidRequest` for a length that no row of the model can be cut to."""
-    if dimensions is not None and not 1 <= dimensions <= description.dim:
+def _check_bytes(request: Embed, description: ModelDescription) -> None:
+    numbers = request.dimensions or description.dim
+    if numbers % 8 and any(dtype.needs_bytes for dtype in request.dtypes):
         raise InvalidRequest(
-            f"`dimensions` is {dimensions}; this model's rows can be cut to 1 to {description.dim}.",
+            f"Embeddings of {numbers} dimensions do not fill whole bytes of bits. Ask for another type, or "
+            "for `dimensions` that are a multiple of 8.",
             field="dimensions",
         )
 
 
-def _read(intake: Intake, request: EmbedRequest, prompt: str) -> list[TokenSequence]:
-    tokenizer, truncation, field = intake.tokenizer, request.reading.truncation, request.field
-    texts = [item for item in request.inputs if isinstance(item, str)]
-    of_texts = iter(tokenizer.encode(texts, prompt=prompt, truncation=truncation, field=field))
-    return [
-        next(of_texts)
-        if isinstance(item, str)
-        else tokenizer.from_ids(item, truncation=truncation, field=f"{field}[{index}]")
-        for index, item in enumerate(request.inputs)
-    ]
+async def _find_ranges(admission: Admission, request: Embed, timeout_s: float | None) -> FloatArray:
+    """Return the range of each dimension: (2, dim), for embeddings truncated and normalised as requested.
+
+    The first call takes long, and the computation continues if the client gives up. Raises
+    `DeadlineExceeded`.
+    """
+    description = admission.description
+    try:
+        async with asyncio.timeout(timeout_s):
+            sample = await admission.sample.get(partial(_embed_texts, admission))
+    except TimeoutError:
+        raise DeadlineExceeded(
+            "The range of the model's dimensions, which int8 and uint8 need, is still being measured. Try "
+            "again, or allow more time."
+        ) from None
+    return find_ranges(
+        finish_embeddings(sample, request.dimensions, request.normalize, description.normalize)
+    )

@@ -1,7 +1,7 @@
-"""Chunks of one long text to a row each, every chunk read in the light of the others.
+"""The `Embed` request with `late_chunking`: an embedding, with context, for each chunk of a long text.
 
-How it works. The chunks are joined and read as one document by a model that gives a row for each token; the
-row of a chunk is the mean of the rows of its tokens. (Günther et al. 2024, arXiv:2409.04701.)
+How it works. A multi-vector model encodes the joined chunks as one document. The embedding of a chunk is the
+mean of the embeddings of its tokens. (Günther et al. 2024, arXiv:2409.04701.)
 """
 
 from collections.abc import Sequence
@@ -12,77 +12,83 @@ import numpy as np
 import numpy.typing as npt
 
 from vecmill.errors import InvalidRequest, UnsupportedTask
-from vecmill.intake import Intake
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.embed import check_dimensions
-from vecmill.operations.multi_vector import mark_kept
-from vecmill.reading import Purpose, Reading, find_prompt
-from vecmill.rows import cut_rows, dense
-from vecmill.tokens import Tokenizer
-from vecmill.types import EmbedRequest, EmbedResult, FloatArray, IntArray, TextOrIds, TokenSequence
+from vecmill.operations.admission import Admission
+from vecmill.operations.requirements import require_dimensions
+from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds
+from vecmill.results import EmbedResult
+from vecmill.tokenization.late_interaction import kept_tokens
+from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.batch import TokenSequence
+from vecmill.vectors.transforms import dense, truncate_embeddings
 
-# What is put between two chunks.
+# The text between two chunks.
 SEPARATOR = " "
 
 
-async def embed_chunks(intake: Intake, request: EmbedRequest) -> EmbedResult:
-    """One row for each input, all of them read together. Raises as `Mill.submit` does."""
-    description = intake.description
+async def embed_chunks(admission: Admission, request: Embed) -> EmbedResult:
+    """Return one embedding for each input; all inputs are encoded together.
+
+    Raises the same errors as `Mill.run`.
+    """
+    description = admission.description
     if description.task is not Task.MULTI_VECTOR:
         raise UnsupportedTask(
-            f"`late_chunking` needs a model that gives a row for each token; {description.name} does not. "
-            "Leave it out, and each text is read alone.",
+            f"`late_chunking` needs a model that gives an embedding for each token; {description.name} does "
+            "not. Leave it out, and each text is embedded alone.",
             field="late_chunking",
         )
-    check_dimensions(request.dimensions, description)
-    texts = _require_texts(request.inputs, request.field)
+    require_dimensions(request.dimensions, description)
+    texts = _require_texts(request.inputs)
     found: list[JoinedChunks] = []
 
-    def read() -> list[TokenSequence]:
-        found.append(join_chunks(description, intake.tokenizer, texts, request.reading, request.field))
+    def encode() -> list[TokenSequence]:
+        found.append(join_chunks(description, admission.tokenizer, texts, request.options))
         return [found[0].sequence]
 
-    answer = await intake.run(
-        read, [len(text) for text in texts], field=request.field, timeout_s=request.timeout_s
-    )
+    done = await admission.run(request, encode)
     joined = found[0]
-    kept = mark_kept(description, intake.tokenizer, joined.sequence, Purpose.DOCUMENT)
-    rows = average_chunks(dense(answer.rows[0]), joined.owners, kept)
+    kept = kept_tokens(description, admission.tokenizer, joined.sequence, Purpose.DOCUMENT)
+    embeddings = average_chunks(dense(done.embeddings[0]), joined.owners, kept)
     is_unit = description.normalize if request.normalize is None else request.normalize
-    rows = cut_rows(rows, request.dimensions or rows.shape[1], normalize=is_unit)
-    return EmbedResult(rows, joined.token_counts, answer.timings)
+    embeddings = truncate_embeddings(embeddings, request.dimensions or embeddings.shape[1], normalize=is_unit)
+    return EmbedResult(embeddings, joined.token_counts, done.timings)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedChunks:
-    """Chunks as one sequence. `owners` (tokens,) int64 is the chunk of each token, -1 for that of none."""
+    """Chunks as one sequence.
+
+    `owners` (tokens,) int64 is the chunk of each token, or -1 for a token outside all chunks.
+    """
 
     sequence: TokenSequence
     owners: IntArray
 
     @property
     def token_counts(self) -> tuple[int, ...]:
-        """Tokens of each chunk; what is no chunk's, such as special tokens, is counted with the first."""
+        """The number of tokens of each chunk. Special tokens and prompts count towards the first chunk."""
         counts = np.bincount(self.owners[self.owners >= 0])
         counts[0] += np.count_nonzero(self.owners < 0)
         return tuple(counts.tolist())
 
 
 def join_chunks(
-    description: ModelDescription, tokenizer: Tokenizer, texts: Sequence[str], reading: Reading, field: str
+    description: ModelDescription, tokenizer: Tokenizer, texts: Sequence[str], options: TextOptions
 ) -> JoinedChunks:
-    """The chunks `texts` as one document after its prompt.
+    """Join the chunks `texts` into one document, which begins with its prompt.
 
-    Raises `InputTooLong` where the model does not read as much at once: the last chunks would have no row.
-    Raises `InvalidRequest` for a chunk without tokens.
+    Raises `InputTooLong` if the document is longer than the model's longest input, since the last chunks
+    would have no embedding. Raises `InvalidRequest` for a chunk without tokens.
     """
     prompt = find_prompt(
-        description.prompts, "", replace(reading, purpose=reading.purpose or Purpose.DOCUMENT)
+        description.prompts, "", replace(options, purpose=options.purpose or Purpose.DOCUMENT)
     )
     (read,) = tokenizer.encode_with_spans(
         [prompt + SEPARATOR.join(texts)],
-        truncation=replace(reading.truncation, is_allowed=False),
-        field=field,
+        truncation=replace(options.truncation, is_allowed=False),
     )
     sequence, spans = read
     starts = np.array([len(prompt), *accumulate(len(text) + len(SEPARATOR) for text in texts)])
@@ -97,29 +103,29 @@ def join_chunks(
     for index in range(len(texts)):
         if index not in owners:
             raise InvalidRequest(
-                f"`{field}[{index}]` has no tokens of this model for `late_chunking` to use. Leave it out.",
-                field=f"{field}[{index}]",
+                f"`input[{index}]` has no tokens of this model for `late_chunking` to use. Leave it out.",
+                field=f"input[{index}]",
             )
     return JoinedChunks(sequence, owners)
 
 
-def average_chunks(rows: FloatArray, owners: IntArray, kept: npt.NDArray[np.bool_]) -> FloatArray:
-    """The mean of the rows (tokens, dim) of each chunk's tokens: (chunks, dim).
+def average_chunks(embeddings: FloatArray, owners: IntArray, kept: npt.NDArray[np.bool_]) -> FloatArray:
+    """Return the mean of the embeddings (tokens, dim) of each chunk's tokens: (chunks, dim).
 
-    Tokens that are not `kept` count only where a chunk has no others.
+    Tokens that are not `kept` count only in chunks without kept tokens.
     """
     means = []
     for chunk in range(int(owners.max()) + 1):
         own = owners == chunk
         chosen = own & kept
-        means.append(rows[chosen if chosen.any() else own].mean(axis=0))
+        means.append(embeddings[chosen if chosen.any() else own].mean(axis=0))
     return np.stack(means)
 
 
-def _require_texts(inputs: Sequence[TextOrIds], field: str) -> list[str]:
+def _require_texts(inputs: Sequence[TextOrIds]) -> list[str]:
     texts = [item for item in inputs if isinstance(item, str)]
     if len(texts) < len(inputs):
         raise InvalidRequest(
-            "`late_chunking` joins texts, and cannot join token ids. Send text.", field=field
+            "`late_chunking` joins texts, and cannot join token ids. Send text.", field="input"
         )
     return texts

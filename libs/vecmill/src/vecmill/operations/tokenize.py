@@ -1,32 +1,33 @@
-"""Texts to tokens and back, without an engine."""
+"""The `Tokenize` and `Detokenize` requests, which need no engine."""
 
-from collections.abc import Sequence
+from vecmill.errors import fields_renamed
+from vecmill.operations.admission import Admission
+from vecmill.requests import Detokenize, Tokenize
+from vecmill.results import DetokenizeResult, TokenizeResult
 
-from vecmill.intake import Intake
-from vecmill.types import TokenizeResult
 
-
-async def tokenize(intake: Intake, texts: Sequence[str], *, special: bool, field: str) -> TokenizeResult:
-    """The tokens of each text. Raises as `Mill.tokenize` does."""
-    sizes = [len(text) for text in texts]
-    intake.check_sizes(sizes, field)
-    tokens = await intake.read(
-        lambda: intake.tokenizer.split(texts, special=special, field=field), sum(sizes)
+async def tokenize(admission: Admission, request: Tokenize) -> TokenizeResult:
+    """Return the tokens of each text. Raises `InvalidRequest`, `RequestTooLarge` or `UnavailableError`."""
+    sizes = request.sizes
+    admission.check_sizes(sizes)
+    tokens = await admission.tokenize(
+        lambda: admission.tokenizer.split(request.texts, special=request.special), sum(sizes)
     )
-    return TokenizeResult(tokens)
+    return TokenizeResult(tokens, admission.description.max_tokens)
 
 
-async def detokenize(
-    intake: Intake, ids: Sequence[Sequence[int]], *, skip_special: bool, field: str
-) -> tuple[str, ...]:
-    """The text of each list of token ids. Raises as `Mill.detokenize` does."""
-    sizes = [len(one) for one in ids]
-    intake.check_sizes(sizes, field)
-    names = [field] if len(ids) == 1 else [f"{field}[{index}]" for index in range(len(ids))]
-    join = intake.tokenizer.join
-    return await intake.read(
-        lambda: tuple(
-            join(one, skip_special=skip_special, field=name) for one, name in zip(ids, names, strict=True)
-        ),
-        sum(sizes),
-    )
+async def detokenize(admission: Admission, request: Detokenize) -> DetokenizeResult:
+    """Return the text of each list of token ids. Raises the same errors as `tokenize`."""
+    sizes = request.sizes
+    with fields_renamed(input="tokens"):
+        admission.check_sizes(sizes)
+        texts = await admission.tokenize(lambda: _join(admission, request), sum(sizes))
+    return DetokenizeResult(texts, sum(sizes))
+
+
+def _join(admission: Admission, request: Detokenize) -> tuple[str, ...]:
+    texts = []
+    for index, token_ids in enumerate(request.ids):
+        with fields_renamed(input="input" if len(request.ids) == 1 else f"input[{index}]"):
+            texts.append(admission.tokenizer.join(token_ids, skip_special=request.skip_special))
+    return tuple(texts)

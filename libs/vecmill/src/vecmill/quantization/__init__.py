@@ -1,20 +1,19 @@
-"""int8 graphs made from fp32 ones.
+"""Quantises fp32 graphs to int8.
 
-How it works. A linear layer multiplies rows of activations, one a token, with a matrix of weights. Here
-both become 8 bits wide, and their products are added up in 32 bits, which is exact:
+A linear layer multiplies activations, one row per token, with a weight matrix. Both are quantised to 8 bits,
+and their products are added up exactly in 32 bits:
 
-    weights       one scale for each output, rounded one input at a time so that what rounding
-                  breaks is mended by the inputs that are still to be rounded     (`rounding`)
-    activations   one scale for each row, found when the row is there, so that a
-                  text's row never depends on who shares its batch                (`rewriting`,
+    weights       one scale per output, rounded one input at a time, so that later
+                  inputs compensate for the rounding errors of earlier ones       (`rounding`)
+    activations   one scale per row, computed at run time, so that an embedding
+                  does not depend on the other texts of its batch                 (`rewriting`,
                   or by the runtime: `compression`)
 
-What makes this hard is that a few inputs of a layer are far larger than all others and take the whole
-scale. They are divided by a factor, and their weights multiplied by it (`smoothing`). The factors and
-the rounding need to know what inputs look like: `calibration` runs texts through the fp32 graph, and
-`layers` makes one matrix after the other.
+A few inputs of a layer are far larger than the others and would use up the scale. They are divided by a
+factor, and their weights multiplied by it (`smoothing`). Factors and rounding need statistics of the inputs:
+`calibration` runs texts through the fp32 graph, and `layers` rounds one matrix after the other.
 
-Everything else (norms, softmax, attention, pooling, heads) stays fp32.
+Norms, softmax, attention, pooling and heads stay fp32.
 """
 
 from vecmill.quantization.calibration import calibration_sequences

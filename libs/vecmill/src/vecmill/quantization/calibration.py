@@ -1,6 +1,6 @@
-"""What the inputs of a graph's matrices look like, over some texts.
+"""Measures the inputs of a graph's matrices over calibration texts.
 
-The fp32 graph is run with the matrices' inputs as further outputs, as many at a time as fit into memory.
+The fp32 graph is run with the matrices' inputs as outputs, as many at a time as fit into memory.
 """
 
 import tempfile
@@ -13,39 +13,40 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
-from vecmill.fidelity.sample import sample_texts
 from vecmill.quantization.matrices import Matrix
-from vecmill.tokens import Tokenizer
-from vecmill.types import Batch, FloatArray, TokenSequence
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.sample_texts import sample_texts
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
-_MOST_BYTES = 1 << 29  # of sums that are held at once
+_MOST_BYTES = 1 << 29  # of sums in memory at a time
 _TEXTS_AT_ONCE = 4
-# Not those that a model is checked with. Twice as many take twice as long and change no figure.
+# Not the texts of the precision check. Twice as many texts take twice as long and do not improve accuracy.
 _TEXTS, _SEED = 64, 20_260_107
 _MOST_TOKENS = 256
 
 
 def calibration_sequences(description: "ModelDescription") -> list[TokenSequence]:
-    """Texts of many lengths as the model reads them, shortest first; at least one."""
+    """Return the token sequences of texts of many lengths, shortest first; at least one."""
     texts = sample_texts(_TEXTS, seed=_SEED)
     sequences = Tokenizer.load(description).encode(texts, prompt=description.default_prompt)
-    ordered = sorted((one for one in sequences if len(one)), key=len)
-    # Behind a long prompt, all texts are long.
-    return [one for one in ordered if len(one) <= _MOST_TOKENS] or ordered[:_TEXTS_AT_ONCE]
+    ordered = sorted(filter(len, sequences), key=len)
+    # With a long prompt, all sequences are long.
+    return [found for found in ordered if len(found) <= _MOST_TOKENS] or ordered[:_TEXTS_AT_ONCE]
 
 
 @dataclass(slots=True)
 class InputStatistics:
-    """Of the inputs of one matrix: the largest magnitude of each, and sums of x x' (inputs, inputs)."""
+    """The largest magnitude of each input of a matrix (inputs,), and the sum of x x' (inputs, inputs)."""
 
     largest: FloatArray
     products: FloatArray
 
     def add(self, rows: FloatArray) -> None:
-        """Count `rows` (rows, inputs)."""
+        """Include `rows` (rows, inputs)."""
         np.maximum(self.largest, np.abs(rows).max(axis=0), out=self.largest)
         self.products += rows.T @ rows
 
@@ -53,9 +54,10 @@ class InputStatistics:
 def observe_inputs(
     plain: Path, matrices: Sequence[Matrix], sequences: Sequence[TokenSequence]
 ) -> Iterator[tuple[Matrix, InputStatistics]]:
-    """Each matrix with what is known of its inputs. `plain` is the graph as it was written.
+    """Yield each matrix with the statistics of its inputs. `plain` is the path of the fp32 graph.
 
-    `sequences` are the texts, longest last at best. Some matrices at a time: use one before the next.
+    `sequences` should be sorted by length. Statistics take much memory, so use the statistics of a matrix
+    before reading the next.
     """
     batches = [
         Batch.of(sequences[start : start + _TEXTS_AT_ONCE])
@@ -72,18 +74,18 @@ def _observe(plain: Path, group: Sequence[Matrix], batches: Sequence[Batch]) -> 
     ]
     names = sorted({_name(source) for matrix in group for source in matrix.sources})
     session = _open(plain, names)
-    inputs = [known.name for known in session.get_inputs()]
+    inputs = [value.name for value in session.get_inputs()]
     for batch in batches:
         feed = {name: getattr(batch, name) for name in inputs}
-        seen = dict(zip(names, session.run(names, feed), strict=True))
+        values = dict(zip(names, session.run(names, feed), strict=True))
         for matrix, statistics in zip(group, found, strict=True):
             for source in matrix.sources:
-                statistics.add(seen[_name(source)])
+                statistics.add(values[_name(source)])
     return found
 
 
 def _open(plain: Path, outputs: Sequence[str]) -> onnxruntime.InferenceSession:
-    """The graph at `plain` with other outputs; whatever does not lead to them is left out."""
+    """Open the graph at `plain` with other outputs, without the nodes that they do not need."""
     model = ir.load(plain)
     values = ir.convenience.create_value_mapping(model.graph)
     model.graph.outputs.clear()
@@ -93,7 +95,7 @@ def _open(plain: Path, outputs: Sequence[str]) -> onnxruntime.InferenceSession:
     with tempfile.NamedTemporaryFile(suffix=".onnx", dir=plain.parent, delete=False) as file:
         path = Path(file.name)
     try:
-        ir.save(model, path)  # the weights stay where they are
+        ir.save(model, path)  # the weights stay in their file
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -1,4 +1,4 @@
-"""Linear layers rounded to 8 bits, one after the other, whatever form a runtime then wants them in."""
+"""Quantises the weights of linear layers one after the other, independent of the runtime."""
 
 import logging
 import time
@@ -10,12 +10,13 @@ from types import MappingProxyType
 import numpy as np
 
 from vecmill.errors import UnsupportedModel
-from vecmill.plan import Precision
 from vecmill.quantization.calibration import InputStatistics, observe_inputs
 from vecmill.quantization.matrices import Matrix
 from vecmill.quantization.rounding import RoundedMatrix, round_matrix
 from vecmill.quantization.smoothing import smoothing_factors
-from vecmill.types import FloatArray, TokenSequence
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import TokenSequence
+from vecmill.values.engine_plan import Precision
 
 _MIDDLE = 128
 _PROGRESS_S = 10.0
@@ -25,21 +26,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How rows lie in 0..255: `zero` stands for 0, and nothing is below `-lowest`, if that is known."""
+    """The quantisation range of activations: `zero` in 0..255 stands for 0, `-lowest` is the minimum.
+
+    `lowest` is `None` if the minimum is unknown.
+    """
 
     zero: int = _MIDDLE
     lowest: float | None = None
 
 
-# What comes out of an activation: never below this.
+# The ranges of outputs of activations with a lower bound.
 _SPANS: Mapping[str, Span] = MappingProxyType({"Gelu": Span(32, 0.171), "Relu": Span(0, 0.0)})
 
 
 @dataclass(frozen=True, slots=True)
 class RoundedLayer:
-    """A matrix and its 8 bits: `rows @ weight.T` is nearly `(rows / factors) @ rounded.T`.
+    """A matrix and its int8 form: `rows @ weight.T` is approximately `(rows / factors) @ rounded.T`.
 
-    `factors` (inputs,) are `None` where rows are even already; `span` is how rows lie.
+    `factors` (inputs,) are `None` if no smoothing is needed. `span` is the range of the rows.
     """
 
     matrix: Matrix
@@ -51,27 +55,27 @@ class RoundedLayer:
 def round_layers(
     plain: Path, precision: Precision, matrices: Sequence[Matrix], sequences: Sequence[TokenSequence]
 ) -> Iterator[RoundedLayer]:
-    """Round `matrices` of the graph that is written at `plain`, by what `sequences` show of their inputs.
+    """Quantise `matrices` of the graph at `plain`, with the calibration texts `sequences`.
 
-    Raises `UnsupportedModel` if there are none, or if their inputs are not finite.
+    Raises `UnsupportedModel` if there are no matrices, or if their inputs are not finite.
     """
     if not matrices:
-        raise UnsupportedModel(f"This model has no linear layers that {precision} could make smaller.")
-    told_s = time.monotonic()
+        raise UnsupportedModel(f"This model has no linear layers that can be quantised to {precision}.")
+    logged_s = time.monotonic()
     for number, (matrix, statistics) in enumerate(observe_inputs(plain, matrices, sequences), start=1):
         if not np.isfinite(statistics.largest).all():
             raise UnsupportedModel(
-                f"{matrix.name} cannot become {precision}: in fp32 it is multiplied with numbers that are "
-                "not finite. Check the model's weights, or use fp32."
+                f"{matrix.name} cannot be quantised to {precision}: its inputs in fp32 are not finite. "
+                "Check the model's weights, or use fp32."
             )
         yield _round_layer(matrix, statistics)
-        if time.monotonic() - told_s > _PROGRESS_S:
-            told_s = time.monotonic()
-            logger.info("%s: %d of %d matrices are made.", precision, number, len(matrices))
+        if time.monotonic() - logged_s > _PROGRESS_S:
+            logged_s = time.monotonic()
+            logger.info("%s: %d of %d matrices are quantised.", precision, number, len(matrices))
 
 
 def feeds_attention(matrix: Matrix) -> bool:
-    """Whether queries, keys or values come out of it: its outputs are seen as rows of one head each."""
+    """Return whether the outputs are queries, keys or values, which are reshaped to one row per head."""
     uses = (use for product in matrix.products for use in product.outputs[0].uses())
     return any(use.node.op_type == "Reshape" for use in uses)
 

@@ -1,22 +1,24 @@
-"""Which matrices of a graph become int8."""
+"""Selects the matrices of a graph to quantise."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
-# A smaller matrix is not worth it; a head's answer is short.
+# Smaller matrices save little, and those of heads have few outputs.
 _SMALLEST_SIZE = 64 * 64
 _FEWEST_OUTPUTS = 32
-# More outputs than this for an input: logits over a vocabulary, whose order is the answer.
+# More outputs per input: logits over a vocabulary, whose order must be exact.
 _MOST_EXPANSION = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight (outputs, inputs) and the products `rows @ weight.T` that use it, several if it is shared."""
+    """A weight (outputs, inputs) and the products `rows @ weight.T` that use it."""
 
     weight: ir.Value
     products: Sequence[ir.Node]
@@ -29,24 +31,37 @@ class Matrix:
 
     @property
     def inputs(self) -> int:
-        """Columns of the weight."""
+        """The number of columns of the weight."""
         return _dimensions(self.weight)[1]
 
     @property
     def sources(self) -> list[ir.Value]:
-        """What is multiplied with it: (rows, inputs) each."""
+        """The other factors of the products, (rows, inputs) each."""
         return [_present(product.inputs[0]) for product in self.products]
 
     def read(self) -> FloatArray:
-        """The weight, (outputs, inputs) float32."""
+        """Read the weight, (outputs, inputs), float32."""
         assert self.weight.const_value is not None
         values: FloatArray = self.weight.const_value.numpy()
         return values
 
 
 def find_matrices(graph: ir.Graph) -> list[Matrix]:
-    """The weights of linear layers that are worth it, in the order of the graph."""
-    return [matrix for matrix in _linear_layers(graph) if _is_worth_it(matrix)]
+    """Return the weights of linear layers that should be quantised, in the order of the graph."""
+    return [matrix for matrix in _linear_layers(graph) if _is_suitable(matrix)]
+
+
+def add_constant(graph: ir.Graph, name: str, values: npt.ArrayLike, dtype: npt.DTypeLike) -> ir.Value:
+    """Add a constant to the graph and return its value."""
+    array = np.asarray(values, dtype, order="C")
+    value = ir.Value(
+        name=name,
+        shape=ir.Shape(array.shape),
+        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        const_value=ir.tensor(array),
+    )
+    graph.register_initializer(value)
+    return value
 
 
 def _linear_layers(graph: ir.Graph) -> Iterator[Matrix]:
@@ -56,7 +71,7 @@ def _linear_layers(graph: ir.Graph) -> Iterator[Matrix]:
             yield Matrix(weight, [use.node for use in uses])
 
 
-def _is_worth_it(matrix: Matrix) -> bool:
+def _is_suitable(matrix: Matrix) -> bool:
     outputs, inputs = _dimensions(matrix.weight)
     return (
         outputs * inputs >= _SMALLEST_SIZE

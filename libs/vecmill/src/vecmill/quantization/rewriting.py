@@ -1,14 +1,14 @@
-"""Putting int8 products where a graph has fp32 ones.
+"""Replaces fp32 products of a graph by int8 products.
 
-    rows @ weight.T + bias      becomes, for rows of any number, each with a step of its own
+    rows @ weight.T + bias      becomes, with one quantisation step per row
 
     steps = largest magnitude of each row / 127
     round(rows / steps) + 128          uint8, 128 is zero
     times int8 weights                 int32, exact
     * scales of outputs * steps + bias
 
-A row that comes out of an activation with a known lower bound wastes nothing on what it cannot be:
-zero is then near the lower end of the 256 values.
+For the output of an activation with a known lower bound, zero is near the lower end of the 256 values, so no
+values are wasted.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from vecmill.plan import Precision
 from vecmill.quantization.layers import RoundedLayer, Span, feeds_attention, round_layers
-from vecmill.quantization.matrices import find_matrices
-from vecmill.types import TokenSequence
+from vecmill.quantization.matrices import add_constant, find_matrices
+from vecmill.values.batch import TokenSequence
+from vecmill.values.engine_plan import Precision
 
 _RUNTIME_DOMAIN = "com.microsoft"
 _SMALLEST_STEP = 1e-9
@@ -30,10 +30,11 @@ _SMALLEST_STEP = 1e-9
 def quantize_graph(
     model: ir.Model, plain: Path, precision: Precision, sequences: Sequence[TokenSequence]
 ) -> None:
-    """Give `model` int8 products in place. `plain` is the same graph, written; `sequences` calibrate.
+    """Replace products of `model` by int8 in place.
 
-    `int8-fast` quantises every linear layer, `int8` all but those that make queries, keys and values.
-    Raises `UnsupportedModel` for a graph without linear layers, or with inputs of them that are not finite.
+    `plain` is the path of the same graph's file, `sequences` the calibration texts. `int8-fast` quantises
+    every linear layer, `int8` all but those of queries, keys and values. Raises `UnsupportedModel` if the
+    graph has no linear layers, or if the inputs of a linear layer are not finite.
     """
     matrices = find_matrices(model.graph)
     if precision is Precision.INT8:
@@ -46,13 +47,13 @@ def quantize_graph(
 def _replace(graph: ir.Graph, layer: RoundedLayer) -> None:
     name = layer.matrix.name
     for number, product in enumerate(layer.matrix.products):
-        writer = _Writer(graph, f"{name}.int8.{number}" if number else f"{name}.int8")
+        writer = _GraphWriter(graph, f"{name}.int8.{number}" if number else f"{name}.int8")
         _write_product(writer, product, layer)
     del graph.initializers[name]
 
 
-class _Writer:
-    """Records the nodes and constants that take one product's place."""
+class _GraphWriter:
+    """A recorder of the nodes and constants that replace one product."""
 
     def __init__(self, graph: ir.Graph, name: str) -> None:
         self._graph = graph
@@ -63,23 +64,16 @@ class _Writer:
         return self._tape.op(operator, inputs, attributes, domain=domain)
 
     def constant(self, values: npt.ArrayLike, kind: npt.DTypeLike) -> ir.Value:
-        array = np.asarray(values, kind)
-        value = ir.Value(
-            name=f"{self._name}.{len(self._tape.nodes)}.{len(self._graph.initializers)}",
-            shape=ir.Shape(array.shape),
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            const_value=ir.tensor(array),
-        )
-        self._graph.register_initializer(value)
-        return value
+        name = f"{self._name}.{len(self._tape.nodes)}.{len(self._graph.initializers)}"
+        return add_constant(self._graph, name, values, kind)
 
-    def take_place_of(self, product: ir.Node, result: ir.Value) -> None:
+    def replace(self, product: ir.Node, result: ir.Value) -> None:
         ir.convenience.replace_nodes_and_values(
             self._graph, product, [product], self._tape.nodes, product.outputs, [result]
         )
 
 
-def _write_product(writer: _Writer, product: ir.Node, layer: RoundedLayer) -> None:
+def _write_product(writer: _GraphWriter, product: ir.Node, layer: RoundedLayer) -> None:
     rounded, factors, span = layer.rounded, layer.factors, layer.span
     rows = product.inputs[0]
     assert rows is not None
@@ -87,13 +81,13 @@ def _write_product(writer: _Writer, product: ir.Node, layer: RoundedLayer) -> No
     if factors is not None:
         rows = writer.add("Mul", rows, writer.constant(1 / factors, np.float32))
     steps, zero = _steps(writer, rows, span), writer.constant(span.zero, np.uint8)
-    one_step_a_row = writer.add("Squeeze", steps, writer.constant([-1], np.int64))
-    zeros = writer.add("Expand", zero, writer.add("Shape", one_step_a_row))
+    row_steps = writer.add("Squeeze", steps, writer.constant([-1], np.int64))
+    zeros = writer.add("Expand", zero, writer.add("Shape", row_steps))
     result = writer.add(
         "MatMulIntegerToFloat",
-        writer.add("QuantizeLinear", rows, one_step_a_row, zeros, axis=0),
+        writer.add("QuantizeLinear", rows, row_steps, zeros, axis=0),
         writer.constant(np.ascontiguousarray(rounded.values.T), np.int8),
-        writer.constant(1, np.float32),  # the rows' own steps come afterwards: the operator takes one for all
+        writer.constant(1, np.float32),  # the operator has one step for all rows; the steps of rows follow
         writer.constant(rounded.scales, np.float32),
         zero,
         writer.constant(np.zeros(len(rounded.scales)), np.int8),
@@ -102,17 +96,17 @@ def _write_product(writer: _Writer, product: ir.Node, layer: RoundedLayer) -> No
     result = writer.add("Mul", result, steps)
     if bias is not None:
         result = writer.add("Add", result, bias)
-    writer.take_place_of(product, result)
+    writer.replace(product, result)
 
 
-def _steps(writer: _Writer, rows: ir.Value, span: Span) -> ir.Value:
-    """The step of each row, (rows, 1)."""
+def _steps(writer: _GraphWriter, rows: ir.Value, span: Span) -> ir.Value:
+    """Return the quantisation step of each row, (rows, 1)."""
     last = writer.constant([-1], np.int64)
-    room = writer.constant(1 / (255 - span.zero), np.float32)
+    scale = writer.constant(1 / (255 - span.zero), np.float32)
     if span.lowest is None:
         largest = writer.add("ReduceMax", writer.add("Abs", rows), last, keepdims=1)
         smallest = _SMALLEST_STEP
     else:
         largest = writer.add("ReduceMax", rows, last, keepdims=1)
         smallest = span.lowest / span.zero if span.zero else _SMALLEST_STEP
-    return writer.add("Max", writer.add("Mul", largest, room), writer.constant(smallest, np.float32))
+    return writer.add("Max", writer.add("Mul", largest, scale), writer.constant(smallest, np.float32))

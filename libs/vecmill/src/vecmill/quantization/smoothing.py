@@ -1,22 +1,22 @@
-"""Factors between activations and weights that make both easier to round.
+"""Computes smoothing factors between activations and weights, which reduce the error of quantisation.
 
-x @ w.T is (x / f) @ (w * f).T for any factors f of the inputs. A large input with small weights is
-divided, a small one with large weights multiplied, until both take their share of the error.
+x @ w.T is (x / f) @ (w * f).T for any factors f of the inputs. Large inputs with small weights have a factor
+above 1, and small inputs with large weights a factor below 1, so inputs and weights share the error.
 
 Source: Xiao et al., "SmoothQuant", ICML 2023, equation 4.
 """
 
 import numpy as np
 
-from vecmill.types import FloatArray
+from vecmill.values.aliases import FloatArray
 
-_STRENGTH = 0.65  # 0 leaves activations as they are, 1 makes all inputs equally large
-_UNEVEN = 4.0  # inputs whose largest is less than this many times the middle one are left alone
+_STRENGTH = 0.65  # 0 does not change activations, 1 makes all inputs equally large
+_UNEVEN = 4.0  # without smoothing if the largest input is below this multiple of the median
 _SMALLEST = 1e-5
 
 
 def smoothing_factors(largest: FloatArray, weight: FloatArray) -> FloatArray | None:
-    """Factors (inputs,), of geometric mean 1, or `None` where the inputs are even already.
+    """Return factors (inputs,) of geometric mean 1, or `None` if the inputs are of similar size.
 
     `largest` (inputs,) is the largest magnitude of each input, `weight` is (outputs, inputs).
     """

@@ -1,6 +1,6 @@
-"""The folder that holds the contents of files: one process at a time, and nothing half written under a name.
+"""The folder with the contents of files, locked by one process at a time.
 
-Every function that writes returns when the disk has what it wrote.
+Every function that writes returns after the written bytes are synced to disk.
 """
 
 import fcntl
@@ -18,59 +18,59 @@ _FILE_ID = re.compile("file-[0-9a-f]{24}")
 
 
 class Folder:
-    """A folder that this process has to itself until `close`."""
+    """A folder that this process locks until `close`."""
 
     def __init__(self, root: Path) -> None:
-        """Raises `InvalidConfig` if the folder cannot be made or written to, or another process has it."""
+        """Lock the folder. Raises `InvalidConfig` if it cannot be written, or another process locks it."""
         self._root = root
         self._files = root / "files"
         try:
             root.mkdir(parents=True, exist_ok=True)
-            # What clients send is nobody else's business on this machine. The folder itself may be another's,
-            # as a mounted volume is, and keeps the mode that it has.
+            # Other users of this machine must not read the texts of clients. `root` may belong to another
+            # user, for example as a mounted volume, and keeps its mode.
             self._files.mkdir(mode=0o700, exist_ok=True)
             os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
             self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InvalidConfig(
-                f"The folder {root} cannot be used for batches: {error.strerror}. Name another with "
-                "--batch-dir."
+                f"The folder {root} cannot be used for batches: {error.strerror}. Name another "
+                "folder with --batch-dir."
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
             raise InvalidConfig(
-                f"Another process keeps its batches in {root}. Name another folder with --batch-dir, or "
+                f"Another process uses {root} for its batches. Name another folder with --batch-dir, or "
                 "wait for that process to end."
             ) from None
 
     def close(self) -> None:
-        """Let other processes have the folder."""
+        """Release the lock of the folder."""
         os.close(self._lock)
 
     @property
     def database(self) -> Path:
-        """Where the database belongs."""
+        """The path of the database."""
         return self._root / "vecmill.sqlite3"
 
     def path(self, file_id: str) -> Path:
-        """Where the content of a file is. `file_id` must be one of ours."""
+        """Return the path of the content of a file. `file_id` must come from `new_file_id`."""
         return self._files / file_id
 
     def create(self, file_id: str) -> BinaryIO:
-        """A new content to write, and then to `seal` or to `remove`."""
+        """Create a content file and return it open for writing. End with `seal` or `remove`."""
         return os.fdopen(os.open(self.path(file_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def seal(self, content: BinaryIO) -> None:
-        """Close a content that is whole."""
+        """Sync a complete content file to disk, and close it."""
         content.flush()
         os.fsync(content.fileno())
         content.close()
         self._sync_names()
 
     def write_at(self, file_id: str, offset: int, data: bytes) -> None:
-        """Put `data` at `offset` of a content, which is made if there is none."""
+        """Write `data` at the byte `offset` of a content file, which is created if it does not exist."""
         content = os.open(self.path(file_id), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             view = memoryview(data)
@@ -80,11 +80,11 @@ class Folder:
             os.fdatasync(content)
         finally:
             os.close(content)
-        if offset == len(data):  # it began at 0: the name may be new
+        if offset == len(data):  # the write began at 0, so the file may be new
             self._sync_names()
 
     def cut(self, file_id: str, size: int) -> None:
-        """Cut a content to its first `size` bytes; one of none is removed. Raises `FileNotFoundError`."""
+        """Truncate a content file to `size` bytes; 0 removes the file. Raises `FileNotFoundError`."""
         if size == 0:
             self.remove(file_id)
             return
@@ -96,17 +96,17 @@ class Folder:
             os.close(content)
 
     def size(self, file_id: str) -> int:
-        """The bytes of a content; 0 if there is none."""
+        """Return the size of a content file in bytes; 0 if it does not exist."""
         with suppress(FileNotFoundError):
             return self.path(file_id).stat().st_size
         return 0
 
     def remove(self, file_id: str) -> None:
-        """Remove a content, if there is one."""
+        """Remove a content file if it exists."""
         self.path(file_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> None:
-        """Remove every content that is not of a `known` file. What is not ours stays."""
+        """Remove every content file whose id is not in `known`. Files with foreign names are kept."""
         for path in self._files.iterdir():
             if path.name not in known and _FILE_ID.fullmatch(path.name):
                 path.unlink()
@@ -120,10 +120,10 @@ class Folder:
 
 
 def new_file_id() -> str:
-    """An id that no other file has, or can be guessed to have."""
+    """Return a unique file id that cannot be guessed."""
     return f"file-{secrets.token_hex(12)}"
 
 
 def new_batch_id() -> str:
-    """The same for batches."""
+    """Return a unique batch id that cannot be guessed."""
     return f"batch_{secrets.token_hex(16)}"

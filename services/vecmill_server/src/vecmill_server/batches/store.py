@@ -1,7 +1,7 @@
-"""What files and batches there are, and how far each batch is: SQLite beside the contents of the files.
+"""The store of files and batches: a SQLite database, and a folder with the contents of the files.
 
-Blocking, and for one thread; `access` gives it one. Every method that changes something is one transaction,
-and what it changed is on the disk when it returns. The package's docstring has the rules that it keeps.
+The store blocks, and belongs to one thread (`store_thread`). Every method that changes the store is one
+transaction, which is synced to disk when the method returns. The docstring of the package has the rules.
 """
 
 import sqlite3
@@ -13,32 +13,32 @@ from typing import Any
 
 from vecmill.errors import InvalidConfig, QueueFull
 from vecmill_server.batches.folder import Folder, new_batch_id
-from vecmill_server.batches.records import (
-    AT_WORK,
-    OPEN,
-    BatchRecord,
-    BatchRequest,
+from vecmill_server.batches.objects import (
+    OPEN_STATUSES,
+    STARTED_STATUSES,
+    BatchObject,
+    BatchProgress,
     BatchStatus,
-    FileRecord,
-    LineProblem,
+    FileObject,
+    FilePurpose,
+    LineError,
+    NewBatch,
     Page,
-    Progress,
-    Purpose,
 )
 from vecmill_server.batches.tables import SCHEMA, VERSION, read_batch, read_file
-from vecmill_server.documents import encode_json
 from vecmill_server.errors import Conflict, UnknownObject
+from vecmill_server.json_io import encode_json
 
-_OPEN = f"({', '.join(repr(str(status)) for status in OPEN)})"
-# When the server has so many batches, the next one to end makes room.
+_OPEN = f"({', '.join(repr(str(status)) for status in OPEN_STATUSES)})"
+# The `Retry-After` at the limit of open batches.
 ROOM_RETRY_S = 30.0
 
 
 class Store:
-    """See the top of the file. `max_open` is how many batches may be open at a time."""
+    """The store, described in the docstring of this module. `max_open` is the limit of open batches."""
 
     def __init__(self, root: Path, *, max_open: int) -> None:
-        """Raises `InvalidConfig` if `root` cannot be used, or is of a newer version."""
+        """Open the store. Raises `InvalidConfig` if `root` cannot be used, or is of a newer version."""
         self.folder = Folder(root)
         self._max_open = max_open
         try:
@@ -53,19 +53,19 @@ class Store:
         self.folder.sweep(self._known_contents())
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the database, and release the folder."""
         self._database.close()
         self.folder.close()
 
     # Files.
 
-    def add_file(self, record: FileRecord) -> None:
-        """A file whose content is on the disk already."""
+    def add_file(self, record: FileObject) -> None:
+        """Add a file whose content is already on disk."""
         with self._transaction():
             self._insert("files", asdict(record))
 
-    def file(self, file_id: str) -> FileRecord:
-        """Raises `UnknownObject`."""
+    def file(self, file_id: str) -> FileObject:
+        """Return a file. Raises `UnknownObject`."""
         row = self._find("files", file_id)
         if row is None:
             raise UnknownObject(
@@ -73,14 +73,14 @@ class Store:
             )
         return read_file(row)
 
-    def files(self, page: Page, purpose: str | None = None) -> tuple[list[FileRecord], bool]:
-        """A page of the files, and whether more follow. Raises `UnknownObject` for `after`."""
+    def files(self, page: Page, purpose: str | None = None) -> tuple[list[FileObject], bool]:
+        """Return a page of the files, and whether more follow. Raises `UnknownObject` for `after`."""
         condition, values = ("purpose = ?", (purpose,)) if purpose is not None else ("1", ())
         rows, has_more = self._page("files", page, condition, values)
         return [read_file(row) for row in rows], has_more
 
     def stored_bytes(self) -> int:
-        """The bytes of all files, and of the answers that open batches have written."""
+        """Return the bytes of all files, and of the results that open batches have written."""
         query = f"""
             SELECT (SELECT coalesce(sum(bytes), 0) FROM files)
                 + (SELECT coalesce(sum(output_bytes + error_bytes), 0) FROM batches WHERE status IN {_OPEN})
@@ -89,7 +89,7 @@ class Store:
         return found
 
     def delete_file(self, file_id: str) -> None:
-        """Raises `UnknownObject`, or `Conflict` if an open batch reads the file."""
+        """Delete a file. Raises `UnknownObject`, or `Conflict` if an open batch reads the file."""
         with self._transaction():
             self.file(file_id)
             reader = self._database.execute(
@@ -101,7 +101,7 @@ class Store:
         self.folder.remove(file_id)
 
     def delete_expired(self, now: int) -> int:
-        """Delete the files whose time has come; say how many. Those that open batches read stay."""
+        """Delete expired files, except the inputs of open batches. Return the number of deleted files."""
         query = f"""SELECT id FROM files WHERE expires_at <= ?
             AND id NOT IN (SELECT input_file_id FROM batches WHERE status IN {_OPEN})"""
         with self._transaction():
@@ -113,73 +113,71 @@ class Store:
 
     # Batches.
 
-    def add_batch(self, request: BatchRequest, output_ids: tuple[str, str], now: int) -> BatchRecord:
-        """A new batch, whose answers and errors will be the files `output_ids`.
+    def add_batch(self, new: NewBatch, output_ids: tuple[str, str], now: int) -> BatchObject:
+        """Add a batch, whose responses and errors will be the files `output_ids`.
 
-        Raises `UnknownObject` if there is no such input, and `QueueFull`.
+        Raises `UnknownObject` if the input file does not exist, and `QueueFull` at the limit of open batches.
         """
         batch_id = new_batch_id()
         with self._transaction():
-            source = self._find("files", request.input_file_id)
-            if source is None or source["purpose"] != Purpose.BATCH:
+            source = self._find("files", new.input_file_id)
+            if source is None or source["purpose"] != FilePurpose.BATCH:
                 raise UnknownObject(
-                    f"There is no file `{request.input_file_id[:100]}` for a batch. Upload one with the "
-                    "purpose "
-                    "`batch`.",
+                    f"There is no file `{new.input_file_id[:100]}` for a batch. Upload one with the "
+                    "purpose `batch`.",
                     field="input_file_id",
                 )
-            if len(self.batch_ids(OPEN)) >= self._max_open:
+            if len(self.batch_ids(OPEN_STATUSES)) >= self._max_open:
                 raise QueueFull(
-                    f"{self._max_open} batches are open, which is as many as the server takes. Try again "
-                    "when "
-                    "one has ended.",
+                    f"{self._max_open} batches are open, which is the limit of this server. Try again "
+                    "when one has ended.",
                     retry_after_s=ROOM_RETRY_S,
                 )
             row = {
                 "id": batch_id,
-                "endpoint": request.endpoint,
-                "input_file_id": request.input_file_id,
-                "completion_window": request.completion_window,
+                "endpoint": new.endpoint,
+                "input_file_id": new.input_file_id,
+                "completion_window": new.completion_window,
                 "status": BatchStatus.VALIDATING,
                 "ending": BatchStatus.COMPLETED,
-                "metadata": encode_json({"of": request.metadata}),
+                "metadata": encode_json({"of": new.metadata}),
                 "errors": encode_json({"of": []}),
                 "output_file_id": output_ids[0],
                 "error_file_id": output_ids[1],
-                "output_expires_after_s": request.output_expires_after_s,
+                "output_expires_after_s": new.output_expires_after_s,
                 "created_at": now,
-                "expires_at": now + request.window_s,
+                "expires_at": now + new.window_s,
             }
             self._insert("batches", row)
         return self.batch(batch_id)
 
-    def batch(self, batch_id: str) -> BatchRecord:
-        """Raises `UnknownObject`."""
+    def batch(self, batch_id: str) -> BatchObject:
+        """Return a batch. Raises `UnknownObject`."""
         row = self._find("batches", batch_id)
         if row is None:
             raise UnknownObject(f"There is no batch `{batch_id[:100]}`.", field="batch_id")
         return read_batch(row)
 
-    def batches(self, page: Page) -> tuple[list[BatchRecord], bool]:
-        """A page of the batches, and whether more follow. Raises `UnknownObject` for `after`."""
+    def batches(self, page: Page) -> tuple[list[BatchObject], bool]:
+        """Return a page of the batches, and whether more follow. Raises `UnknownObject` for `after`."""
         rows, has_more = self._page("batches", page)
         return [read_batch(row) for row in rows], has_more
 
     def batch_ids(self, statuses: Collection[BatchStatus]) -> list[str]:
-        """The batches of these statuses, the oldest first."""
+        """Return the ids of the batches with these statuses, the oldest first."""
         marks = ", ".join("?" * len(statuses))
         query = f"SELECT id FROM batches WHERE status IN ({marks}) ORDER BY place"
         return [row["id"] for row in self._database.execute(query, tuple(statuses))]
 
     def ending_ids(self, now: int) -> list[str]:
-        """The batches that have begun and of which no more lines are to be run, the oldest first."""
+        """Return the ids of the started batches with no more lines to run, the oldest first."""
         query = """SELECT id FROM batches
             WHERE status IN (?, ?) OR (status = ? AND expires_at <= ?) ORDER BY place"""
         values = (BatchStatus.FINALIZING, BatchStatus.CANCELLING, BatchStatus.IN_PROGRESS, now)
         return [row["id"] for row in self._database.execute(query, values)]
 
-    def begin(self, batch_id: str, total: int, now: int) -> BatchRecord:
-        """The input is fine, and has `total` requests."""
+    def begin(self, batch_id: str, total: int, now: int) -> BatchObject:
+        """Set a batch in progress, whose input is valid and has `total` requests."""
         return self._change(
             batch_id,
             "status = ?, in_progress_at = ?, total = ?",
@@ -187,22 +185,25 @@ class Store:
             (BatchStatus.VALIDATING,),
         )
 
-    def fail(self, batch_id: str, errors: Sequence[LineProblem], now: int) -> BatchRecord:
-        """The input cannot be worked on. What has been done of it, if anything, is dropped."""
+    def fail(self, batch_id: str, errors: Sequence[LineError], now: int) -> BatchObject:
+        """End a batch as failed, because of errors in its input. Its results, if any, are removed."""
         written = encode_json({"of": [asdict(error) for error in errors]})
         changed = self._change(
             batch_id,
             "status = ?, failed_at = ?, errors = ?, output_bytes = 0, error_bytes = 0",
             (BatchStatus.FAILED, now, written),
-            OPEN,
+            OPEN_STATUSES,
         )
         if changed.status is BatchStatus.FAILED:
             for content in (changed.output_file_id, changed.error_file_id):
                 self.folder.remove(content)
         return changed
 
-    def cancel(self, batch_id: str, now: int) -> BatchRecord:
-        """Begin to cancel; what had not begun is cancelled at once. Raises `UnknownObject` and `Conflict`."""
+    def cancel(self, batch_id: str, now: int) -> BatchObject:
+        """Cancel a batch: at once if it has not begun, otherwise by setting it to cancelling.
+
+        Raises `UnknownObject`, and `Conflict` if the batch cannot be cancelled.
+        """
         ending = BatchStatus.CANCELLED
         changed = self._change(
             batch_id,
@@ -217,15 +218,15 @@ class Store:
             (BatchStatus.IN_PROGRESS,),
         )
         if changed.ending is not ending:
-            raise Conflict(f"The batch is {changed.status} and cannot be cancelled any more.")
+            raise Conflict(f"The batch is {changed.status} and can no longer be cancelled.")
         return changed
 
-    def expire(self, batch_id: str) -> BatchRecord:
-        """The time for it is over. A batch that is being cancelled stays one."""
+    def expire(self, batch_id: str) -> BatchObject:
+        """Set the final status of a batch in progress to expired. Other batches are unchanged."""
         return self._change(batch_id, "ending = ?", (BatchStatus.EXPIRED,), (BatchStatus.IN_PROGRESS,))
 
-    def advance(self, batch: BatchRecord, progress: Progress) -> BatchRecord:
-        """Keep the lines that come after those that `batch` has; give the batch as it is now."""
+    def advance(self, batch: BatchObject, progress: BatchProgress) -> BatchObject:
+        """Store the results of the lines that follow those of `batch`. Return the updated batch."""
         if progress.output:
             self.folder.write_at(batch.output_file_id, batch.output_bytes, progress.output)
         if progress.errors:
@@ -253,7 +254,7 @@ class Store:
         return self.batch(batch.id)
 
     def check_contents(self, batch_id: str) -> None:
-        """Raise `FileNotFoundError` if less is on the disk than a batch's row tells: not our doing."""
+        """Raise `FileNotFoundError` if a file of the batch is shorter than its size in the database."""
         batch = self.batch(batch_id)
         for file_id, size in (
             (batch.input_file_id, batch.input_offset),
@@ -263,13 +264,13 @@ class Store:
             if self.folder.size(file_id) < size:
                 raise FileNotFoundError(f"{file_id} has less than {size} bytes")
 
-    def finish(self, batch_id: str, now: int, keep_s: int | None) -> BatchRecord:
-        """Every line has ended: give the batch its files, kept `keep_s` at most, and its final status."""
+    def finish(self, batch_id: str, now: int, keep_s: int | None) -> BatchObject:
+        """End a batch: make its output files available, for at most `keep_s`, and set its final status."""
         batch = self._change(
             batch_id,
             "status = ?, finalizing_at = coalesce(finalizing_at, ?)",
             (BatchStatus.FINALIZING, now),
-            AT_WORK,
+            STARTED_STATUSES,
         )
         outputs = (
             (batch.output_file_id, batch.output_bytes, "output"),
@@ -283,7 +284,7 @@ class Store:
             for file_id, size, name in outputs:
                 if size:
                     filename = f"{batch.id}_{name}.jsonl"
-                    record = FileRecord(file_id, Purpose.BATCH_OUTPUT, filename, size, now, expires_at)
+                    record = FileObject(file_id, FilePurpose.BATCH_OUTPUT, filename, size, now, expires_at)
                     self._insert("files", asdict(record))
             self._database.execute(
                 f"UPDATE batches SET status = ending, {batch.ending}_at = ? WHERE id = ?", (now, batch_id)
@@ -306,8 +307,8 @@ class Store:
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise InvalidConfig(
-                f"The batches in {self.folder.database.parent} were kept by a newer vecmill. Use that "
-                "one, or name another folder with --batch-dir."
+                f"The batches in {self.folder.database.parent} were written by a newer vecmill version. "
+                "Use that version, or name another folder with --batch-dir."
             )
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
@@ -339,7 +340,7 @@ class Store:
         )
 
     def _find(self, table: str, object_id: str) -> sqlite3.Row | None:
-        # A lone surrogate cannot be asked for, and is no part of an id.
+        # SQLite cannot bind a lone surrogate. Ids are ASCII.
         if not object_id.isascii():
             return None
         row: sqlite3.Row | None = self._database.execute(
@@ -354,7 +355,7 @@ class Store:
             last = self._find(table, page.after)
             if last is None:
                 raise UnknownObject(
-                    f"There is nothing of the id `{page.after[:100]}` in this list.", field="after"
+                    f"This list has no entry with the id `{page.after[:100]}`.", field="after"
                 )
             condition += f" AND place {'<' if page.newest_first else '>'} ?"
             values = (*values, last["place"])
@@ -367,8 +368,8 @@ class Store:
 
     def _change(
         self, batch_id: str, setting: str, values: tuple[Any, ...], if_in: Collection[BatchStatus]
-    ) -> BatchRecord:
-        """Change a batch that is in one of these statuses; give it as it is then."""
+    ) -> BatchObject:
+        """Change a batch if its status is in `if_in`. Return the batch after the change."""
         marks = ", ".join("?" * len(if_in))
         with self._transaction():
             self._database.execute(

@@ -1,12 +1,12 @@
-"""The tables of the store, and how their rows are read."""
+"""The SQL schema of the store, and the conversion of rows to file and batch objects."""
 
 import sqlite3
 from dataclasses import fields
 
-from vecmill_server.batches.records import BatchRecord, BatchStatus, FileRecord, LineProblem, Purpose
-from vecmill_server.documents import decode_object
+from vecmill_server.batches.objects import BatchObject, BatchStatus, FileObject, FilePurpose, LineError
+from vecmill_server.json_io import decode_object
 
-# Raised when a table changes; a newer one is refused, an older one brought up to date.
+# Incremented when a table changes. A newer version is refused, and an older version is migrated.
 VERSION = 1
 SCHEMA = """
 CREATE TABLE files (
@@ -25,24 +25,24 @@ CREATE TABLE batches (
     DEFAULT 0, error_bytes INTEGER NOT NULL DEFAULT 0 ); CREATE INDEX batches_by_status ON batches (status);
 """
 
-_FILE_COLUMNS = tuple(field.name for field in fields(FileRecord))
-_BATCH_COLUMNS = tuple(field.name for field in fields(BatchRecord))
+_FILE_COLUMNS = tuple(field.name for field in fields(FileObject))
+_BATCH_COLUMNS = tuple(field.name for field in fields(BatchObject))
 
 
-def read_file(row: sqlite3.Row) -> FileRecord:
-    """A row of `files`."""
+def read_file(row: sqlite3.Row) -> FileObject:
+    """Return the file in a row of `files`."""
     values = {name: row[name] for name in _FILE_COLUMNS}
-    return FileRecord(**{**values, "purpose": Purpose(row["purpose"])})
+    return FileObject(**{**values, "purpose": FilePurpose(row["purpose"])})
 
 
-def read_batch(row: sqlite3.Row) -> BatchRecord:
-    """A row of `batches`."""
+def read_batch(row: sqlite3.Row) -> BatchObject:
+    """Return the batch in a row of `batches`."""
     values = {name: row[name] for name in _BATCH_COLUMNS}
     errors = decode_object(row["errors"])["of"]
     values |= {
         "status": BatchStatus(row["status"]),
         "ending": BatchStatus(row["ending"]),
         "metadata": decode_object(row["metadata"])["of"],
-        "errors": tuple(LineProblem(**error) for error in errors),
+        "errors": tuple(LineError(**error) for error in errors),
     }
-    return BatchRecord(**values)
+    return BatchObject(**values)

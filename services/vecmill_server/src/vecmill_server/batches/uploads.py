@@ -1,7 +1,6 @@
-"""Uploads: a form of several parts, whose file goes to the disk as it arrives.
+"""The reading of file uploads: multipart forms whose file is written to disk as it arrives.
 
-The form is read by python-multipart. Only the file is kept outside memory; the few fields beside it are
-small, and are refused where they are not.
+python-multipart parses the form. The other fields are kept in memory; large fields are refused.
 """
 
 import asyncio
@@ -14,23 +13,37 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from vecmill.errors import InvalidRequest
+from vecmill_server.dialects.fields import invalid
+from vecmill_server.json_schema import Schema, an_object, described
 
 MAX_FIELD_BYTES = 4096
 MAX_FIELDS = 16
-# What a form may have besides the file: fields, headers of parts, boundaries.
+# The most bytes of a form besides the file: fields, headers of parts, boundaries.
 FORM_BYTES = 256 * 1024
-# Handing over to another thread costs as much as writing some of this.
+# The bytes to write in one call. Each call switches to another thread, so small writes would be slow.
 WRITE_BYTES = 1024 * 1024
 
 SHORTEST_AGE_S = 3600
 LONGEST_AGE_S = 30 * 24 * 3600
+AGE: Schema = {"type": "integer", "minimum": SHORTEST_AGE_S, "maximum": LONGEST_AGE_S}
 MAX_NAME_CHARACTERS = 255
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/\\]")
 
+BYTES: Schema = {"type": "string", "format": "binary"}
+FORM = an_object(
+    ("purpose", "file"),
+    {
+        "purpose": "batch",
+        "file": described(BYTES, "One JSON object a line, with custom_id, method, url and body."),
+        "expires_after[anchor]": "created_at",
+        "expires_after[seconds]": AGE,
+    },
+)
+
 
 @dataclass(slots=True)
-class Form:
-    """What has been read of a form. `unwritten` are bytes of the file that are not on the disk yet."""
+class UploadForm:
+    """The part of a form that was read. `unwritten` holds bytes of the file that are not on disk yet."""
 
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
@@ -40,10 +53,10 @@ class Form:
 
 
 class _FormReader:
-    """Fills a form as python-multipart recognises its parts. Its callbacks raise `InvalidRequest`."""
+    """A parser that fills an `UploadForm` as bytes arrive. Its callbacks raise `InvalidRequest`."""
 
     def __init__(self, boundary: bytes) -> None:
-        self.form = Form()
+        self.form = UploadForm()
         self._name = ""
         self._is_file = False
         self._header_name = b""
@@ -86,9 +99,9 @@ class _FormReader:
         if not self._is_file:
             return
         if self.form.filename is not None:
-            raise InvalidRequest("Send one `file` at a time.", field="file")
+            raise InvalidRequest("Send only one `file` in a form.", field="file")
         if b"filename" not in options:
-            raise InvalidRequest("`file` must be a file, with a file name.", field="file")
+            raise invalid("file", "must be a file, with a file name.")
         self.form.filename = _clean_name(options[b"filename"].decode("utf-8", "replace"))
 
     def _take_data(self, data: bytes, start: int, end: int) -> None:
@@ -111,10 +124,10 @@ class _FormReader:
         self.form.is_complete = True
 
 
-async def receive_form(content_type: bytes, body: AsyncIterator[bytes], content: BinaryIO) -> Form:
+async def receive_form(content_type: bytes, body: AsyncIterator[bytes], content: BinaryIO) -> UploadForm:
     """Read a form, and write its file to `content`.
 
-    Raises `InvalidRequest` for what is no form, or has no file in it, and whatever `body` raises.
+    Raises `InvalidRequest` if the body is not a form or has no file, and the errors of `body`.
     """
     boundary = _read_boundary(content_type)
     try:
@@ -124,16 +137,16 @@ async def receive_form(content_type: bytes, body: AsyncIterator[bytes], content:
             if len(reader.form.unwritten) >= WRITE_BYTES:
                 await _write(reader.form, content)
     except FormParserError as error:
-        raise InvalidRequest(f"The body is not a valid multipart/form-data: {error}") from None
+        raise InvalidRequest(f"The body is not valid multipart/form-data: {error}") from None
     if not reader.form.is_complete:
         raise InvalidRequest("The form is not complete: its last boundary is missing.")
     if reader.form.filename is None:
-        raise InvalidRequest("`file` is required: a file of requests, one JSON object a line.", field="file")
+        raise invalid("file", "is required: a file of requests, with one JSON object a line.")
     await _write(reader.form, content)
     return reader.form
 
 
-async def _write(form: Form, content: BinaryIO) -> None:
+async def _write(form: UploadForm, content: BinaryIO) -> None:
     data, form.unwritten = form.unwritten, bytearray()
     await asyncio.to_thread(content.write, data)
 
@@ -147,14 +160,14 @@ def _read_boundary(content_type: bytes) -> bytes:
     return options[b"boundary"]
 
 
-def read_purpose(form: Form) -> None:
+def check_purpose(form: UploadForm) -> None:
     """Raise `InvalidRequest` unless the file is for a batch."""
     if form.fields.get("purpose") != "batch":
-        raise InvalidRequest('`purpose` is required and must be "batch".', field="purpose")
+        raise invalid("purpose", 'is required and must be "batch".')
 
 
-def read_age_s(form: Form) -> int | None:
-    """How long the file is to be kept, from `expires_after[anchor]` and `expires_after[seconds]`."""
+def read_age_s(form: UploadForm) -> int | None:
+    """Return the seconds to keep the file, from `expires_after[anchor]` and `expires_after[seconds]`."""
     anchor, seconds = (form.fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
     if anchor is None and seconds is None:
         return None
@@ -163,7 +176,7 @@ def read_age_s(form: Form) -> int | None:
 
 
 def check_age_s(anchor: object, seconds: object, name: str) -> int:
-    """How long files are to be kept. Raises `InvalidRequest`."""
+    """Return `seconds`, the time to keep files, after checking it. Raises `InvalidRequest`."""
     if anchor != "created_at":
         raise InvalidRequest(f'`{name}.anchor` must be "created_at".', field=f"{name}.anchor")
     if type(seconds) is not int or not SHORTEST_AGE_S <= seconds <= LONGEST_AGE_S:
@@ -175,5 +188,5 @@ def check_age_s(anchor: object, seconds: object, name: str) -> int:
 
 
 def _clean_name(name: str) -> str:
-    """What may be shown and put into a header: it is never a path."""
+    """Return the name without characters that are unsafe in paths and headers."""
     return _CONTROL.sub("_", name)[-MAX_NAME_CHARACTERS:] or "file"

@@ -1,7 +1,7 @@
-"""Checks every line of an input file before any of them is run.
+"""The validation of an input file: every line is checked before any line is run.
 
-A file is taken whole or not at all. What is checked is what could lose an answer or give one to the wrong
-request; a body that cannot be answered costs its own line alone, when its turn comes.
+An input file is accepted as a whole or refused. The checks find faults that could lose a response or assign
+it to the wrong request. An invalid request body fails only its own line, when the line is run.
 """
 
 import hashlib
@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecmill_server.batches.lines import ENDPOINTS, Line
-from vecmill_server.batches.records import LineProblem
-from vecmill_server.documents import decode_object, kind_of
+from vecmill_server.batches.jsonl import ENDPOINTS, InputLine
+from vecmill_server.batches.objects import LineError
 from vecmill_server.errors import InvalidJson
+from vecmill_server.json_io import decode_object, kind_of
 
-# Who has made so many mistakes has made one, again and again.
-MAX_PROBLEMS = 100
+# A file with this many errors probably repeats one mistake, so the validation stops.
+MAX_ERRORS = 100
 MAX_CUSTOM_ID_CHARACTERS = 512
 
 
 @dataclass(slots=True)
 class Validation:
-    """What is known of a file so far: its requests, its problems, and how far it has been read."""
+    """The state of a validation: the number of requests, the errors, and the position in the file."""
 
     endpoint: str
     max_lines: int
@@ -29,19 +29,19 @@ class Validation:
     total: int = 0
     offset: int = 0
     lines: int = 0
-    problems: list[LineProblem] = field(default_factory=list)
+    errors: list[LineError] = field(default_factory=list)
     is_done: bool = False
     _seen: set[bytes] = field(default_factory=set)
 
-    def read(self, lines: list[Line]) -> None:
-        """Check the next lines; none is the end of the file."""
+    def read(self, lines: list[InputLine]) -> None:
+        """Check the next lines. An empty list means the end of the file."""
         for line in lines:
             self.offset += line.size
             self.lines = line.number
             if not line.is_blank:
                 self.total += 1
-                self.problems.extend(self._check(line))
-            if line.is_cut or self.total > self.max_lines or len(self.problems) >= MAX_PROBLEMS:
+                self.errors.extend(self._check(line))
+            if line.is_cut or self.total > self.max_lines or len(self.errors) >= MAX_ERRORS:
                 self.is_done = True
                 break
         if not lines:
@@ -50,67 +50,66 @@ class Validation:
     def _end(self) -> None:
         self.is_done = True
         if not self.total:
-            self.problems.append(
-                LineProblem("empty_file", "The file has no requests: one JSON object a line.")
+            self.errors.append(
+                LineError("empty_file", "The file has no requests. Write one JSON object a line.")
             )
 
-    def _check(self, line: Line) -> Iterator[LineProblem]:
+    def _check(self, line: InputLine) -> Iterator[LineError]:
         if self.total > self.max_lines:
-            yield LineProblem(
+            yield LineError(
                 "too_many_tasks",
-                f"The file has more than {self.max_lines} requests. Make several batches, or start the "
-                "server with a "
-                "larger --max-batch-lines.",
+                f"The file has more than {self.max_lines} requests. Create several batches, or start the "
+                "server with a larger --max-batch-lines.",
             )
             return
         if line.is_cut:
-            yield LineProblem(
+            yield LineError(
                 "line_too_long",
                 f"The line is longer than {self.max_line_bytes} bytes. Put fewer texts into a request.",
                 line=line.number,
             )
             return
         try:
-            document = decode_object(line.text)
+            entry = decode_object(line.text)
         except InvalidJson:
-            yield LineProblem(
+            yield LineError(
                 "invalid_json_line", "This line is not parseable as a JSON object.", line=line.number
             )
             return
-        yield from self._check_id(document, line.number)
-        yield from self._check_rest(document, line.number)
+        yield from self._check_id(entry, line.number)
+        yield from self._check_rest(entry, line.number)
 
-    def _check_id(self, document: Mapping[str, Any], number: int) -> Iterator[LineProblem]:
-        custom_id = document.get("custom_id")
+    def _check_id(self, entry: Mapping[str, Any], number: int) -> Iterator[LineError]:
+        custom_id = entry.get("custom_id")
         if not isinstance(custom_id, str) or not 1 <= len(custom_id) <= MAX_CUSTOM_ID_CHARACTERS:
             yield _missing("custom_id", f"a string of 1 to {MAX_CUSTOM_ID_CHARACTERS} characters", number)
             return
-        # A digest, so that long ids do not cost memory.
+        # A digest, because long ids would take much memory.
         digest = hashlib.blake2b(custom_id.encode("utf-8"), digest_size=16).digest()
         if digest in self._seen:
-            yield LineProblem(
+            yield LineError(
                 "duplicate_custom_id",
-                "The `custom_id` of this line is that of another line of the file; it must be unique.",
+                "Another line of the file has the same `custom_id`, which must be unique.",
                 "custom_id",
                 number,
             )
         self._seen.add(digest)
 
-    def _check_rest(self, document: Mapping[str, Any], number: int) -> Iterator[LineProblem]:
-        if document.get("method") != "POST":
-            yield LineProblem("invalid_method", "`method` must be POST.", "method", number)
-        url = document.get("url")
+    def _check_rest(self, entry: Mapping[str, Any], number: int) -> Iterator[LineError]:
+        if entry.get("method") != "POST":
+            yield LineError("invalid_method", "`method` must be POST.", "method", number)
+        url = entry.get("url")
         if not isinstance(url, str) or ENDPOINTS.get(url) is not ENDPOINTS[self.endpoint]:
-            yield LineProblem(
+            yield LineError(
                 "url_mismatch",
                 f"`url` must be the endpoint of the batch, {self.endpoint}.",
                 "url",
                 number,
             )
-        body = document.get("body")
+        body = entry.get("body")
         if not isinstance(body, dict):
             yield _missing("body", f"an object, not {kind_of(body)}", number)
 
 
-def _missing(name: str, wanted: str, number: int) -> LineProblem:
-    return LineProblem("missing_required_parameter", f"`{name}` is required: {wanted}.", name, number)
+def _missing(name: str, wanted: str, number: int) -> LineError:
+    return LineError("missing_required_parameter", f"`{name}` is required: {wanted}.", name, number)

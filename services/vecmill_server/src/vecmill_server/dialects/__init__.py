@@ -1,57 +1,21 @@
-"""The dialects of the clients: one module for each family, which reads its documents and writes its answers.
+"""The dialects of the clients, one module for each API, and the fields that several APIs share.
 
-A family turns a JSON document into a call (`vecmill_server.calls`) and the call's result into JSON. It
-never sees a socket, a header or a batch; `routes` says which family answers where.
+How it works. A module declares the bodies of its API: each body (`dialect.InferenceBody`) is a class whose
+attributes are fields (`fields.Field`), which read the JSON object and describe it in the OpenAPI document.
+Its method `read` returns the request for the model and a function that writes the result. `dialect_routes`
+lists the routes of all modules.
+
+    HTTP body ──json_io──> JSON object ──body.read()──> self.asked(request, write, field_names)
+                                                              │ mill.run(request)
+    HTTP body <──json_io── JSON value <──write(result, envelope)
+
+    openai        OpenAI, and the embeddings of Jina, Voyage, Mistral, Infinity and vLLM
+    azure         Azure's paths of OpenAI's embeddings
+    cohere_rerank the rerank of Cohere, Jina, vLLM and Infinity
+    voyage        Voyage's rerank                weaviate      Weaviate's rerank
+    cohere        Cohere's embed and tokenize    vllm          vLLM and Infinity
+    tei, predict  Text Embeddings Inference      ollama        Ollama
+    hugging_face  Hugging Face's and SageMaker's endpoints, Vertex AI
+
+A dialect does not handle sockets, headers or batches.
 """
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from vecmill.types import JsonValue, TextOrIds
-from vecmill_server.calls import Call, Result
-from vecmill_server.documents import Envelope
-from vecmill_server.exchange import HeaderList, timing_headers
-from vecmill_server.problems import ProblemResponse, problem_response
-
-Document = Mapping[str, Any]
-
-# What is embedded for a list of token ids; takes the name of its field and raises `InvalidRequest`.
-ReadIds = Callable[[tuple[int, ...], str], TextOrIds]
-
-
-@dataclass(frozen=True, slots=True)
-class DialectOptions:
-    """What the server's settings say about reading and writing.
-
-    `plain_documents` writes the documents of a rerank answer as strings, not objects.
-    """
-
-    read_ids: ReadIds
-    plain_documents: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A document that was read: what to ask of a model, and how to write what it answers."""
-
-    call: Call
-    write: Callable[[Any, Envelope], JsonValue]
-
-
-def our_headers(_call: Call, result: Result, _device: str) -> HeaderList:
-    """Where the time went, as every route says it that has no other custom."""
-    return timing_headers(result.timings)
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a family of clients speaks of one operation.
-
-    `read` raises `InvalidRequest`; `problem` says how an error is answered, `headers` what an answer says of
-    where the time went, and on which device.
-    """
-
-    read: Callable[[Document, DialectOptions], Asked]
-    problem: Callable[[BaseException], ProblemResponse] = problem_response
-    headers: Callable[[Call, Any, str], HeaderList] = our_headers

@@ -1,162 +1,224 @@
-"""Cohere's `/v1/embed`, `/v2/embed` and `/v1/tokenize`. Its rerank is in `rerank`.
+"""Cohere's `/v1/embed`, `/v2/embed` and `/v1/tokenize`. Its `/rerank` is in `cohere_rerank`.
 
-Source: the cohere package, versions 5 to 7, and the API reference. `embedding_types` asks for several kinds
-of rows at once; version 1 without it gives plain rows.
+Source: the cohere package, versions 5 to 7, and the API reference. `embedding_types` asks for several
+encodings at once. Without this field, version 1 returns plain floats.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from vecmill.errors import InvalidRequest
-from vecmill.reading import Reading
-from vecmill.rows import RowKind
-from vecmill.types import JsonValue
-from vecmill_server.calls import DetokenizeCall, Detokenized, EmbedCall, Embedded, TokenizeCall, Tokenized
-from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
-from vecmill_server.dialects.fields import (
-    base64_rows,
-    read_dimensions,
-    read_purpose,
-    read_row_types,
-    read_token_ids,
-    read_truncation,
+from vecmill.requests import Detokenize, Embed, TextOptions, Tokenize
+from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
+from vecmill.values.aliases import JsonValue
+from vecmill.values.output_dtype import OutputDtype
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.embedding_encodings import (
+    ENCODING_LIST,
+    ENCODING_NAMES,
+    encode_all,
+    named_encoding,
+    to_encoding_names,
 )
-from vecmill_server.documents import (
-    Envelope,
-    read_count,
-    read_items,
-    read_required,
-    read_string,
-    read_text,
-)
+from vecmill_server.dialects.fields import Convert, Field, RequestBody
+from vecmill_server.json_schema import Component, Schema
 
-_BASE64 = "base64"
+_PARTS = json_schema.like({"content": {"type": "array", "minItems": 1, "items": text_fields.TEXT_OBJECT}})
+_INPUTS: Schema = {"type": "array", "minItems": 1, "items": _PARTS}
+_META = {"api_version": {"version": str}}
+_API_VERSION = {"api_version": {"version": "1"}}
 
 
-def read_embed_v1(document: Document, options: DialectOptions) -> Asked:
-    """Version 1: texts alone, and rows of several kinds only where they are asked for."""
-    call, names = _read_embed(document)
-    return Asked(call, partial(_write_v1, call, names))
-
-
-def read_embed_v2(document: Document, options: DialectOptions) -> Asked:
-    """Version 2: texts, or inputs made of parts."""
-    call, names = _read_embed(document)
-    return Asked(call, partial(_write_v2, call, names or ("float",)))
-
-
-def read_tokenize(document: Document, options: DialectOptions) -> Asked:
-    """`/v1/tokenize` with `text`."""
-    text = read_required(document, "text")
-    call = TokenizeCall(read_string(document, "model"), (text,), special=False, field="text")
-    return Asked(call, _write_tokens)
-
-
-def read_detokenize(document: Document, options: DialectOptions) -> Asked:
-    """`/v1/detokenize` with `tokens`."""
-    ids = read_token_ids(read_items(document, "tokens", "a list of token ids"), "tokens")
-    call = DetokenizeCall(read_string(document, "model"), (ids,))
-
-    def write(result: Detokenized, envelope: Envelope) -> JsonValue:
-        return {"text": result.texts[0], "meta": {"api_version": {"version": "1"}}}
-
-    return Asked(call, write)
-
-
-def _read_embed(document: Document) -> tuple[EmbedCall, tuple[str, ...]]:
-    names = _read_types(document)
-    call = EmbedCall(
-        model=read_string(document, "model"),
-        inputs=_read_texts(document),
-        reading=Reading(
-            purpose=read_purpose(document, "input_type"),
-            truncation=read_truncation(document).within(read_count(document, "max_tokens")),
-        ),
-        dimensions=read_dimensions(document),
-        kinds=tuple(RowKind(name) for name in names if name != _BASE64) or (RowKind.FLOAT,),
-        field="texts" if document.get("texts") is not None else "inputs",
-    )
-    return call, names
-
-
-def _read_types(document: Document) -> tuple[str, ...]:
-    return () if document.get("embedding_types") is None else read_row_types(document, "embedding_types")
-
-
-def _read_texts(document: Document) -> tuple[str, ...]:
-    if document.get("images") is not None:
-        raise InvalidRequest("`images` are not embedded: this server reads text alone.", field="images")
-    texts = _read_list(document, "texts", read_text)
-    inputs = _read_list(document, "inputs", _read_parts)
-    if not texts and not inputs:
-        raise InvalidRequest("`texts` is required: a list of strings.", field="texts")
-    return texts or inputs
-
-
-def _read_list(document: Document, name: str, read: Callable[[JsonValue, str], str]) -> tuple[str, ...]:
-    """The texts of a list, which `read` takes out of its items; none if it is absent."""
-    if document.get(name) is None:
-        return ()
-    items = read_items(document, name, "a list of texts")
-    return tuple(read(item, f"{name}[{index}]") for index, item in enumerate(items))
-
-
-def _read_parts(item: JsonValue, field: str) -> str:
-    """The text of `{"content": [{"type": "text", "text": ...}]}`."""
+def _to_parts_text(item: JsonValue, field: str) -> str:
+    """Return the text of `{"content": [{"type": "text", "text": ...}]}`."""
     content = item.get("content") if isinstance(item, dict) else None
     if not isinstance(content, list) or not content:
         raise InvalidRequest(f"`{field}.content` must be a list of at least one part.", field=field)
     for part in content:
         if not isinstance(part, dict) or not isinstance(part.get("text"), str):
             raise InvalidRequest(
-                f'`{field}.content` may hold {{"type": "text", "text": a string}} alone: this server reads '
-                "text.",
+                f'`{field}.content` must hold only {{"type": "text", "text": a string}}: this server reads '
+                "only text.",
                 field=field,
             )
     return "\n".join(part["text"] for part in content)
 
 
-def _write_v1(call: EmbedCall, names: tuple[str, ...], result: Embedded, envelope: Envelope) -> JsonValue:
-    units = {"input_tokens": result.token_count}
-    answer = _write_common(call, envelope, version="1", units=units)
-    if not names:
-        return {**answer, "response_type": "embeddings_floats", "embeddings": result.rows}
-    return {**answer, "response_type": "embeddings_by_type", "embeddings": _rows_by_type(names, result)}
+def _items_of(convert: Convert[str]) -> Convert[tuple[str, ...]]:
+    def convert_items(value: JsonValue, field: str) -> tuple[str, ...]:
+        items = fields.to_items(value, field, "a list of texts")
+        return tuple(convert(item, f"{field}[{index}]") for index, item in enumerate(items))
+
+    return convert_items
 
 
-def _write_v2(call: EmbedCall, names: tuple[str, ...], result: Embedded, envelope: Envelope) -> JsonValue:
-    units = {"input_tokens": result.token_count, "image_tokens": 0}
-    answer = _write_common(call, envelope, version="2", units=units)
-    return {**answer, "response_type": "embeddings_by_type", "embeddings": _rows_by_type(names, result)}
+_TEXTS = fields.optional(("texts",), json_schema.nullable(json_schema.TEXTS), _items_of(fields.to_string))
+_IN_PARTS = fields.optional(
+    ("inputs",),
+    json_schema.nullable(_INPUTS),
+    _items_of(_to_parts_text),
+    "Texts in parts, if there are no `texts`.",
+)
 
 
-def _write_common(
-    call: EmbedCall, envelope: Envelope, *, version: str, units: Mapping[str, int]
-) -> dict[str, Any]:
+def _read_texts(body: RequestBody) -> tuple[str, ...]:
+    texts, inputs = _TEXTS.read(body), _IN_PARTS.read(body)
+    found = texts or inputs
+    if found is None:
+        raise fields.invalid("texts", "is required: a list of strings.")
+    return found
+
+
+_BY_TYPE = json_schema.an_object(
+    (),
+    {name: [str] if name == "base64" else [[float]] for name in ENCODING_NAMES},
+)
+
+
+def _describe_response(kind: str, embeddings: Any) -> dict[str, Any]:
+    images = json_schema.described(int, "Always 0; only in version 2.")
+    units = json_schema.an_object(("input_tokens",), {"input_tokens": int, "image_tokens": images})
+    return {
+        "id": str,
+        "texts": [str],
+        "meta": {**_META, "billed_units": units},
+        "response_type": kind,
+        "embeddings": embeddings,
+    }
+
+
+_V2_RESPONSE = Component("CohereEmbedResponse", _describe_response("embeddings_by_type", _BY_TYPE))
+_FLOATS_RESPONSE = Component("CohereEmbedFloatsResponse", _describe_response("embeddings_floats", [[float]]))
+_V1_RESPONSE = Component("CohereEmbedV1Response", json_schema.any_of(_V2_RESPONSE, _FLOATS_RESPONSE))
+
+
+def _write_embeddings(
+    request: Embed,
+    names: tuple[str, ...],
+    version: str,
+    units: Mapping[str, int],
+    result: EmbedResult,
+    envelope: Envelope,
+) -> JsonValue:
+    embeddings: Any = result.embeddings
+    if names:
+        embeddings = encode_all({name: named_encoding(name) for name in names}, result)
     return {
         "id": f"embd-{envelope.request_id}",
-        "texts": list(call.inputs),
-        "meta": {"api_version": {"version": version}, "billed_units": units},
+        "texts": list(request.inputs),
+        "meta": {
+            "api_version": {"version": version},
+            "billed_units": {"input_tokens": result.token_count, **units},
+        },
+        "response_type": "embeddings_by_type" if names else "embeddings_floats",
+        "embeddings": embeddings,
     }
 
 
-def _rows_by_type(names: tuple[str, ...], result: Embedded) -> dict[str, Any]:
-    return {
-        name: base64_rows(result.rows) if name == _BASE64 else result.rows_as(RowKind(name)) for name in names
-    }
+class CohereEmbedRequest(InferenceBody):
+    """The body of `/v2/embed`."""
+
+    images = fields.refused(
+        "images", "`images` are not embedded: this server reads only text.", "This server reads only text."
+    )
+    texts = Field({**_TEXTS.properties, **_IN_PARTS.properties}, _read_texts)
+    input_type = text_fields.purpose("input_type")
+    truncation = text_fields.TRUNCATION
+    dimensions = text_fields.DIMENSIONS
+    max_tokens = fields.count(
+        "max_tokens", note="The number of tokens that texts are cut to; 0 means no limit."
+    )
+    embedding_types = fields.optional(
+        ("embedding_types",),
+        json_schema.nullable(ENCODING_LIST),
+        to_encoding_names,
+        "The encodings of the embeddings.",
+    ).otherwise(())
+    rules = json_schema.all_of(
+        json_schema.any_of(
+            {"required": ["texts"], "properties": {"texts": json_schema.TEXTS}},
+            {"required": ["inputs"], "properties": {"inputs": _INPUTS}},
+        )
+    )
+    responses: ClassVar[tuple[Any, ...]] = (_V2_RESPONSE,)
+
+    def read(self) -> Asked:
+        names = self.embedding_types or ("float",)
+        return self.ask(names, "2", {"image_tokens": 0})
+
+    def ask(self, names: tuple[str, ...], version: str, units: Mapping[str, int]) -> Asked:
+        """Return the request; its result is written in the encodings `names`."""
+        dtypes = tuple(OutputDtype(name) for name in names if name != "base64") or (OutputDtype.FLOAT,)
+        truncation = self.truncation.within(self.max_tokens)
+        options = TextOptions(purpose=self.input_type, truncation=truncation)
+        request = Embed(self.texts, self.dimensions, dtypes=dtypes, options=options)
+        field = "texts" if self.json.get("texts") is not None else "inputs"
+        write = partial(_write_embeddings, request, names, version, units)
+        return self.asked(request, write, input=field)
 
 
-def _write_tokens(result: Tokenized, envelope: Envelope) -> JsonValue:
-    (tokens,) = result.result.tokens
+class CohereEmbedV1Request(CohereEmbedRequest):
+    """The body of `/v1/embed`, which has the same fields."""
+
+    schema_name = "CohereEmbedRequest"
+    responses = (_V1_RESPONSE,)
+
+    def read(self) -> Asked:
+        return self.ask(self.embedding_types, "1", {})
+
+
+def _write_tokens(result: TokenizeResult, _envelope: Envelope) -> JsonValue:
+    (tokens,) = result.tokens
     return {
         "tokens": [token.token_id for token in tokens],
         "token_strings": [token.piece for token in tokens],
-        "meta": {"api_version": {"version": "1"}},
+        "meta": _API_VERSION,
     }
 
 
-EMBED_V1 = Dialect(read_embed_v1)
-EMBED_V2 = Dialect(read_embed_v2)
-TOKENIZE = Dialect(read_tokenize)
-DETOKENIZE = Dialect(read_detokenize)
+class CohereTokenizeRequest(InferenceBody):
+    """The body of `/v1/tokenize`."""
+
+    text = fields.required_string("text")
+    responses = (
+        Component(
+            "CohereTokenizeResponse",
+            {"tokens": [int], "token_strings": [str], "meta": _META},
+        ),
+    )
+
+    def read(self) -> Asked:
+        return self.asked(Tokenize((self.text,), special=False), _write_tokens, input="text")
+
+
+def _write_text(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:
+    return {"text": result.texts[0], "meta": _API_VERSION}
+
+
+class DetokenizeRequest(InferenceBody):
+    """The body of `/v1/detokenize`, and of vLLM's `/detokenize`."""
+
+    tokens = text_fields.token_ids("tokens")
+    responses: ClassVar[tuple[Any, ...]] = (
+        Component("CohereDetokenizeResponse", {"text": str, "meta": _META}),
+    )
+
+    def read(self) -> Asked:
+        return self.asked(Detokenize((self.tokens,)), _write_text)
+
+
+ROUTES = (
+    InferenceRoute("embed", ("/v1/embed",), "Embed texts, as version 1", (CohereEmbedV1Request,)),
+    InferenceRoute("embed", ("/v2/embed",), "Embed texts, as version 2", (CohereEmbedRequest,)),
+    InferenceRoute(
+        "tokenize",
+        ("/tokenize", "/v1/tokenize"),
+        "",
+        (CohereTokenizeRequest,),
+        when=lambda json: "text" in json and "inputs" not in json,
+    ),
+    InferenceRoute("detokenize", ("/v1/detokenize",), "Text of token ids", (DetokenizeRequest,)),
+)

@@ -1,274 +1,318 @@
-"""Fields that several families have in common, under all the names that they give them."""
+"""Fields of request bodies: each `Field` reads a value and describes it in the OpenAPI document.
 
-import binascii
-from collections.abc import Iterable, Mapping, Sequence
+Reading is lenient where clients differ (unknown fields are ignored, null means absent, "true" is true) and
+strict where a guess could give a wrong answer. If a field has several names, the first name that is present
+counts, but the values under all names are checked. No message repeats a value, since a value may be secret,
+or nested so deeply that printing it fails. All functions that read values raise `InvalidRequest`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from vecmill.errors import InvalidRequest
-from vecmill.reading import Purpose, Reading, Truncation
-from vecmill.rows import RowKind
-from vecmill.types import ClassifyResult, JsonValue, RerankResult, TextOrIds
-from vecmill_server.dialects import Document, ReadIds
-from vecmill_server.documents import (
-    LARGEST_WHOLE_NUMBER,
-    kind_of,
-    read_count,
-    read_items,
-    read_optional_flag,
-    read_string,
-    read_text,
-)
+from vecmill.requests import TextOrIds
+from vecmill.values.aliases import JsonValue
+from vecmill.values.task import Task
+from vecmill_server import json_schema
 from vecmill_server.errors import EmptyInput
+from vecmill_server.json_io import kind_of
+from vecmill_server.json_schema import Component, Schema
+from vecmill_server.settings import ServerSettings
 
 T = TypeVar("T")
+U = TypeVar("U")
 
-# The kinds of search that Jina's models know; each has queries and passages.
-_SEARCHES = ("retrieval", "code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
+Json = Mapping[str, Any]
 
-# What Cohere, Jina, Voyage, Nomic, Nvidia and Google call the purposes of a text.
-PURPOSES: Mapping[str, Purpose] = MappingProxyType(
-    {
-        "query": Purpose.QUERY,
-        "search_query": Purpose.QUERY,
-        "retrieval_query": Purpose.QUERY,
-        "code_retrieval_query": Purpose.QUERY,
-        "question_answering": Purpose.QUERY,  # of Google's: the question, whose answers are documents
-        "fact_verification": Purpose.QUERY,
-        **{f"{search}.query": Purpose.QUERY for search in _SEARCHES},
-        "document": Purpose.DOCUMENT,
-        "passage": Purpose.DOCUMENT,
-        "search_document": Purpose.DOCUMENT,
-        "retrieval_document": Purpose.DOCUMENT,
-        **{f"{search}.passage": Purpose.DOCUMENT for search in _SEARCHES},
-        "classification": Purpose.CLASSIFICATION,
-        "clustering": Purpose.CLUSTERING,
-        "separation": Purpose.CLUSTERING,
-        "similarity": Purpose.SIMILARITY,
-        "text-matching": Purpose.SIMILARITY,
-        "semantic_similarity": Purpose.SIMILARITY,
-    }
-)
+# Converts the JSON value of the field of this name, and raises `InvalidRequest`.
+Convert = Callable[[JsonValue, str], T]
 
-# Cohere's words for what becomes of long texts, which say which end is cut off.
-_CUTS: Mapping[str, Truncation] = MappingProxyType(
-    {
-        "none": Truncation(is_allowed=False),
-        "start": Truncation(keeps_end=True),
-        "end": Truncation(keeps_end=False),
-        "true": Truncation(),
-        "false": Truncation(is_allowed=False),
-    }
-)
-_BASE64 = "base64"
+# Returns the input that a list of token ids stands for, of the field of this name.
+ReadIds = Callable[[tuple[int, ...], str], TextOrIds]
 
-# What Cohere and Jina call the types of rows: kinds of numbers, and base64 of 32-bit floats.
-ROW_TYPES: tuple[str, ...] = (*map(str, RowKind), _BASE64)
-
-_SIDES: Mapping[str, bool] = MappingProxyType({"left": True, "right": False})
-
-
-def read_reading(document: Document, *, purpose: str = "input_type") -> Reading:
-    """Which prompt goes before the texts, and what becomes of long ones.
-
-    `purpose` is the field that says what the texts are for. Raises `InvalidRequest`, as all that read do.
-    """
-    return Reading(
-        prompt_name=read_string(document, "prompt_name"),
-        prompt=read_string(document, "prompt"),
-        purpose=read_purpose(document, purpose),
-        truncation=read_truncation(document),
-    )
-
-
-def read_purpose(document: Document, name: str) -> Purpose | None:
-    """What texts are for, in any of the words for it."""
-    value = read_string(document, name)
-    if value is None:
-        return None
-    if value.lower() == "image":
-        raise InvalidRequest(f"`{name}` is image: this server reads text alone.", field=name)
-    if value.lower() not in PURPOSES:
-        raise InvalidRequest(f"`{name}` must be one of: {', '.join(PURPOSES)}.", field=name)
-    return PURPOSES[value.lower()]
-
-
-def read_truncation(document: Document) -> Truncation:
-    """What becomes of long texts: `truncate` or `truncation`, a side of them, and a length of one's own."""
-    cuts = [_read_cut(document, name) for name in ("truncate", "truncation")]
-    cut = _first(cuts) or Truncation()
-    keeps_end = _read_side(document)
-    return Truncation(
-        cut.is_allowed, cut.keeps_end if keeps_end is None else keeps_end, _read_limit(document)
-    )
-
-
-def _first(values: Iterable[T | None]) -> T | None:
-    """The first that is not `None`. All have been read by then: a mistake in any of them is refused."""
-    return next((value for value in values if value is not None), None)
-
-
-def _read_cut(document: Document, name: str) -> Truncation | None:
-    value = document.get(name)
-    value = str(value).lower() if isinstance(value, bool) else value
-    if value is None:
-        return None
-    if not isinstance(value, str) or value.lower() not in _CUTS:
-        raise InvalidRequest(f"`{name}` must be true, false, NONE, START or END.", field=name)
-    return _CUTS[value.lower()]
-
-
-def _read_side(document: Document) -> bool | None:
-    sides = []
-    for name in ("truncation_direction", "truncation_side"):
-        value = read_string(document, name)
-        if value is not None and value.lower() not in _SIDES:
-            raise InvalidRequest(f"`{name}` must be Left or Right: the end that is cut off.", field=name)
-        sides.append(None if value is None else _SIDES[value.lower()])
-    return _first(sides)
-
-
-def _read_limit(document: Document) -> int | None:
-    name = "truncate_prompt_tokens"
-    if document.get(name) == -1:  # as long as the model reads
-        return None
-    return read_count(document, name)
-
-
-def read_inputs(document: Document, name: str, read_ids: ReadIds) -> tuple[TextOrIds, ...]:
-    """A text, a list of texts, or the same as token ids.
-
-    A list of numbers is one text. A text may also be `{"text": ...}`, as Jina's clients write it.
-    """
-    value = document.get(name)
-    if isinstance(value, str | dict):
-        return (_read_input(value, name, read_ids),)
-    items = read_items(document, name, "a string, or a list of strings")
-    if type(items[0]) is int:  # one text, as ids
-        return (read_ids(read_token_ids(items, name), name),)
-    return tuple(_read_input(item, f"{name}[{index}]", read_ids) for index, item in enumerate(items))
-
-
-def _read_input(item: JsonValue, field: str, read_ids: ReadIds) -> TextOrIds:
-    if isinstance(item, list):
-        return read_ids(read_token_ids(item, field), field)
-    if isinstance(item, dict) and isinstance(item.get("text"), str):
-        return str(item["text"])
-    if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
-        raise InvalidRequest(f"`{field}` is an image or audio: this server reads text alone.", field=field)
-    return read_text(item, field)
-
-
-def read_token_ids(items: Sequence[JsonValue], field: str) -> tuple[int, ...]:
-    """Token ids: whole numbers from 0 up, at least one of them. Raises `EmptyInput` besides."""
-    if not items:
-        raise EmptyInput(f"`{field}` is an empty list of token ids.", field=field)
-    for index, item in enumerate(items):
-        if type(item) is not int or not 0 <= item <= LARGEST_WHOLE_NUMBER:
-            raise InvalidRequest(
-                f"`{field}[{index}]` must be a token id, a whole number from 0 up, not {kind_of(item)}.",
-                field=f"{field}[{index}]",
-            )
-    return tuple(items)
-
-
-def read_normalize(document: Document) -> bool | None:
-    """Whether rows are to have length 1; `None` leaves it to the model."""
-    return _first([read_optional_flag(document, name) for name in ("normalize", "normalized")])
-
-
-def read_dimensions(document: Document) -> int | None:
-    """How many numbers a row is cut to, in any of the names for it."""
-    return _first([read_count(document, name) for name in ("dimensions", "output_dimension")])
+# Returns the task of the model of a name, `None` while it loads. Raises `UnknownModel`.
+TaskOf = Callable[[str | None], Task | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """How rows are written: as lists of numbers, or as base64 of their bytes."""
+class DialectOptions:
+    """The settings and served models that the reading and writing of bodies depends on.
 
-    kind: RowKind = RowKind.FLOAT
-    base64: bool = False
-
-    def encode(self, rows: npt.NDArray[np.generic]) -> list[str] | npt.NDArray[np.generic]:
-        """`rows`, which are of `kind` already."""
-        return base64_rows(rows) if self.base64 else rows
-
-
-def base64_rows(rows: Iterable[npt.NDArray[np.generic]]) -> list[str]:
-    """Each row, or each table of them, as base64 of its little-endian bytes."""
-    little_endian = (row.astype(row.dtype.newbyteorder("<"), copy=False) for row in rows)
-    return [binascii.b2a_base64(row.tobytes(), newline=False).decode("ascii") for row in little_endian]
-
-
-def read_output(document: Document) -> Output:
-    """How rows are to be written, where that is in one way."""
-    outputs = read_outputs(document)
-    if len(outputs) > 1:
-        raise InvalidRequest(
-            "`embedding_type` must name one type of numbers here: /embeddings gives several at once.",
-            field="embedding_type",
-        )
-    return next(iter(outputs.values()))
-
-
-def read_outputs(document: Document) -> Mapping[str, Output]:
-    """How rows are to be written, by the names that the request has for it; at least one.
-
-    `encoding_format` is float or base64; `output_dtype` (Voyage, Mistral) and `embedding_type` or
-    `encoding_type` (Jina) name the numbers, Jina's base64 too, and several types at once.
+    `plain_documents` writes the documents of a rerank response as strings instead of objects.
     """
-    base64 = read_choice(document, "encoding_format", ("float", _BASE64)) == _BASE64
-    dtype = read_choice(document, "output_dtype", tuple(RowKind))
-    types = [_read_types(document, name) for name in ("embedding_type", "encoding_type")]
-    names = _first([None if dtype is None else (dtype,), *types]) or (RowKind.FLOAT,)
-    return {
-        name: Output(RowKind.FLOAT, base64=True) if name == _BASE64 else Output(RowKind(name), base64)
-        for name in names
-    }
+
+    read_ids: ReadIds
+    task_of: TaskOf
+    plain_documents: bool = False
 
 
-def _read_types(document: Document, name: str) -> tuple[str, ...] | None:
-    if isinstance(document.get(name), list):
-        return read_row_types(document, name)
-    choice = read_choice(document, name, ROW_TYPES)
-    return None if choice is None else (choice,)
+@dataclass(frozen=True, slots=True)
+class Field(Generic[T]):
+    """One field of a request body, or several fields that make one value.
+
+    `properties` are the JSON Schemas by name. `required` names the properties that must be present. A field
+    is a class attribute of a `RequestBody`; the attribute of an instance is the value that was read. Fields
+    with `is_refusal` have no value and are only checked.
+    """
+
+    properties: Mapping[str, Any]
+    read: Callable[["RequestBody"], T]
+    required: tuple[str, ...] = ()
+    is_refusal: bool = False
+
+    @overload
+    def __get__(self, body: None, owner: type) -> "Field[T]": ...
+    @overload
+    def __get__(self, body: "RequestBody", owner: type) -> T: ...
+    def __get__(self, body: "RequestBody | None", owner: type) -> "Field[T] | T":
+        return self if body is None else self.read(body)
+
+    def otherwise(self: "Field[U | None]", default: U) -> "Field[U]":
+        """Return the same field with a value for bodies without it."""
+        read = self.read
+
+        def read_or_default(body: "RequestBody") -> U:
+            value = read(body)
+            return default if value is None else value
+
+        return Field(self.properties, read_or_default, self.required)
 
 
-def read_row_types(document: Document, name: str) -> tuple[str, ...]:
-    """The types of rows in a list, each once."""
-    wanted = f"a list of at least one of: {', '.join(ROW_TYPES)}"
-    items = read_items(document, name, wanted)
-    if any(item not in ROW_TYPES for item in items):
-        raise InvalidRequest(f"`{name}` must be {wanted}.", field=name)
-    return tuple(dict.fromkeys(map(str, items)))
+class RequestBody:
+    """The JSON object that a client sent. Subclasses declare its fields, as attributes.
+
+    `rules` are JSON Schema keywords about several fields. The name of the schema is `schema_name`, by default
+    the name of the class.
+    """
+
+    __slots__ = ("dialect_options", "json")
+
+    schema_name: ClassVar[str | None] = None
+    rules: ClassVar[Mapping[str, Any]] = {}
+    _refusals: ClassVar[tuple[Field[None], ...]] = ()
+
+    def __init__(self, json: Json, options: DialectOptions) -> None:
+        """Raises `InvalidRequest` for fields that ask for features that the server does not have."""
+        self.json = json
+        self.dialect_options = options
+        for field in self._refusals:
+            field.read(self)
+
+    def __init_subclass__(cls) -> None:
+        cls._refusals = tuple(field for field in cls.fields() if field.is_refusal)
+
+    @classmethod
+    def fields(cls) -> Iterator[Field[Any]]:
+        """Return the declared fields, in order."""
+        attributes = {name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items()}
+        return (value for value in attributes.values() if isinstance(value, Field))
+
+    @classmethod
+    def schema(cls, settings: ServerSettings) -> Schema:
+        """Return the JSON Schema of the body."""
+        fields = list(cls.fields())
+        required = [name for field in fields for name in field.required]
+        return json_schema.an_object(
+            required, {k: v for field in fields for k, v in field.properties.items()}, **cls.rules
+        )
+
+    @classmethod
+    def component(cls) -> Component:
+        """Return the schema by its name in the OpenAPI document."""
+        return Component(cls.schema_name or cls.__name__, cls.schema)
 
 
-def read_choice(document: Document, name: str, choices: Sequence[str]) -> str | None:
-    """One of `choices`, or `None` if it is absent."""
-    value = read_string(document, name)
-    if value is None or value in choices:
+def optional(
+    names: Sequence[str], schema: Any, convert: Convert[T], note: str = "", *, depends_on_model: bool = False
+) -> Field[T | None]:
+    """Return a field that may be absent, under any of `names`."""
+
+    def read(body: RequestBody) -> T | None:
+        found = None
+        for name in names:
+            value = body.json.get(name)
+            if value is not None:
+                converted = convert(value, name)
+                found = converted if found is None else found
+        return found
+
+    def describe(name: str) -> Any:
+        text = note if name == names[0] else f"Another name of `{names[0]}`, which takes precedence."
+        return (
+            json_schema.of_the_model(schema, text)
+            if depends_on_model
+            else json_schema.described(schema, text)
+        )
+
+    return Field({name: describe(name) if note else schema for name in names}, read)
+
+
+def required(
+    name: str,
+    schema: Any,
+    convert: Convert[T],
+    wanted: str,
+    note: str = "",
+    *,
+    depends_on_model: bool = False,
+) -> Field[T]:
+    """Return a field that must be present. `wanted` describes the values that the field takes."""
+
+    def read(body: RequestBody) -> T:
+        value = body.json.get(name)
+        if value is None:
+            raise invalid(name, f"is required: {wanted}.")
+        return convert(value, name)
+
+    if depends_on_model:
+        schema = json_schema.of_the_model(schema, note)
+    elif note:
+        schema = json_schema.described(schema, note)
+    return Field({name: schema}, read, (name,))
+
+
+def combined(*parts: Field[Any], read: Callable[[RequestBody], T], absent: T) -> Field[T]:
+    """Return a field of several parts. Its value is `absent` if a body has none of the parts."""
+    properties = {name: schema for part in parts for name, schema in part.properties.items()}
+    names = frozenset(properties)
+
+    def read_if_present(body: RequestBody) -> T:
+        return absent if body.json.keys().isdisjoint(names) else read(body)
+
+    return Field(properties, read_if_present)
+
+
+def refused(name: str, reason: str, note: str) -> Field[None]:
+    """Return a field that must be absent or null."""
+
+    def read(body: RequestBody) -> None:
+        if body.json.get(name) is not None:
+            raise InvalidRequest(reason, field=name)
+
+    return Field({name: json_schema.described(json_schema.NOTHING, note)}, read, is_refusal=True)
+
+
+def string(*names: str, note: str = "", depends_on_model: bool = False) -> Field[str | None]:
+    """Return an optional string."""
+    return optional(names, json_schema.OPTIONAL_STRING, to_string, note, depends_on_model=depends_on_model)
+
+
+def count(*names: str, note: str = "", depends_on_model: bool = False) -> Field[int | None]:
+    """Return an optional whole number from 1 up. Some clients write 0 for no limit."""
+    return optional(names, json_schema.OPTIONAL_COUNT, to_count, note, depends_on_model=depends_on_model)
+
+
+def flag(*names: str, note: str = "", depends_on_model: bool = False) -> Field[bool | None]:
+    """Return an optional boolean, which may also be a string."""
+    return optional(names, json_schema.FLAG, to_flag, note, depends_on_model=depends_on_model)
+
+
+def choice(*names: str, choices: Sequence[str], note: str = "") -> Field[str | None]:
+    """Return an optional string that is one of `choices`."""
+    return optional(names, json_schema.one_of_words(choices), choice_of(choices), note)
+
+
+def keyword(*names: str, values: Mapping[str, T], wanted: str, note: str) -> Field[T | None]:
+    """Return an optional string that is a key of `values`, in any case, and is read as the key's value."""
+
+    def convert(value: JsonValue, name: str) -> T:
+        key = to_string(value, name).lower()
+        if key not in values:
+            raise invalid(name, f"must be {wanted}.")
+        return values[key]
+
+    return optional(names, json_schema.words_in_any_case(tuple(values)), convert, note)
+
+
+def required_string(name: str) -> Field[str]:
+    """Return a required string."""
+    return required(name, json_schema.STRING, to_string, "a string")
+
+
+def text_or_texts(name: str) -> Field[tuple[str, ...]]:
+    """Return a required string or list of strings."""
+    return required(name, json_schema.TEXT_OR_TEXTS, to_texts, TEXTS_WANTED)
+
+
+def text_list(name: str) -> Field[tuple[str, ...]]:
+    """Return a required list of strings."""
+    return required(name, json_schema.TEXTS, to_text_list, "a list of strings")
+
+
+def invalid(field: str, fault: str) -> InvalidRequest:
+    """Return the error for a field; the message is the quoted name and `fault`."""
+    return InvalidRequest(f"`{field}` {fault}", field=field)
+
+
+TEXTS_WANTED = "a string, or a list of strings"
+
+
+def to_string(value: JsonValue, field: str) -> str:
+    """Return a string."""
+    if isinstance(value, str):
         return value
-    raise InvalidRequest(f"`{name}` must be one of: {', '.join(choices)}.", field=name)
+    raise invalid(field, f"must be a string, not {kind_of(value)}.")
 
 
-def best_first(result: RerankResult, limit: int | None) -> list[int]:
-    """The documents' places, best first, ties in input order; so many of them."""
-    places: list[int] = (-result.scores).argsort(kind="stable")[:limit].tolist()
-    return places
+def to_count(value: JsonValue, field: str) -> int | None:
+    """Return a whole number from 1 up, or `None` for 0."""
+    if type(value) is not int or not 0 <= value <= json_schema.LARGEST_WHOLE_NUMBER:
+        raise invalid(field, "must be a whole number that is not negative.")
+    return value or None
 
 
-def write_labels(result: ClassifyResult) -> list[list[dict[str, Any]]]:
-    """All labels of each input, the best first."""
-    return [
-        [{"score": score, "label": label} for label, score in result.ranked(index)]
-        for index in range(len(result.scores))
-    ]
+def to_flag(value: JsonValue, field: str) -> bool:
+    """Return a boolean."""
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.lower(), value)
+    if isinstance(value, bool):
+        return value
+    raise invalid(field, "must be true or false.")
 
 
-def usage(tokens: int) -> dict[str, int]:
-    """What a request cost, as OpenAI's clients read it."""
-    return {"prompt_tokens": tokens, "total_tokens": tokens}
+def choice_of(choices: Sequence[str]) -> Convert[str]:
+    """Return the conversion of a string that must be one of `choices`."""
+
+    def convert(value: JsonValue, field: str) -> str:
+        if to_string(value, field) in choices:
+            return str(value)
+        raise invalid(field, f"must be one of: {', '.join(choices)}.")
+
+    return convert
+
+
+def to_items(value: JsonValue, field: str, wanted: str) -> list[JsonValue]:
+    """Return the items of a list. Raises `EmptyInput` for an empty list."""
+    if not isinstance(value, list):
+        raise invalid(field, f"must be {wanted}, not {kind_of(value)}.")
+    if not value:
+        raise EmptyInput(f"`{field}` is an empty list: send at least one item.", field=field)
+    return value
+
+
+def to_text_list(value: JsonValue, field: str, wanted: str = "a list of strings") -> tuple[str, ...]:
+    """Return the strings of a list."""
+    items = to_items(value, field, wanted)
+    if {*map(type, items)} != {str}:
+        for index, item in enumerate(items):
+            to_string(item, f"{field}[{index}]")
+    return tuple(items)
+
+
+def to_texts(value: JsonValue, field: str) -> tuple[str, ...]:
+    """Return a string, or the strings of a list."""
+    return (value,) if isinstance(value, str) else to_text_list(value, field, TEXTS_WANTED)
+
+
+def to_token_ids(value: JsonValue, field: str, wanted: str = "a list of token ids") -> tuple[int, ...]:
+    """Return token ids, which are whole numbers from 0 up. Raises `EmptyInput` for an empty list."""
+    if not isinstance(value, list):
+        raise invalid(field, f"must be {wanted}, not {kind_of(value)}.")
+    if not value:
+        raise EmptyInput(f"`{field}` is an empty list of token ids.", field=field)
+    for index, item in enumerate(value):
+        if type(item) is not int or not 0 <= item <= json_schema.LARGEST_WHOLE_NUMBER:
+            place = f"{field}[{index}]"
+            raise invalid(place, f"must be a token id, a whole number from 0 up, not {kind_of(item)}.")
+    return tuple(value)

@@ -1,98 +1,111 @@
 """Bodies without a route of their own: Hugging Face's and SageMaker's endpoints, and Vertex AI.
 
-What such a body asks is told by its keys, and where they do not say it, by what the model is for.
+The operation follows from the keys of the body, or else from the task of the model.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
-from vecmill.models import Task
-from vecmill.types import JsonValue, Timings
-from vecmill_server.calls import NO_TIME, Call
-from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
-from vecmill_server.dialects.predict import PREDICT
+from vecmill.results import NO_TIME, Timings
+from vecmill.values.aliases import JsonValue
+from vecmill.values.task import Task
+from vecmill_server.dialects import fields
+from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.fields import DialectOptions, Field, Json
+from vecmill_server.dialects.predict import PredictRequest
 from vecmill_server.dialects.tei import (
+    EmbedAllRequest,
+    SimilarityRequest,
+    SparseRequest,
+    TeiEmbedRequest,
+    TeiRerankRequest,
+)
+from vecmill_server.dialects.tei_conventions import (
     INPUTS,
     INSTANCES,
     PARAMETERS,
-    TEI_EMBED,
-    TEI_EMBED_ALL,
-    TEI_RERANK,
-    TEI_SIMILARITY,
-    TEI_SPARSE,
-    in_tei,
+    TeiBody,
     read_parameters,
     with_parameters,
 )
-from vecmill_server.documents import Envelope, kind_of, read_items, read_string
+from vecmill_server.json_io import kind_of
+from vecmill_server.json_schema import Component, Schema, any_of, of_the_model
+from vecmill_server.settings import ServerSettings
 
-# What the model of a name is for, where it has been read already. Raises `UnknownModel`.
-TaskOf = Callable[[str | None], Task | None]
+
+class NestedRerankRequest(TeiBody):
+    """The body `{"inputs": {"query": ..., "texts": ...}}`, the rerank of Hugging Face's endpoints."""
+
+    inputs: Field[Json] = Field(
+        {INPUTS: TeiRerankRequest.component()}, lambda body: body.json[INPUTS], (INPUTS,)
+    )
+    responses = TeiRerankRequest.responses
+
+    @classmethod
+    def schema(cls, settings: ServerSettings) -> Schema:
+        return super(TeiBody, cls).schema(settings)
+
+    def read(self) -> Asked:
+        # The parameters are among the fields already.
+        outer = {name: value for name, value in self.json.items() if name != PARAMETERS}
+        return TeiRerankRequest.parse({**outer, **self.inputs}, self.dialect_options)
 
 
-def choose_by_task(document: Document, task: Task | None) -> Dialect:
-    """The dialect of a body that came without a route of its own, for a model with this task."""
-    inputs = document.get(INPUTS)
+_BY_TASK: Mapping[Task, type[InferenceBody]] = MappingProxyType(
+    {
+        Task.EMBED: TeiEmbedRequest,
+        Task.CLASSIFY: PredictRequest,
+        Task.CLASSIFY_TOKENS: PredictRequest,
+        Task.RERANK: PredictRequest,
+        Task.SPARSE: SparseRequest,
+        Task.MULTI_VECTOR: EmbedAllRequest,
+    }
+)
+
+
+def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
+    """Return the body class, for a model with this task, of a body that has no route of its own."""
+    inputs = json.get(INPUTS)
     if isinstance(inputs, dict) and "source_sentence" in inputs:
-        return TEI_SIMILARITY
-    if "texts" in document or (isinstance(inputs, dict) and "texts" in inputs):
-        return NESTED_RERANK if isinstance(inputs, dict) else TEI_RERANK
-    return TEI_EMBED if task is None else _BY_TASK[task]
+        return SimilarityRequest
+    if "texts" in json or (isinstance(inputs, dict) and "texts" in inputs):
+        return NestedRerankRequest if isinstance(inputs, dict) else TeiRerankRequest
+    return TeiEmbedRequest if task is None else _BY_TASK[task]
 
 
-def read_nested_rerank(document: Document, options: DialectOptions) -> Asked:
-    """`{"inputs": {"query": ..., "texts": ...}}`, as Hugging Face's endpoints take a rerank."""
-    outer = {name: value for name, value in document.items() if name != PARAMETERS}  # they are in it already
-    return TEI_RERANK.read({**outer, **document[INPUTS]}, options)
+def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
+    model = json.get("model")
+    return choose_by_task(json, options.task_of(None if model is None else fields.to_string(model, "model")))
 
 
-def read_instances(task_of: TaskOf, document: Document, options: DialectOptions) -> Asked:
-    """Vertex AI: `{"instances": [...]}`, each a body of its own, to `{"predictions": [...]}`."""
-    instances = read_items(document, INSTANCES, "a list of objects")
-    model = _read_one_model(document, instances)
-    task = task_of(model)
-    asked = [_read_instance(item, index, document, task, options) for index, item in enumerate(instances)]
-    call = TogetherCall(model, tuple(one.call for one in asked), INSTANCES)
-
-    def write(result: Together, envelope: Envelope) -> JsonValue:
-        answers = zip(asked, result.results, strict=True)
-        return {"predictions": [one.write(found, envelope) for one, found in answers]}
-
-    return Asked(call, write)
-
-
-def _read_one_model(document: Document, instances: Sequence[JsonValue]) -> str | None:
-    """The model that is named beside the instances or in them. Raises `InvalidRequest` for several."""
-    objects = (item for item in instances if isinstance(item, dict))
-    names = {read_string(one, "model") for one in (document, *objects)} - {None}
-    if len(names) > 1:
-        raise InvalidRequest(
-            "`instances` name several models, and one request asks one. Send a request for each model.",
-            field=INSTANCES,
-        )
-    return next(iter(names), None)
-
-
-def _read_instance(
-    item: JsonValue, index: int, document: Document, task: Task | None, options: DialectOptions
-) -> Asked:
-    place = f"{INSTANCES}[{index}]"
-    if not isinstance(item, dict):
-        raise InvalidRequest(f"`{place}` must be an object, not {kind_of(item)}.", field=place)
-    whole = with_parameters(item, read_parameters(document))
-    with _placed(place):
-        return choose_by_task(whole, task).read(whole, options)
+BODIES = (
+    TeiEmbedRequest,
+    EmbedAllRequest,
+    SparseRequest,
+    PredictRequest,
+    SimilarityRequest,
+    TeiRerankRequest,
+    NestedRerankRequest,
+)
+_RESPONSES = (
+    TeiEmbedRequest,
+    EmbedAllRequest,
+    SparseRequest,
+    PredictRequest,
+    SimilarityRequest,
+    TeiRerankRequest,
+)
 
 
 @contextmanager
-def _placed(place: str) -> Iterator[None]:
-    """Errors about a request that are raised inside say where in the body it stands."""
+def _at(place: str) -> Iterator[None]:
+    """Add `place` to the fields of request errors that are raised inside."""
     try:
         yield
     except RequestError as error:
@@ -102,74 +115,121 @@ def _placed(place: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """What several calls gave."""
+class BatchPrediction:
+    """The results of several requests."""
 
     results: tuple[Any, ...]
 
     @property
     def token_count(self) -> int:
-        """Tokens of all of them."""
+        """The number of tokens of all requests."""
         return sum(result.token_count for result in self.results)
 
     @property
     def timings(self) -> Timings:
-        """Those of the one that took longest."""
+        """The timings of the request that took the longest."""
         timings: Timings = max(
-            (result.timings for result in self.results), key=lambda one: one.total_s, default=NO_TIME
+            (result.timings for result in self.results), key=lambda each: each.total_s, default=NO_TIME
         )
         return timings
 
 
 @dataclass(frozen=True, slots=True)
-class TogetherCall:
-    """Several calls of one model, from the list `field`; the first that fails cancels the others."""
+class PredictInstances(CompositeRequest[BatchPrediction]):
+    """The requests of Vertex AI's `instances`. The first failed request cancels the others."""
 
-    tasks: ClassVar[tuple[Task, ...]] = ()
-
-    model: str | None
-    calls: tuple[Call, ...]
-    field: str
+    instances: tuple[Asked, ...]
 
     @property
     def sizes(self) -> list[int]:
-        """The characters of each input of each call."""
-        return [size for call in self.calls for size in call.sizes]
+        """The sizes of the inputs of all instances."""
+        return [size for asked in self.instances for size in asked.request.sizes]
 
-    async def run(self, mill: Mill, timeout_s: float | None) -> Together:
-        """Ask the model. Raises as the calls do, and `InvalidRequest` for more inputs than one may have."""
-        count, most = len(self.sizes), mill.config.inputs.max_inputs
-        if count > most:
-            raise InvalidRequest(
-                f"`{self.field}` has {count} inputs in all; at most {most} are accepted. Send it in parts.",
-                field=self.field,
+    async def run(self, mill: Mill) -> BatchPrediction:
+        """Return the results. Raises the errors of the requests, and `InvalidRequest` for too many inputs."""
+        size, most = len(self.sizes), mill.config.inputs.max_inputs
+        if size > most:
+            raise fields.invalid(
+                INSTANCES, f"has {size} inputs in all; at most {most} are accepted. Send it in parts."
             )
-        tasks = [
-            asyncio.ensure_future(self._run_one(index, mill, timeout_s)) for index in range(len(self.calls))
-        ]
+        tasks = [asyncio.ensure_future(self._run_one(index, mill)) for index in range(len(self.instances))]
         try:
-            return Together(tuple(await asyncio.gather(*tasks)))
+            return BatchPrediction(tuple(await asyncio.gather(*tasks)))
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _run_one(self, index: int, mill: Mill, timeout_s: float | None) -> Any:
-        with _placed(f"{self.field}[{index}]"):
-            return await self.calls[index].run(mill, timeout_s)
+    async def _run_one(self, index: int, mill: Mill) -> Any:
+        with _at(f"{INSTANCES}[{index}]"):
+            return await self.instances[index].run(mill, self.timeout_s)
 
 
-NESTED_RERANK = in_tei(read_nested_rerank)
+def _read_one_model(json: Json, instances: Sequence[JsonValue]) -> str | None:
+    """Return the model that the body or its instances name. Raises `InvalidRequest` for several models."""
+    objects = (item for item in instances if isinstance(item, dict))
+    given = (each.get("model") for each in (json, *objects))
+    names = {fields.to_string(name, "model") for name in given if name is not None}
+    if len(names) > 1:
+        raise InvalidRequest(
+            "`instances` name several models, and one request asks one. Send a request for each model.",
+            field=INSTANCES,
+        )
+    return next(iter(names), None)
 
-_BY_TASK = {
-    Task.EMBED: TEI_EMBED,
-    Task.CLASSIFY: PREDICT,
-    Task.CLASSIFY_TOKENS: PREDICT,
-    Task.RERANK: PREDICT,
-    Task.SPARSE: TEI_SPARSE,
-    Task.MULTI_VECTOR: TEI_EMBED_ALL,
-}
+
+_PREDICTIONS = any_of(*(response for body in _RESPONSES for response in body.responses))
 
 
-def vertex_dialect(task_of: TaskOf) -> Dialect:
-    """The dialect of Vertex AI, for models with these tasks."""
-    return in_tei(partial(read_instances, task_of))
+class VertexRequest(TeiBody):
+    """Vertex AI's body `{"instances": [...]}`.
+
+    Each instance is a body; the response is `{"predictions": [...]}`.
+    """
+
+    instances = fields.required(
+        INSTANCES,
+        {"type": "array", "minItems": 1, "items": any_of(*(body.component() for body in BODIES))},
+        lambda value, field: fields.to_items(value, field, "a list of objects"),
+        "a list of objects",
+        "Each as the body of `POST /`.",
+        depends_on_model=True,
+    )
+    parameters: Field[Json] = Field(
+        {
+            PARAMETERS: of_the_model(
+                {"type": "object", "nullable": True}, "Fields of all instances that do not have them."
+            )
+        },
+        lambda body: read_parameters(body.json),
+    )
+    responses = (Component("VertexResponse", {"predictions": [_PREDICTIONS]}),)
+
+    @classmethod
+    def schema(cls, settings: ServerSettings) -> Schema:
+        return super(TeiBody, cls).schema(settings)
+
+    def read(self) -> Asked:
+        instances = self.instances
+        model = _read_one_model(self.json, instances)
+        task = self.dialect_options.task_of(model)
+        asked = tuple(self._read_instance(item, index, task) for index, item in enumerate(instances))
+
+        def write(result: BatchPrediction, envelope: Envelope) -> JsonValue:
+            answers = zip(asked, result.results, strict=True)
+            return {"predictions": [each.write(found, envelope) for each, found in answers]}
+
+        return Asked(model, PredictInstances(asked), write)
+
+    def _read_instance(self, item: JsonValue, index: int, task: Task | None) -> Asked:
+        place = f"{INSTANCES}[{index}]"
+        if not isinstance(item, dict):
+            raise fields.invalid(place, f"must be an object, not {kind_of(item)}.")
+        whole_body = with_parameters(item, self.parameters)
+        with _at(place):
+            return choose_by_task(whole_body, task).parse(whole_body, self.dialect_options)
+
+
+ROUTES = (
+    InferenceRoute("any", ("/", "/invocations"), "The operation that the model is for", BODIES, _choose),
+    InferenceRoute("vertex", ("/vertex",), "The same, several times", (VertexRequest,)),
+)

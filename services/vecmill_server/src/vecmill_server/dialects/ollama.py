@@ -1,73 +1,140 @@
 """Ollama's `/api/embed` and `/api/embeddings`. Source: its server, API reference and Python package.
 
-Times are whole nanoseconds. Without a text both answer without a row: so its clients have a model loaded.
+Times are whole nanoseconds. A request without texts, by which clients load a model, gets a response without
+embeddings.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from vecmill.mill import Mill
-from vecmill.models import Task
-from vecmill.operations.tasks import require_task
-from vecmill.reading import Reading
-from vecmill.types import JsonValue
-from vecmill_server.calls import NO_TIME, EmbedCall, Embedded
-from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
-from vecmill_server.dialects.fields import read_dimensions, read_inputs, read_truncation
-from vecmill_server.documents import Envelope, read_required, read_string
-from vecmill_server.problems import ollama_response
+from vecmill.operations.requirements import require_task
+from vecmill.requests import Embed
+from vecmill.results import NO_TIME, EmbedResult
+from vecmill.values.aliases import JsonValue
+from vecmill.values.task import Task
+from vecmill_server.dialects import text_fields
+from vecmill_server.dialects.dialect import (
+    SENTENCE_STYLE,
+    Asked,
+    CompositeRequest,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+)
+from vecmill_server.dialects.fields import Field, string
+from vecmill_server.error_responses import ErrorResponse, sentence_response
+from vecmill_server.errors import UnknownModel
+from vecmill_server.json_schema import (
+    Component,
+    Schema,
+    any_of,
+    described,
+)
+from vecmill_server.settings import ServerSettings
+
+
+def ollama_response(error: BaseException) -> ErrorResponse:
+    """Return the response for `error`.
+
+    For an unknown model it has Ollama's message, which some clients look for.
+    """
+    if isinstance(error, UnknownModel):
+        return sentence_response(error, f'model "{error.name}" not found, try pulling it first')
+    return sentence_response(error)
+
+
+OLLAMA_STYLE = replace(SENTENCE_STYLE, respond=ollama_response)
 
 
 @dataclass(frozen=True, slots=True)
-class LoadCall:
-    """No texts, for a model that embeds."""
+class EmbedNothing(CompositeRequest[EmbedResult]):
+    """A request without texts to a model that embeds."""
 
-    tasks: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-    sizes: ClassVar[tuple[int, ...]] = ()
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
 
-    model: str | None
+    @property
+    def sizes(self) -> list[int]:
+        """No inputs."""
+        return []
 
-    async def run(self, mill: Mill, timeout_s: float | None) -> Embedded:
-        """No rows. Raises `NotReady` while the model loads, and `UnsupportedTask` if it embeds nothing."""
+    async def run(self, mill: Mill) -> EmbedResult:
+        """Return no embeddings. Raises `NotReady` while the model loads, and `UnsupportedTask`."""
         require_task(mill.description, Task.EMBED, asked="embed texts")
-        return Embedded(np.empty((0, mill.info.dim), np.float32), (), NO_TIME)
+        return EmbedResult(np.empty((0, mill.info.dim), np.float32), (), NO_TIME)
 
 
-def read_embed(document: Document, options: DialectOptions) -> Asked:
-    """`/api/embed`: rows of one text or several, of length 1 whatever the model."""
-    model = read_string(document, "model")
-    reading, dimensions = Reading(truncation=read_truncation(document)), read_dimensions(document)
-    write = partial(_write_rows, model)
-    if document.get("input") in (None, []):
-        return Asked(LoadCall(model), write)
-    inputs = read_inputs(document, "input", options.read_ids)
-    return Asked(EmbedCall(model, inputs, reading, dimensions, normalize=True), write)
+def _describe_texts(settings: ServerSettings) -> Schema:
+    none = {"type": "array", "nullable": True, "maxItems": 0, "items": {}}
+    return described(
+        any_of(*text_fields.describe_inputs(settings)["anyOf"], none), "Texts; without any, no embeddings."
+    )
 
 
-def read_embedding(document: Document, options: DialectOptions) -> Asked:
-    """`/api/embeddings`, the older one: a single row, as the model gives it."""
-    model = read_string(document, "model")
-    if document.get("prompt") is None:
-        return Asked(LoadCall(model), _write_row)
-    return Asked(EmbedCall(model, (read_required(document, "prompt"),), field="prompt"), _write_row)
-
-
-def _write_rows(model: str | None, result: Embedded, envelope: Envelope) -> JsonValue:
+def _write_embeddings(model: str | None, result: EmbedResult, envelope: Envelope) -> JsonValue:
     return {
         "model": model or envelope.model,
-        "embeddings": result.rows,
+        "embeddings": result.embeddings,
         "total_duration": round(result.timings.total_s * 1e9),
         "load_duration": 0,
         "prompt_eval_count": result.token_count,
     }
 
 
-def _write_row(result: Embedded, _envelope: Envelope) -> JsonValue:
-    return {"embedding": result.rows[0] if len(result.rows) else []}
+class OllamaEmbedRequest(InferenceBody):
+    """The body of `/api/embed`. The embeddings have length 1 for any model."""
+
+    inputs = Field(
+        {"input": _describe_texts},
+        lambda body: () if body.json.get("input") in (None, []) else text_fields.read_inputs(body, "input"),
+    )
+    options = text_fields.TRUNCATION_OPTIONS
+    dimensions = text_fields.DIMENSIONS
+    style = OLLAMA_STYLE
+    responses = (
+        Component(
+            "OllamaEmbedResponse",
+            {
+                "model": str,
+                "embeddings": [[float]],
+                "total_duration": int,
+                "load_duration": int,
+                "prompt_eval_count": int,
+            },
+        ),
+    )
+
+    def read(self) -> Asked:
+        inputs, write = self.inputs, partial(_write_embeddings, self.model)
+        request = Embed(inputs, self.dimensions, normalize=True, options=self.options)
+        return self.asked(request if inputs else EmbedNothing(), write)
 
 
-EMBED = Dialect(read_embed, ollama_response)
-EMBEDDINGS = Dialect(read_embedding, ollama_response)
+def _write_embedding(result: EmbedResult, _envelope: Envelope) -> JsonValue:
+    return {"embedding": result.embeddings[0] if len(result.embeddings) else []}
+
+
+class OllamaEmbeddingsRequest(InferenceBody):
+    """The body of `/api/embeddings`, the older route.
+
+    It returns one embedding, without added normalisation.
+    """
+
+    prompt = string("prompt")
+    style = OLLAMA_STYLE
+    responses = (Component("OllamaEmbeddingsResponse", {"embedding": [float]}),)
+
+    def read(self) -> Asked:
+        prompt = self.prompt
+        if prompt is None:
+            return self.asked(EmbedNothing(), _write_embedding)
+        return self.asked(Embed((prompt,)), _write_embedding, input="prompt")
+
+
+ROUTES = (
+    InferenceRoute("embed", ("/api/embed",), "Embed texts", (OllamaEmbedRequest,)),
+    InferenceRoute("embeddings", ("/api/embeddings",), "Embed a text", (OllamaEmbeddingsRequest,)),
+)

@@ -1,91 +1,140 @@
-"""`/embeddings`: OpenAI's shape, which Azure's, Mistral's, Jina's, Voyage's, Infinity's and vLLM's clients
-share.
+"""OpenAI's `/embeddings`, which the clients of Jina, Voyage, Mistral, Azure, Infinity and vLLM use too.
 
-They differ in optional fields alone, and no two mean different things by one name. So one reader takes
-all of them. Source: the clients' own code, and the providers' API references.
+The APIs differ only in optional fields, and no field name has two meanings, so one body class has the fields
+of all APIs. Source: the clients' code, and the API references.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vecmill.errors import InvalidRequest
-from vecmill.reading import Reading
-from vecmill.types import JsonValue
-from vecmill_server.calls import EmbedCall, Embedded
-from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
-from vecmill_server.dialects.fields import (
-    Output,
-    read_dimensions,
-    read_inputs,
-    read_normalize,
-    read_outputs,
-    read_purpose,
-    read_reading,
-    usage,
+from vecmill.requests import Embed
+from vecmill.results import EmbedResult
+from vecmill.values.aliases import JsonValue
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.dialect import (
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    describe_envelope,
+    write_envelope,
+    write_usage,
 )
-from vecmill_server.documents import Envelope, read_flag, read_string, refuse_other_modalities
+from vecmill_server.dialects.embedding_encodings import (
+    EMBEDDING,
+    ENCODING_NAMES,
+    ENCODINGS,
+    EmbeddingEncoding,
+    encode_all,
+)
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.json_schema import Component
+
+_RESPONSE = Component(
+    "EmbeddingsResponse",
+    describe_envelope(
+        "list",
+        data=[
+            Component(
+                "Embedding",
+                {
+                    "object": "embedding",
+                    "index": int,
+                    "embedding": json_schema.any_of(
+                        *EMBEDDING["anyOf"],
+                        json_schema.an_object((), dict.fromkeys(ENCODING_NAMES, EMBEDDING)),
+                    ),
+                },
+            )
+        ],
+    ),
+)
 
 
-def read_embeddings(document: Document, options: DialectOptions) -> Asked:
-    """A request for embeddings."""
-    refuse_other_modalities(document)
-    _refuse_what_is_not_done(document)
-    outputs = read_outputs(document)
-    kinds = tuple(output.kind for output in outputs.values())
-    late_chunking = read_flag(document, "late_chunking", default=False)
-    if late_chunking and any(kind.needs_ranges for kind in kinds):
-        raise InvalidRequest(
-            "`late_chunking` gives no rows of 8 bits. Ask for float, binary or ubinary.",
-            field="late_chunking",
+def write_embeddings(
+    encodings: Mapping[str, EmbeddingEncoding], result: EmbedResult, envelope: Envelope
+) -> JsonValue:
+    """Write the embeddings in input order.
+
+    With several encodings, each embedding is an object with one value per encoding.
+    """
+    encoded = encode_all(encodings, result)
+    embeddings: Any = next(iter(encoded.values()))
+    if len(encoded) > 1:
+        embeddings = [dict(zip(encoded, each, strict=True)) for each in zip(*encoded.values(), strict=True)]
+    data = [
+        {"object": "embedding", "index": index, "embedding": embedding}
+        for index, embedding in enumerate(embeddings)
+    ]
+    head = write_envelope("list", "embd", envelope)
+    return {**head, "data": data, "usage": write_usage(result.token_count)}
+
+
+def _refuse_multivector(body: RequestBody) -> None:
+    value = body.json.get("return_multivector")
+    if value is not None and fields.to_flag(value, "return_multivector"):
+        raise fields.invalid(
+            "return_multivector", "is not for this route: /embed_all returns an embedding for each token."
         )
-    call = EmbedCall(
-        model=read_string(document, "model"),
-        inputs=read_inputs(document, "input", options.read_ids),
-        reading=_read_reading(document),
-        dimensions=read_dimensions(document),
-        normalize=read_normalize(document),
-        kinds=kinds,
-        late_chunking=late_chunking,
+
+
+class EmbeddingsRequest(InferenceBody):
+    """The body of `/embeddings`. Jina names the purpose `task`; the other APIs name it `input_type`."""
+
+    modality = text_fields.MODALITY
+    messages = fields.refused(
+        "messages",
+        "`messages` are not embedded: send the text itself as `input`.",
+        "Send the text itself as `input`.",
     )
-    return Asked(call, partial(write_embeddings, outputs))
+    return_multivector: Field[None] = Field(
+        {
+            "return_multivector": json_schema.described(
+                json_schema.NEVER, "/embed_all returns an embedding for each token."
+            )
+        },
+        _refuse_multivector,
+        is_refusal=True,
+    )
+    encodings = ENCODINGS
+    dimensions = text_fields.DIMENSIONS
+    normalize = text_fields.NORMALIZE
+    options = text_fields.text_options(
+        prompt_name=text_fields.PROMPT_NAME,
+        prompt=text_fields.PROMPT,
+        purpose=text_fields.purpose("task", "input_type"),
+        truncation=text_fields.TRUNCATION,
+    )
+    late_chunking = fields.flag(
+        "late_chunking",
+        note="Whether a multi-vector model encodes the texts together, as chunks of one text. Each needs a "
+        "token then, and the encoding must be float, binary or ubinary.",
+        depends_on_model=True,
+    ).otherwise(False)
+    inputs = text_fields.embed_inputs("input")
+    rules = json_schema.not_both("prompt", "prompt_name")
+    responses = (_RESPONSE,)
+
+    def read(self) -> Asked:
+        encodings = self.encodings
+        dtypes = tuple([encoding.dtype for encoding in encodings.values()])
+        late_chunking = self.late_chunking
+        if late_chunking and any(dtype.needs_ranges for dtype in dtypes):
+            raise fields.invalid(
+                "late_chunking", "gives no int8 or uint8 embeddings. Ask for float, binary or ubinary."
+            )
+        inputs, options = self.inputs, self.options
+        request = Embed(inputs, self.dimensions, self.normalize, dtypes, late_chunking, options=options)
+        return self.asked(request, partial(write_embeddings, encodings))
 
 
-def write_embeddings(outputs: Mapping[str, Output], result: Embedded, envelope: Envelope) -> JsonValue:
-    """The rows, in input order; where they are asked for in several ways, each is an object of these."""
-    written: dict[str, Any] = {
-        name: output.encode(result.rows_as(output.kind)) for name, output in outputs.items()
-    }
-    (rows, *others) = written.values()
-    if others:
-        rows = [dict(zip(written, row, strict=True)) for row in zip(rows, *others, strict=True)]
-    return {
-        "id": f"embd-{envelope.request_id}",
-        "object": "list",
-        "created": envelope.created,
-        "model": envelope.model,
-        "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)],
-        "usage": usage(result.token_count),
-    }
-
-
-def _read_reading(document: Document) -> Reading:
-    # Jina's word for it is `task`, everybody else's `input_type`.
-    reading, purpose = read_reading(document), read_purpose(document, "task")
-    return reading if purpose is None else replace(reading, purpose=purpose)
-
-
-def _refuse_what_is_not_done(document: Document) -> None:
-    if document.get("messages") is not None:
-        raise InvalidRequest(
-            "`messages` are not embedded: send the text itself as `input`.", field="messages"
-        )
-    if read_flag(document, "return_multivector", default=False):
-        raise InvalidRequest(
-            "`return_multivector` is not for this route: /embed_all gives a row for each token.",
-            field="return_multivector",
-        )
-
-
-EMBEDDINGS = Dialect(read_embeddings)
+ROUTES = (
+    InferenceRoute(
+        "embeddings",
+        ("/v1/embeddings", "/embeddings", "/v1/embedding"),
+        "Embed texts",
+        (EmbeddingsRequest,),
+    ),
+)

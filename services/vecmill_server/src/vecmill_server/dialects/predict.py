@@ -1,7 +1,7 @@
-"""TEI's `/predict`: labels of texts, of pairs, or of tokens, whatever the model has.
+"""TEI's `/predict`, which returns labels of texts, pairs or tokens, depending on the model.
 
-Source: its router; for tokens the pipeline of transformers. Hugging Face's client, whose bodies always have
-`parameters`, asks as that pipeline is asked, and gets its shape.
+Source: TEI's router; for tokens, the pipeline of transformers. A body with `parameters` comes from Hugging
+Face's client, which expects the pipeline's response format.
 """
 
 from dataclasses import dataclass
@@ -10,138 +10,103 @@ from typing import Any, ClassVar
 
 from vecmill.errors import InvalidRequest
 from vecmill.mill import Mill
-from vecmill.models import Task
-from vecmill.reading import Reading
-from vecmill.types import ClassifyResult, ClassifyTokensResult, Entity, JsonValue, TextOrPair, Timings
-from vecmill_server.calls import ClassifyCall, EntitiesCall
-from vecmill_server.dialects import Asked, DialectOptions, Document
-from vecmill_server.dialects.fields import read_choice, read_truncation, write_labels
-from vecmill_server.dialects.tei import INPUTS, PARAMETERS, in_tei
-from vecmill_server.documents import Envelope, read_count, read_raw_scores, read_string, read_text
-
-
-def read_predict(document: Document, options: DialectOptions) -> Asked:
-    """`/predict`: labels of texts, of pairs, or of tokens, whatever the model has."""
-    call = PredictCall(
-        model=read_string(document, "model"),
-        inputs=_read_predict_inputs(document.get(INPUTS)),
-        raw_scores=read_raw_scores(document) or _leaves_activation_out(document),
-        reading=Reading(truncation=read_truncation(document)),
-        aggregate=read_choice(document, "aggregation_strategy", ("none", "simple")) != "none",
-    )
-    limit = read_count(document, "top_k")
-    return Asked(call, partial(_write_predicted, limit, PARAMETERS in document))
+from vecmill.requests import Classify, ClassifyTokens, TextOrPair
+from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, Timings
+from vecmill.values.aliases import JsonValue
+from vecmill.values.task import Task
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields
+from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceRoute
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.labels import LABEL, write_labels
+from vecmill_server.dialects.tei_conventions import INPUTS, PARAMETERS, TeiBody
+from vecmill_server.dialects.text_fields import RAW_SCORES, TRUNCATION_OPTIONS
+from vecmill_server.json_schema import Component
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
-    """What `/predict` gives: labels of texts, or entities; whether the inputs were a batch."""
+class Prediction:
+    """The result of `/predict`: labels of texts, or entities in texts.
 
-    labels: ClassifyResult | None
-    entities: ClassifyTokensResult | None
+    `is_batch` tells whether the inputs were a batch.
+    """
+
+    result: ClassifyResult | ClassifyTokensResult
     is_batch: bool
 
     @property
-    def _result(self) -> Any:
-        return self.labels if self.entities is None else self.entities
-
-    @property
     def token_count(self) -> int:
-        """Tokens of the whole request."""
-        count: int = self._result.token_count
-        return count
+        """The number of tokens of the whole request."""
+        return self.result.token_count
 
     @property
     def timings(self) -> Timings:
-        """Where the time went."""
-        timings: Timings = self._result.timings
-        return timings
+        """The seconds that the request spent in each stage."""
+        return self.result.timings
 
 
 @dataclass(frozen=True, slots=True)
-class PredictCall:
-    """The body of `/predict`. What a list of strings is depends on the model: one pair, or several texts.
+class Predict(CompositeRequest[Prediction]):
+    """The inputs of `/predict`. Their meaning depends on the model: two strings are a pair, or two texts.
 
-    `aggregate` is for classifiers of tokens.
+    `aggregate` is for token classifiers.
     """
 
-    tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY, Task.CLASSIFY_TOKENS, Task.RERANK)
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY, Task.CLASSIFY_TOKENS, Task.RERANK)
 
-    model: str | None
     inputs: str | tuple[JsonValue, ...]
     raw_scores: bool
-    reading: Reading
     aggregate: bool
 
     @property
     def sizes(self) -> list[int]:
-        """The characters of each input; 0 for what is none."""
+        """The number of characters of each input; 0 for inputs that are not texts."""
         items = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
         return [_count_characters(item) for item in items]
 
-    async def run(self, mill: Mill, timeout_s: float | None) -> Predicted:
-        """Ask the model. Raises as `Mill.submit` does."""
+    async def run(self, mill: Mill) -> Prediction:
+        """Return the result. Raises the same errors as `Mill.run`."""
+        common: dict[str, Any] = {
+            "options": self.options,
+            "priority": self.priority,
+            "timeout_s": self.timeout_s,
+        }
         if mill.description.task is Task.CLASSIFY_TOKENS:
             texts, is_batch = self._texts()
-            entities = EntitiesCall(self.model, texts, self.reading, INPUTS, self.aggregate)
-            return Predicted(None, await entities.run(mill, timeout_s), is_batch)
+            entities = await mill.run(ClassifyTokens(texts, self.aggregate, **common))
+            return Prediction(entities, is_batch)
         inputs, is_batch = self._texts_or_pairs()
-        labels = ClassifyCall(self.model, inputs, self.raw_scores, self.reading, INPUTS)
-        return Predicted(await labels.run(mill, timeout_s), None, is_batch)
+        labels = await mill.run(Classify(inputs, self.raw_scores, **common))
+        return Prediction(labels, is_batch)
 
     def _texts_or_pairs(self) -> tuple[tuple[TextOrPair, ...], bool]:
-        """The inputs of a classifier of texts; whether they are a batch. Raises `InvalidRequest`."""
+        """Return the inputs of a text classifier, and whether they are a batch. Raises `InvalidRequest`."""
         if isinstance(self.inputs, str):
             return (self.inputs,), False
         if isinstance(self.inputs[0], str):
-            return (_read_text_or_pair(self.inputs, INPUTS),), False
-        items = tuple(
-            _read_text_or_pair(item, f"{INPUTS}[{index}]") for index, item in enumerate(self.inputs)
-        )
-        return items, True
+            return (_to_text_or_pair(self.inputs, INPUTS),), False
+        items = enumerate(self.inputs)
+        return tuple(_to_text_or_pair(item, f"{INPUTS}[{index}]") for index, item in items), True
 
     def _texts(self) -> tuple[tuple[str, ...], bool]:
-        """The inputs of a classifier of tokens; whether they are a batch. Raises `InvalidRequest`."""
+        """Return the inputs of a token classifier, and whether they are a batch. Raises `InvalidRequest`."""
         if self.raw_scores:
-            raise InvalidRequest("`raw_scores` is not for models that classify tokens.", field="raw_scores")
+            raise fields.invalid("raw_scores", "is not for models that classify tokens.")
         if isinstance(self.inputs, str):
             return (self.inputs,), False
-        # A batch as pairs would have it: each text in a list of its own.
+        # A batch as for pairs: each text in a list of its own.
         items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in self.inputs]
-        return tuple(read_text(item, f"{INPUTS}[{index}]") for index, item in enumerate(items)), True
+        return tuple(fields.to_string(item, f"{INPUTS}[{index}]") for index, item in enumerate(items)), True
 
 
-def _leaves_activation_out(document: Document) -> bool:
-    """Whether Hugging Face's client asks for that. Raises `InvalidRequest` for another activation."""
-    name = "function_to_apply"
-    value = read_string(document, name)
-    if value not in (None, "none"):
-        raise InvalidRequest(
-            f"`{name}` must be none, or absent: scores are made by the model's own activation, or by none.",
-            field=name,
-        )
-    return value is not None
-
-
-def _read_predict_inputs(value: JsonValue) -> str | tuple[JsonValue, ...]:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value:
-        return tuple(value)
-    raise InvalidRequest(
-        "`inputs` is required: a string, a pair of strings, or a list of these.", field=INPUTS
-    )
-
-
-def _read_text_or_pair(item: JsonValue, field: str) -> TextOrPair:
+def _to_text_or_pair(item: JsonValue, field: str) -> TextOrPair:
     if isinstance(item, str):
         return item
     if not isinstance(item, list | tuple) or len(item) not in (1, 2):
-        raise InvalidRequest(
-            f"`{field}` must be a string, or a list of one string or two; a batch is a list of such lists.",
-            field=field,
+        raise fields.invalid(
+            field, "must be a string, or a list of one string or two; a batch is a list of such lists."
         )
-    texts = [read_text(text, f"{field}[{index}]") for index, text in enumerate(item)]
+    texts = [fields.to_string(text, f"{field}[{index}]") for index, text in enumerate(item)]
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
@@ -151,25 +116,116 @@ def _count_characters(item: JsonValue) -> int:
     return sum(len(part) for part in item if isinstance(part, str)) if isinstance(item, list) else 0
 
 
-def _write_predicted(
-    limit: int | None, is_pipeline: bool, result: Predicted, _envelope: Envelope
-) -> JsonValue:
-    """`limit` is how many labels a text gets, the best first."""
-    if result.entities is not None:
-        answers = [[_entity(entity) for entity in entities] for entities in result.entities.entities]
+_PAIR = {"type": "array", "minItems": 1, "maxItems": 2, "items": json_schema.STRING}
+_PAIRS = {"type": "array", "minItems": 1, "items": json_schema.any_of(str, _PAIR)}
+
+
+def _read_inputs(body: RequestBody) -> str | tuple[JsonValue, ...]:
+    value = body.json.get(INPUTS)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value:
+        return tuple(value)
+    raise InvalidRequest(
+        "`inputs` is required: a string, a pair of strings, or a list of these.", field=INPUTS
+    )
+
+
+def _to_no_activation(value: JsonValue, field: str) -> bool:
+    if fields.to_string(value, field) == "none":
+        return True
+    raise fields.invalid(
+        field, "must be none, or absent: the activation function is the model's own, or none."
+    )
+
+
+_OF_TEXTS = "Not for models that classify tokens."
+_RAW = Field(
+    {
+        name: json_schema.of_the_model(schema, f"{schema['description']} {_OF_TEXTS}")
+        for name, schema in RAW_SCORES.properties.items()
+    },
+    RAW_SCORES.read,
+)
+_NO_ACTIVATION = fields.optional(
+    ("function_to_apply",),
+    json_schema.one_of_words(("none",)),
+    _to_no_activation,
+    f"Leaves out the activation function, as `raw_scores` does. {_OF_TEXTS}",
+    depends_on_model=True,
+)
+
+
+def _read_raw_scores(body: RequestBody) -> bool:
+    is_raw, has_no_activation = _RAW.read(body), _NO_ACTIVATION.read(body)
+    return is_raw or bool(has_no_activation)
+
+
+_ENTITY = Component(
+    "Entity",
+    json_schema.an_object(
+        ("score", "word", "start", "end"),
+        {
+            "score": float,
+            "word": str,
+            "start": int,
+            "end": int,
+            "entity": str,
+            "entity_group": str,
+            "index": int,
+        },
+    ),
+)
+_ANSWER = json_schema.any_of([LABEL], [_ENTITY])
+
+
+def _write(limit: int | None, is_pipeline: bool, prediction: Prediction, _envelope: Envelope) -> JsonValue:
+    """Write the entities of each text, or at most `limit` labels of each text, the best first."""
+    result = prediction.result
+    answers: list[Any]
+    if isinstance(result, ClassifyTokensResult):
+        answers = [[_write_entity(entity) for entity in entities] for entities in result.entities]
     else:
-        assert result.labels is not None
-        answers = [labels[:limit] for labels in write_labels(result.labels)]
-        if is_pipeline:  # its client takes the first of a list, also where it sent a single text
+        answers = [labels[:limit] for labels in write_labels(result)]
+        if is_pipeline:  # the client takes the first item of a list, also for a single text
             return answers
-    return answers if result.is_batch else answers[0]
+    return answers if prediction.is_batch else answers[0]
 
 
-def _entity(entity: Entity) -> dict[str, Any]:
-    common = {"score": entity.score, "word": entity.word, "start": entity.start, "end": entity.end}
+def _write_entity(entity: Entity) -> dict[str, Any]:
+    written = {"score": entity.score, "word": entity.word, "start": entity.start, "end": entity.end}
     if entity.index is None:
-        return {"entity_group": entity.label, **common}
-    return {"entity": entity.label, "index": entity.index, **common}
+        return {"entity_group": entity.label, **written}
+    return {"entity": entity.label, "index": entity.index, **written}
 
 
-PREDICT = in_tei(read_predict)
+class PredictRequest(TeiBody):
+    """The body of `/predict`."""
+
+    inputs = Field(
+        {
+            "inputs": json_schema.of_the_model(
+                json_schema.any_of(str, _PAIR, _PAIRS),
+                "A text, a pair (a list of two) or a list of such lists; for tokens a list of texts.",
+            )
+        },
+        _read_inputs,
+        (INPUTS,),
+    )
+    raw_scores = fields.combined(_RAW, _NO_ACTIVATION, read=_read_raw_scores, absent=False)
+    options = TRUNCATION_OPTIONS
+    aggregation = fields.choice(
+        "aggregation_strategy",
+        choices=("none", "simple"),
+        note="For tokens: an entry for each token, or for each group of tokens.",
+    )
+    top_k = fields.count("top_k", note="The number of labels of a text, the best first; 0 returns all.")
+    responses = (Component("PredictResponse", json_schema.any_of(_ANSWER, [_ANSWER])),)
+
+    def read(self) -> Asked:
+        inputs, raw_scores, options = self.inputs, self.raw_scores, self.options
+        request = Predict(inputs, raw_scores, self.aggregation != "none", options=options)
+        return self.asked(request, partial(_write, self.top_k, PARAMETERS in self.json), input=INPUTS)
+
+
+ROUTES = (InferenceRoute("predict", ("/predict",), "Classify texts, pairs or tokens", (PredictRequest,)),)

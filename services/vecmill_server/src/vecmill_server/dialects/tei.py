@@ -1,239 +1,68 @@
-"""Text Embeddings Inference: its routes, its errors, and its headers of where the time went.
+"""Text Embeddings Inference's routes, except `/predict`, which is in `predict`.
 
-Source: its router and its client packages. `/predict` has a module of its own.
+Source: TEI's router and client packages.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vecmill.errors import InvalidRequest
 from vecmill.models.heads import Similarity
-from vecmill.reading import Purpose, Reading
-from vecmill.scores import similarity_scores
-from vecmill.types import (
-    FloatArray,
-    JsonValue,
-    MultiVectorResult,
+from vecmill.requests import (
+    Detokenize,
+    Embed,
+    EmbedSparse,
+    EmbedTokens,
+    Purpose,
+    Rerank,
+    TextOptions,
+    Tokenize,
+)
+from vecmill.results import (
+    DetokenizeResult,
+    EmbedResult,
+    EmbedSparseResult,
+    EmbedTokensResult,
     RerankResult,
-    SparseResult,
     Token,
+    TokenizeResult,
 )
-from vecmill_server.calls import (
-    Call,
-    DetokenizeCall,
-    Detokenized,
-    EmbedCall,
-    Embedded,
-    MultiVectorCall,
-    RerankCall,
-    Result,
-    SparseCall,
-    TokenizeCall,
-    Tokenized,
-)
-from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
-from vecmill_server.dialects.fields import (
-    best_first,
-    read_dimensions,
-    read_inputs,
-    read_normalize,
-    read_output,
-    read_reading,
-    read_token_ids,
-    read_truncation,
-)
-from vecmill_server.documents import (
-    Envelope,
-    kind_of,
-    read_count,
-    read_flag,
-    read_items,
-    read_raw_scores,
-    read_required,
-    read_string,
-    read_text,
-    read_texts,
-)
-from vecmill_server.exchange import HeaderList
-from vecmill_server.problems import tei_response
-
-INPUTS = "inputs"
-PARAMETERS = "parameters"
-INSTANCES = "instances"
-# What a body is about; all else may stand in its `parameters`.
-NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", INSTANCES, PARAMETERS})
+from vecmill.values.aliases import JsonValue
+from vecmill.vectors.scores import similarity_scores
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.cohere_rerank import RERANK_PATHS, TOP_NOTE, best_first
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceRoute
+from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.tei_conventions import INPUTS, TeiBody
+from vecmill_server.dialects.vllm import ADD_SPECIAL_TOKENS
+from vecmill_server.json_schema import Component
 
 
-def read_embed(document: Document, options: DialectOptions) -> Asked:
-    """`/embed`: a row for each text, also for a single one."""
-    output = read_output(document)
-    call = EmbedCall(
-        model=read_string(document, "model"),
-        inputs=read_inputs(document, INPUTS, options.read_ids),
-        reading=read_reading(document),
-        dimensions=read_dimensions(document),
-        # Unless it is told otherwise, TEI normalises whatever the model.
-        normalize=read_normalize(document) is not False,
-        kinds=(output.kind,),
-        field=INPUTS,
-    )
-
-    def write(result: Embedded, _envelope: Envelope) -> JsonValue:
-        return output.encode(result.rows_as(output.kind))
-
-    return Asked(call, write)
+def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, _envelope: Envelope) -> JsonValue:
+    return encoding.encode_result(result)
 
 
-def read_rerank(document: Document, options: DialectOptions) -> Asked:
-    """`/rerank` with `texts`: places and scores, best first."""
-    call = RerankCall(
-        model=read_string(document, "model"),
-        queries=(read_required(document, "query"),),
-        documents=read_list(document, "texts"),
-        raw_scores=read_raw_scores(document),
-        reading=Reading(read_string(document, "prompt_name"), truncation=read_truncation(document)),
-    )
-    top_n = read_count(document, "top_n")
-    with_text = read_flag(document, "return_text", default=False)
-    return Asked(call, partial(_write_ranked, call.documents, top_n, with_text))
+class TeiEmbedRequest(TeiBody):
+    """The body of `/embed`."""
 
+    encoding = ENCODING
+    inputs = text_fields.embed_inputs(INPUTS)
+    options = text_fields.TEXT_OPTIONS
+    dimensions = text_fields.DIMENSIONS
+    normalize = text_fields.NORMALIZE
+    rules = json_schema.not_both("prompt", "prompt_name")
+    responses = (Component("RowsResponse", [EMBEDDING]),)
 
-def read_similarity(document: Document, options: DialectOptions) -> Asked:
-    """`/similarity`: the cosine of one sentence with others."""
-    inputs = document.get(INPUTS)
-    if not isinstance(inputs, dict):
-        raise InvalidRequest(
-            '`inputs` is required: {"source_sentence": a string, "sentences": a list of strings}.',
-            field=INPUTS,
-        )
-    source = read_required(inputs, "source_sentence", field=f"{INPUTS}.source_sentence")
-    call = EmbedCall(
-        model=read_string(document, "model"),
-        inputs=(source, *read_list(inputs, "sentences", f"{INPUTS}.sentences")),
-        reading=read_reading(document),
-        normalize=True,
-        field=INPUTS,
-    )
-
-    def write(result: Embedded, _envelope: Envelope) -> JsonValue:
-        return _cosines(result.rows)
-
-    return Asked(call, write)
-
-
-def read_sparse(document: Document, options: DialectOptions) -> Asked:
-    """`/embed_sparse`: each row as its columns and their values."""
-    call = SparseCall(
-        model=read_string(document, "model"),
-        texts=read_texts(document, INPUTS),
-        reading=read_reading(document),
-        field=INPUTS,
-    )
-    return Asked(call, _write_sparse)
-
-
-def read_embed_all(document: Document, options: DialectOptions) -> Asked:
-    """`/embed_all`: a row for each token; a prompt's name says on which side the texts are."""
-    call = MultiVectorCall(
-        model=read_string(document, "model"),
-        texts=read_texts(document, INPUTS),
-        reading=_read_sided(document),
-        field=INPUTS,
-    )
-    return Asked(call, _write_all)
-
-
-def read_tokenize(document: Document, options: DialectOptions) -> Asked:
-    """`/tokenize` with `inputs`: the tokens of each text and where they stand."""
-    call = TokenizeCall(
-        model=read_string(document, "model"),
-        texts=read_texts(document, INPUTS),
-        special=read_flag(document, "add_special_tokens", default=True),
-        field=INPUTS,
-    )
-    return Asked(call, partial(_write_tokens, call.texts))
-
-
-def read_decode(document: Document, options: DialectOptions) -> Asked:
-    """`/decode`: what lists of token ids spell."""
-    items = read_items(document, "ids", "a list of token ids, or of such lists")
-    lists = [items] if type(items[0]) is int else items
-    call = DetokenizeCall(
-        model=read_string(document, "model"),
-        ids=tuple(_read_ids(one, f"ids[{index}]") for index, one in enumerate(lists)),
-        skip_special=read_flag(document, "skip_special_tokens", default=True),
-        field="ids",
-    )
-
-    def write(result: Detokenized, _envelope: Envelope) -> JsonValue:
-        return list(result.texts)
-
-    return Asked(call, write)
-
-
-def tei_headers(call: Call, result: Result, device: str) -> HeaderList:
-    """Where the time went, in whole milliseconds, and on which `device`, under TEI's names."""
-    timings = result.timings
-    parts = (
-        (b"x-compute-time", timings.total_s),
-        (b"x-total-time", timings.total_s),
-        (b"x-tokenization-time", timings.tokenize_s),
-        (b"x-queue-time", timings.queue_s),
-        (b"x-inference-time", timings.inference_s),
-    )
-    return [
-        (b"x-compute-type", device.encode("ascii")),
-        (b"x-compute-characters", b"%d" % sum(call.sizes)),
-        (b"x-compute-tokens", b"%d" % result.token_count),
-        *((name, b"%d" % round(seconds * 1000)) for name, seconds in parts),
-    ]
-
-
-def read_list(document: Document, name: str, field: str | None = None) -> tuple[str, ...]:
-    """A list of at least one string; `field` is what errors call it. Raises `InvalidRequest`."""
-    items = read_items(document, name, "a list of strings", field=field)
-    return tuple(read_text(item, f"{field or name}[{index}]") for index, item in enumerate(items))
-
-
-def with_parameters(document: Document, parameters: Document) -> Document:
-    """The document with those of `parameters` that it does not have itself."""
-    return {**parameters, **{name: value for name, value in document.items() if value is not None}}
-
-
-def read_parameters(document: Document) -> Document:
-    """The options in the object `parameters`; none if it is absent. Raises `InvalidRequest`."""
-    parameters = document.get(PARAMETERS)
-    if parameters is None:
-        return {}
-    if not isinstance(parameters, dict):
-        raise InvalidRequest(
-            f"`parameters` must be an object, not {kind_of(parameters)}.", field="parameters"
-        )
-    return {name: value for name, value in parameters.items() if name not in NO_OPTIONS}
-
-
-def _read_sided(document: Document) -> Reading:
-    reading = read_reading(document)
-    name = reading.prompt_name
-    if name is None:
-        return reading
-    if name not in (Purpose.QUERY, Purpose.DOCUMENT):
-        raise InvalidRequest("`prompt_name` must be query or document.", field="prompt_name")
-    return replace(reading, prompt_name=None, purpose=Purpose(name))
-
-
-def _read_ids(value: JsonValue, field: str) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise InvalidRequest(f"`{field}` must be a list of token ids, not {kind_of(value)}.", field=field)
-    return read_token_ids(value, field)
-
-
-def _cosines(rows: FloatArray) -> JsonValue:
-    return np.ascontiguousarray(similarity_scores(rows[0], rows[1:], Similarity.COSINE))
+    def read(self) -> Asked:
+        encoding, inputs, options = self.encoding, self.inputs, self.options
+        normalize = self.normalize is not False  # TEI normalises by default, whatever the model does
+        request = Embed(inputs, self.dimensions, normalize, (encoding.dtype,), options=options)
+        return self.asked(request, partial(_write_embeddings, encoding), input=INPUTS)
 
 
 def _write_ranked(
@@ -245,28 +74,141 @@ def _write_ranked(
     return [{**entry, "text": texts[entry["index"]]} for entry in entries] if with_text else entries
 
 
-def _write_sparse(result: SparseResult, _envelope: Envelope) -> JsonValue:
+class TeiRerankRequest(TeiBody):
+    """The body of `/rerank`, recognised by the key `texts`."""
+
+    query = fields.required_string("query")
+    texts = fields.text_list("texts")
+    raw_scores = text_fields.RAW_SCORES
+    options = text_fields.text_options(prompt_name=text_fields.PROMPT_NAME, truncation=text_fields.TRUNCATION)
+    top_n = fields.count("top_n", note=TOP_NOTE)
+    return_text = fields.flag("return_text", note="Whether results have their texts.").otherwise(False)
+    responses = (
+        Component(
+            "TeiRerankResponse",
+            [json_schema.an_object(("index", "score"), {"index": int, "score": float, "text": str})],
+        ),
+    )
+
+    def read(self) -> Asked:
+        query, texts = self.query, self.texts
+        request = Rerank((query,), texts, self.raw_scores, options=self.options)
+        write = partial(_write_ranked, texts, self.top_n, self.return_text)
+        return self.asked(request, write)
+
+
+class Sentences(NamedTuple):
+    """A sentence, and the sentences to compare with it."""
+
+    source: str
+    others: tuple[str, ...]
+
+
+def _read_sentences(body: RequestBody) -> Sentences:
+    inputs = body.json.get(INPUTS)
+    if not isinstance(inputs, dict):
+        raise InvalidRequest(
+            '`inputs` is required: {"source_sentence": a string, "sentences": a list of strings}.',
+            field=INPUTS,
+        )
+    source, others = f"{INPUTS}.source_sentence", f"{INPUTS}.sentences"
+    for field, wanted in ((source, "a string"), (others, "a list of strings")):
+        if inputs.get(field.removeprefix(f"{INPUTS}.")) is None:
+            raise fields.invalid(field, f"is required: {wanted}.")
+    return Sentences(
+        fields.to_string(inputs["source_sentence"], source), fields.to_text_list(inputs["sentences"], others)
+    )
+
+
+def _write_cosines(result: EmbedResult, _envelope: Envelope) -> JsonValue:
+    source, others = result.embeddings[0], result.embeddings[1:]
+    return np.ascontiguousarray(similarity_scores(source, others, Similarity.COSINE))
+
+
+class SimilarityRequest(TeiBody):
+    """The body of `/similarity`: a sentence, and the sentences to compare with it."""
+
+    sentences = Field(
+        {INPUTS: json_schema.like({"source_sentence": str, "sentences": json_schema.TEXTS})},
+        _read_sentences,
+        (INPUTS,),
+    )
+    options = text_fields.TEXT_OPTIONS
+    rules = json_schema.not_both("prompt", "prompt_name")
+    responses = (Component("SimilarityResponse", [float]),)
+
+    def read(self) -> Asked:
+        sentences = self.sentences
+        texts = (sentences.source, *sentences.others)
+        request = Embed(texts, normalize=True, options=self.options)
+        return self.asked(request, _write_cosines, input=INPUTS)
+
+
+def _write_sparse(result: EmbedSparseResult, _envelope: Envelope) -> JsonValue:
     return [
         [
             {"index": index, "value": value}
-            for index, value in zip(row.columns.tolist(), row.values.tolist(), strict=True)
+            for index, value in zip(each.columns.tolist(), each.values.tolist(), strict=True)
         ]
-        for row in result.rows
+        for each in result.embeddings
     ]
 
 
-def _write_all(result: MultiVectorResult, _envelope: Envelope) -> JsonValue:
-    return [list(rows) for rows in result.rows]
+class SparseRequest(TeiBody):
+    """The body of `/embed_sparse`."""
+
+    texts = fields.text_or_texts(INPUTS)
+    options = text_fields.TEXT_OPTIONS
+    rules = json_schema.not_both("prompt", "prompt_name")
+    responses = (Component("SparseResponse", [[{"index": int, "value": float}]]),)
+
+    def read(self) -> Asked:
+        return self.asked(EmbedSparse(self.texts, options=self.options), _write_sparse, input=INPUTS)
 
 
-def _write_tokens(texts: tuple[str, ...], result: Tokenized, _envelope: Envelope) -> JsonValue:
+def _read_sided_options(body: RequestBody) -> TextOptions:
+    options = text_fields.TEXT_OPTIONS.read(body)
+    name = options.prompt_name
+    if name is None:
+        return options
+    if name not in (Purpose.QUERY, Purpose.DOCUMENT):
+        raise fields.invalid("prompt_name", "must be query or document.")
+    return replace(options, prompt_name=None, purpose=Purpose(name))
+
+
+def _write_token_embeddings(result: EmbedTokensResult, _envelope: Envelope) -> JsonValue:
+    return [list(each) for each in result.embeddings]
+
+
+class EmbedAllRequest(TeiBody):
+    """The body of `/embed_all`. `prompt_name` distinguishes queries from documents."""
+
+    texts = fields.text_or_texts(INPUTS)
+    options = Field(
+        {
+            **text_fields.TEXT_OPTIONS.properties,
+            "prompt_name": json_schema.described(
+                json_schema.one_of_words(("query", "document")), "Whether the texts are queries or documents."
+            ),
+        },
+        _read_sided_options,
+    )
+    responses = (Component("MultiVectorResponse", [[[float]]]),)
+
+    def read(self) -> Asked:
+        return self.asked(
+            EmbedTokens(self.texts, options=self.options), _write_token_embeddings, input=INPUTS
+        )
+
+
+def _write_tokens(texts: tuple[str, ...], result: TokenizeResult, _envelope: Envelope) -> JsonValue:
     return [
-        [_token(token, text) for token in tokens]
-        for text, tokens in zip(texts, result.result.tokens, strict=True)
+        [_write_token(token, text) for token in tokens]
+        for text, tokens in zip(texts, result.tokens, strict=True)
     ]
 
 
-def _token(token: Token, text: str) -> dict[str, Any]:
+def _write_token(token: Token, text: str) -> dict[str, Any]:
     is_whole = token.start is None or token.end is None
     return {
         "id": token.token_id,
@@ -277,26 +219,72 @@ def _token(token: Token, text: str) -> dict[str, Any]:
     }
 
 
-def in_tei(read: Callable[[Document, DialectOptions], Asked]) -> Dialect:
-    """What `read` reads, with TEI's errors and headers.
-
-    Options may also stand in `parameters`, where Hugging Face's clients put them.
-    """
-
-    def read_with_parameters(document: Document, options: DialectOptions) -> Asked:
-        parameters = read_parameters(document)
-        if not parameters:
-            return read(document, options)
-        read({**document, **parameters}, options)  # what is wrong in them is said, heeded or not
-        return read(with_parameters(document, parameters), options)
-
-    return Dialect(read_with_parameters, tei_response, tei_headers)
+_PLACE = json_schema.nullable(int)
 
 
-TEI_EMBED = in_tei(read_embed)
-TEI_RERANK = in_tei(read_rerank)
-TEI_SIMILARITY = in_tei(read_similarity)
-TEI_SPARSE = in_tei(read_sparse)
-TEI_EMBED_ALL = in_tei(read_embed_all)
-TEI_TOKENIZE = in_tei(read_tokenize)
-TEI_DECODE = in_tei(read_decode)
+class TeiTokenizeRequest(TeiBody):
+    """The body of `/tokenize`, recognised by the key `inputs`."""
+
+    texts = fields.text_or_texts(INPUTS)
+    special = ADD_SPECIAL_TOKENS
+    responses = (
+        Component(
+            "TeiTokenizeResponse",
+            [[{"id": int, "text": str, "special": bool, "start": _PLACE, "stop": _PLACE}]],
+        ),
+    )
+
+    def read(self) -> Asked:
+        texts = self.texts
+        return self.asked(Tokenize(texts, self.special), partial(_write_tokens, texts), input=INPUTS)
+
+
+def _to_id_lists(value: JsonValue, field: str) -> tuple[tuple[int, ...], ...]:
+    items = fields.to_items(value, field, "a list of token ids, or of such lists")
+    lists = [items] if type(items[0]) is int else items
+    return tuple(fields.to_token_ids(each, f"{field}[{index}]") for index, each in enumerate(lists))
+
+
+def _write_texts(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:
+    return list(result.texts)
+
+
+class DecodeRequest(TeiBody):
+    """The body of `/decode`."""
+
+    ids = fields.required(
+        "ids",
+        json_schema.any_of(
+            json_schema.TOKEN_IDS, {"type": "array", "minItems": 1, "items": json_schema.TOKEN_IDS}
+        ),
+        _to_id_lists,
+        "a list of token ids, or of such lists",
+        "Token ids of the model, of one text or of several.",
+        depends_on_model=True,
+    )
+    skip_special = fields.flag(
+        "skip_special_tokens", note="Whether to leave out special tokens; true by default."
+    ).otherwise(True)
+    responses = (Component("DecodeResponse", [str]),)
+
+    def read(self) -> Asked:
+        return self.asked(Detokenize(self.ids, self.skip_special), _write_texts, tokens="ids")
+
+
+ROUTES = (
+    InferenceRoute(
+        "rerank", RERANK_PATHS, "", (TeiRerankRequest,), when=lambda json: json.get("texts") is not None
+    ),
+    InferenceRoute("embed", ("/embed",), "Embed texts", (TeiEmbedRequest,)),
+    InferenceRoute("similarity", ("/similarity",), "Compare a sentence with others", (SimilarityRequest,)),
+    InferenceRoute("embed_sparse", ("/embed_sparse",), "Sparse embeddings of texts", (SparseRequest,)),
+    InferenceRoute("embed_all", ("/embed_all",), "Embed each token of texts", (EmbedAllRequest,)),
+    InferenceRoute(
+        "tokenize",
+        ("/tokenize", "/v1/tokenize"),
+        "",
+        (TeiTokenizeRequest,),
+        when=lambda json: "inputs" in json,
+    ),
+    InferenceRoute("decode", ("/decode",), "Texts of token ids", (DecodeRequest,)),
+)

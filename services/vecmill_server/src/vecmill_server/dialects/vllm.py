@@ -1,178 +1,214 @@
-"""vLLM's `/score`, `/pooling`, `/classify`, `/tokenize` and `/detokenize`.
+"""vLLM's `/score`, `/pooling`, `/classify`, `/tokenize` and `/detokenize`; Infinity's `/classify`.
 
-Source: vLLM's protocol classes. `/classify` is shared with Infinity, whose body always has `raw_scores`.
+Source: vLLM's protocol classes. A body of `/classify` with the key `raw_scores` comes from an Infinity
+client.
 """
 
 from functools import partial
 from typing import Any
 
 from vecmill.errors import InvalidRequest
-from vecmill.reading import Reading
-from vecmill.rows import RowKind
-from vecmill.types import ClassifyResult, JsonValue, MultiVectorResult, RerankResult
-from vecmill_server.calls import (
-    ClassifyCall,
-    DetokenizeCall,
-    Detokenized,
-    EmbedCall,
-    Embedded,
-    MultiVectorCall,
-    RerankCall,
-    TokenizeCall,
-    Tokenized,
+from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, Tokenize
+from vecmill.results import (
+    ClassifyResult,
+    DetokenizeResult,
+    EmbedResult,
+    EmbedTokensResult,
+    RerankResult,
+    TokenizeResult,
 )
-from vecmill_server.dialects import Asked, Dialect, DialectOptions, Document
-from vecmill_server.dialects.fields import (
-    Output,
-    base64_rows,
-    read_choice,
-    read_dimensions,
-    read_inputs,
-    read_normalize,
-    read_output,
-    read_reading,
-    read_token_ids,
-    read_truncation,
-    usage,
-    write_labels,
-)
-from vecmill_server.documents import (
+from vecmill.values.aliases import JsonValue
+from vecmill.values.output_dtype import OutputDtype
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.cohere import DetokenizeRequest
+from vecmill_server.dialects.dialect import (
+    Asked,
     Envelope,
-    read_count,
-    read_flag,
-    read_items,
-    read_raw_scores,
-    read_required,
-    read_string,
-    read_texts,
-    refuse_other_modalities,
+    InferenceBody,
+    InferenceRoute,
+    describe_envelope,
+    write_envelope,
+    write_usage,
 )
+from vecmill_server.dialects.embedding_encodings import (
+    EMBEDDING,
+    ENCODING,
+    EmbeddingEncoding,
+    encode_base64,
+)
+from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.labels import LABEL, write_labels
+from vecmill_server.json_schema import Component, Schema
 
-# The fields of the two sides of a score, in the order in which vLLM looks for them.
-_FIRST = ("queries", "text_1", "data_1")
-_SECOND = ("documents", "items", "text_2", "data_2")
+# The names of the two sides of a score, in the order of precedence.
+_QUERIES = ("queries", "text_1", "data_1")
+_DOCUMENTS = ("documents", "items", "text_2", "data_2")
 
 
-def read_score(document: Document, options: DialectOptions) -> Asked:
-    """`/score`: pairs to scores, in input order: one with one, one with many, or each with its own."""
-    call = RerankCall(
-        model=read_string(document, "model"),
-        queries=_read_side(document, _FIRST),
-        documents=_read_side(document, _SECOND),
-        raw_scores=read_raw_scores(document),
-        reading=Reading(
-            truncation=read_truncation(document),
-            query_tokens=read_count(document, "max_tokens_per_query"),
-            document_tokens=read_count(document, "max_tokens_per_doc"),
-        ),
-        instruction=read_string(document, "instruction"),
+def _side(names: tuple[str, ...]) -> Field[tuple[str, ...]]:
+    first, *others = json_schema.TEXT_OR_TEXTS["anyOf"]
+    schema = json_schema.of_the_model(
+        {"anyOf": [{**first, "nullable": True}, *others]},
+        f"A text or several. Its names, in the order of precedence: {', '.join(names)}.",
     )
-    return Asked(call, _write_scores)
+
+    def read(body: RequestBody) -> tuple[str, ...]:
+        given = [name for name in names if body.json.get(name) is not None]
+        if not given:
+            raise fields.invalid(names[0], "is required: a string, or a list of strings.")
+        texts, *_ = [fields.to_texts(body.json[name], name) for name in given]
+        return texts
+
+    return Field(dict.fromkeys(names, schema), read)
 
 
-def read_pooling(document: Document, options: DialectOptions) -> Asked:
-    """`/pooling`: what the model makes of texts, as it is."""
-    tasks = ("embed", "token_embed", "classify")
-    task = read_choice(document, "task", tasks) or "embed"
-    model = read_string(document, "model")
-    output = read_output(document)
-    if task != "embed" and output.kind is not RowKind.FLOAT:
-        raise InvalidRequest(
-            "Of this `task` only floats are written: leave out the field that asks for fewer bits.",
-            field="task",
-        )
-    if task == "token_embed":
-        rows = MultiVectorCall(model, read_texts(document, "input"), read_reading(document))
-        return Asked(rows, partial(_write_token_rows, output))
-    if task == "classify":
-        texts, reading = read_texts(document, "input"), Reading(truncation=read_truncation(document))
-        scores = ClassifyCall(model, texts, read_raw_scores(document), reading)
-        return Asked(scores, partial(_write_probabilities, output))
-    call = EmbedCall(
-        model=model,
-        inputs=read_inputs(document, "input", options.read_ids),
-        reading=read_reading(document),
-        dimensions=read_dimensions(document),
-        normalize=read_normalize(document),
-        kinds=(output.kind,),
+def _one_is_present(names: tuple[str, ...]) -> Any:
+    return json_schema.any_of(
+        *({"required": [name], "properties": {name: json_schema.TEXT_OR_TEXTS}} for name in names)
     )
-    return Asked(call, partial(_write_rows, output))
 
 
-def read_classify(document: Document, options: DialectOptions) -> Asked:
-    """`/classify`: labels of texts, in Infinity's shape where `raw_scores` is there, else in vLLM's."""
-    refuse_other_modalities(document)
-    call = ClassifyCall(
-        model=read_string(document, "model"),
-        inputs=read_texts(document, "input"),
-        raw_scores=read_raw_scores(document),
-        reading=Reading(truncation=read_truncation(document)),
-    )
-    return Asked(call, _write_as_infinity if "raw_scores" in document else _write_classified)
+def _response(name: str, entry: Schema) -> Component:
+    return Component(name, describe_envelope("list", data=[entry]))
 
 
-def read_tokenize(document: Document, options: DialectOptions) -> Asked:
-    """`/tokenize` with `prompt`."""
-    prompt = read_required(document, "prompt")
-    special = read_flag(document, "add_special_tokens", default=True)
-    with_pieces = read_flag(document, "return_token_strs", default=False)
-    call = TokenizeCall(read_string(document, "model"), (prompt,), special, "prompt")
-    return Asked(call, partial(_write_tokens, with_pieces))
-
-
-def read_detokenize(document: Document, options: DialectOptions) -> Asked:
-    """`/detokenize`."""
-    ids = read_token_ids(read_items(document, "tokens", "a list of token ids"), "tokens")
-    call = DetokenizeCall(read_string(document, "model"), (ids,), skip_special=False)
-
-    def write(result: Detokenized, _envelope: Envelope) -> JsonValue:
-        return {"prompt": result.texts[0]}
-
-    return Asked(call, write)
-
-
-def _read_side(document: Document, names: tuple[str, ...]) -> tuple[str, ...]:
-    given = [name for name in names if document.get(name) is not None] or names[:1]
-    texts = [read_texts(document, name) for name in given]
-    return texts[0]
-
-
-def _envelope_of(kind: str, result: Any, envelope: Envelope) -> dict[str, Any]:
-    return {
-        "id": f"{kind}-{envelope.request_id}",
-        "object": "list",
-        "created": envelope.created,
-        "model": envelope.model,
-        "usage": usage(result.token_count),
-    }
+def _write_list(prefix: str, data: list[dict[str, Any]], tokens: int, envelope: Envelope) -> JsonValue:
+    return {**write_envelope("list", prefix, envelope), "usage": write_usage(tokens), "data": data}
 
 
 def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(result.scores)]
-    return {**_envelope_of("score", result, envelope), "data": data}
+    return _write_list("score", data, result.token_count, envelope)
 
 
-def _write_pooled(rows: Any, result: Any, envelope: Envelope) -> JsonValue:
-    data = [{"index": index, "object": "pooling", "data": row} for index, row in enumerate(rows)]
-    return {**_envelope_of("pool", result, envelope), "data": data}
+class ScoreRequest(InferenceBody):
+    """The body of `/score`: one query for all documents, or one query for each document."""
+
+    queries = _side(_QUERIES)
+    documents = _side(_DOCUMENTS)
+    raw_scores = text_fields.RAW_SCORES
+    options = text_fields.text_options(truncation=text_fields.TRUNCATION, **text_fields.PAIR_LIMITS)
+    instruction = text_fields.INSTRUCTION
+    rules = json_schema.all_of(_one_is_present(_QUERIES), _one_is_present(_DOCUMENTS))
+    responses = (_response("ScoreResponse", {"index": int, "object": "score", "score": float}),)
+
+    def read(self) -> Asked:
+        queries, documents, raw_scores = self.queries, self.documents, self.raw_scores
+        request = Rerank(queries, documents, raw_scores, self.instruction, options=self.options)
+        return self.asked(request, _write_scores)
 
 
-def _write_rows(output: Output, result: Embedded, envelope: Envelope) -> JsonValue:
-    return _write_pooled(output.encode(result.rows_as(output.kind)), result, envelope)
+_POOLED = _response(
+    "PoolingResponse",
+    {"index": int, "object": "pooling", "data": json_schema.any_of(EMBEDDING, [[float]])},
+)
 
 
-def _write_token_rows(output: Output, result: MultiVectorResult, envelope: Envelope) -> JsonValue:
-    """The rows of each text; in base64 they are all laid end to end."""
-    rows = base64_rows(result.rows) if output.base64 else result.rows
-    return _write_pooled(rows, result, envelope)
+def _write_pooled(values: Any, tokens: int, envelope: Envelope) -> JsonValue:
+    data = [{"index": index, "object": "pooling", "data": value} for index, value in enumerate(values)]
+    return _write_list("pool", data, tokens, envelope)
 
 
-def _write_probabilities(output: Output, result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    return _write_pooled(output.encode(result.scores), result, envelope)
+def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, envelope: Envelope) -> JsonValue:
+    return _write_pooled(encoding.encode_result(result), result.token_count, envelope)
+
+
+def _write_token_embeddings(
+    encoding: EmbeddingEncoding, result: EmbedTokensResult, envelope: Envelope
+) -> JsonValue:
+    """Write the token embeddings of each text. In base64, the embeddings are concatenated."""
+    values = encode_base64(result.embeddings) if encoding.is_base64 else result.embeddings
+    return _write_pooled(values, result.token_count, envelope)
+
+
+def _write_probabilities(
+    encoding: EmbeddingEncoding, result: ClassifyResult, envelope: Envelope
+) -> JsonValue:
+    return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
+
+
+class PoolingEmbedRequest(InferenceBody):
+    """The body of `/pooling` for embeddings."""
+
+    task = fields.choice("task", choices=("embed",))
+    encoding = ENCODING
+    inputs = text_fields.embed_inputs("input")
+    options = text_fields.TEXT_OPTIONS
+    dimensions = text_fields.DIMENSIONS
+    normalize = text_fields.NORMALIZE
+    rules = json_schema.not_both("prompt", "prompt_name")
+    responses = (_POOLED,)
+
+    def read(self) -> Asked:
+        encoding, inputs, options = self.encoding, self.inputs, self.options
+        dtypes = (encoding.dtype,)
+        request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
+        return self.asked(request, partial(_write_embeddings, encoding))
+
+
+def _task(name: str) -> Field[str]:
+    return Field({"task": json_schema.word(name)}, lambda body: name, ("task",))
+
+
+def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
+    encoding = ENCODING.read(body)
+    if encoding.dtype is not OutputDtype.FLOAT:
+        raise InvalidRequest(
+            "This `task` has only float results: leave out the field that asks for another dtype.",
+            field="task",
+        )
+    return encoding
+
+
+# The encoding of results that cannot be quantised; `PoolingEmbedRequest` describes its fields.
+_PLAIN_ENCODING = Field({}, _read_plain_encoding)
+
+
+class PoolingTokenEmbedRequest(InferenceBody):
+    """The body of `/pooling` for an embedding of each token."""
+
+    encoding = _PLAIN_ENCODING
+    texts = fields.text_or_texts("input")
+    task = _task("token_embed")
+    options = text_fields.TEXT_OPTIONS
+    rules = json_schema.not_both("prompt", "prompt_name")
+
+    def read(self) -> Asked:
+        encoding = self.encoding
+        request = EmbedTokens(self.texts, options=self.options)
+        return self.asked(request, partial(_write_token_embeddings, encoding))
+
+
+class PoolingClassifyRequest(InferenceBody):
+    """The body of `/pooling` for the scores of labels."""
+
+    encoding = _PLAIN_ENCODING
+    texts = fields.text_or_texts("input")
+    task = _task("classify")
+    options = text_fields.TRUNCATION_OPTIONS
+    raw_scores = text_fields.RAW_SCORES
+
+    def read(self) -> Asked:
+        encoding = self.encoding
+        request = Classify(self.texts, self.raw_scores, options=self.options)
+        return self.asked(request, partial(_write_probabilities, encoding))
+
+
+_POOLING_TASKS: dict[str, type[InferenceBody]] = {
+    "embed": PoolingEmbedRequest,
+    "token_embed": PoolingTokenEmbedRequest,
+    "classify": PoolingClassifyRequest,
+}
+
+
+def _choose_pooling(json: Json, _options: DialectOptions) -> type[InferenceBody]:
+    task = json.get("task")
+    return _POOLING_TASKS["embed" if task is None else fields.choice_of(tuple(_POOLING_TASKS))(task, "task")]
 
 
 def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    """The best label of each input, and the scores of all in the model's order."""
+    """Write the best label of each input, and the scores of all labels in the model's order."""
     data = [
         {
             "index": index,
@@ -182,16 +218,45 @@ def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
         }
         for index, scores in enumerate(result.scores)
     ]
-    return {**_envelope_of("classify", result, envelope), "data": data}
+    return _write_list("classify", data, result.token_count, envelope)
 
 
 def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    answer = _envelope_of("classify", result, envelope)
-    return {**answer, "object": "classify", "data": write_labels(result)}
+    head = write_envelope("classify", "classify", envelope)
+    return {**head, "usage": write_usage(result.token_count), "data": write_labels(result)}
 
 
-def _write_tokens(with_pieces: bool, result: Tokenized, _envelope: Envelope) -> JsonValue:
-    (tokens,) = result.result.tokens
+class ClassifyRequest(InferenceBody):
+    """The body of `/classify`. If it has `raw_scores`, the response has Infinity's shape."""
+
+    modality = text_fields.MODALITY
+    inputs = fields.text_or_texts("input")
+    raw_scores = Field(
+        {
+            **text_fields.RAW_SCORES.properties,
+            "raw_scores": json_schema.described(
+                text_fields.RAW_SCORES.properties["raw_scores"],
+                "Whether to leave out the activation function. Its presence selects Infinity's response.",
+            ),
+        },
+        text_fields.RAW_SCORES.read,
+    )
+    options = text_fields.TRUNCATION_OPTIONS
+    responses = (
+        _response(
+            "ClassifyResponse",
+            {"index": int, "label": str, "probs": [float], "num_classes": int},
+        ),
+        Component("InfinityClassifyResponse", describe_envelope("classify", data=[[LABEL]])),
+    )
+
+    def read(self) -> Asked:
+        write = _write_as_infinity if "raw_scores" in self.json else _write_classified
+        return self.asked(Classify(self.inputs, self.raw_scores, options=self.options), write)
+
+
+def _write_tokens(with_pieces: bool, result: TokenizeResult, _envelope: Envelope) -> JsonValue:
+    (tokens,) = result.tokens
     return {
         "count": len(tokens),
         "max_model_len": result.max_tokens,
@@ -200,8 +265,56 @@ def _write_tokens(with_pieces: bool, result: Tokenized, _envelope: Envelope) -> 
     }
 
 
-SCORE = Dialect(read_score)
-POOLING = Dialect(read_pooling)
-CLASSIFY = Dialect(read_classify)
-TOKENIZE = Dialect(read_tokenize)
-DETOKENIZE = Dialect(read_detokenize)
+ADD_SPECIAL_TOKENS = fields.flag(
+    "add_special_tokens", note="Whether to add the model's special tokens; true by default."
+).otherwise(True)
+
+
+class TokenizeRequest(InferenceBody):
+    """The body of `/tokenize`."""
+
+    prompt = fields.required_string("prompt")
+    special = ADD_SPECIAL_TOKENS
+    with_pieces = fields.flag(
+        "return_token_strs", note="Whether to return the tokens as text too."
+    ).otherwise(False)
+    rules = json_schema.without("inputs", "text")
+    responses = (
+        Component(
+            "TokenizeResponse",
+            {"count": int, "max_model_len": int, "tokens": [int], "token_strs": json_schema.nullable([str])},
+        ),
+    )
+
+    def read(self) -> Asked:
+        prompt, special, write = self.prompt, self.special, partial(_write_tokens, self.with_pieces)
+        return self.asked(Tokenize((prompt,), special), write, input="prompt")
+
+
+def _write_text(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:
+    return {"prompt": result.texts[0]}
+
+
+class VllmDetokenizeRequest(DetokenizeRequest):
+    """The body of `/detokenize`. The returned text includes special tokens."""
+
+    schema_name = "DetokenizeRequest"
+    responses = (Component("DetokenizeResponse", {"prompt": str}),)
+
+    def read(self) -> Asked:
+        return self.asked(Detokenize((self.tokens,), skip_special=False), _write_text)
+
+
+ROUTES = (
+    InferenceRoute("score", ("/score", "/v1/score"), "Score pairs, in their order", (ScoreRequest,)),
+    InferenceRoute("classify", ("/classify", "/v1/classify"), "Classify texts", (ClassifyRequest,)),
+    InferenceRoute(
+        "pooling",
+        ("/pooling", "/v1/pooling"),
+        "Pooled output of the model",
+        tuple(_POOLING_TASKS.values()),
+        choose=_choose_pooling,
+    ),
+    InferenceRoute("tokenize", ("/tokenize", "/v1/tokenize"), "Tokens of texts", (TokenizeRequest,)),
+    InferenceRoute("detokenize", ("/detokenize",), "Text of token ids", (VllmDetokenizeRequest,)),
+)

@@ -1,4 +1,4 @@
-"""Pure ASGI middleware, outermost first: exchanges, (Starlette's CORS), errors, paths, keys.
+"""Pure ASGI middleware, outermost first: request_contexts, (Starlette's CORS), error_handler, paths, keys.
 
-Starlette's `BaseHTTPMiddleware` is not used: it hides a client's disconnect from whatever it wraps.
+Starlette's `BaseHTTPMiddleware` is not used, because it hides a client's disconnect from the application.
 """

@@ -1,4 +1,4 @@
-"""Asks for an API key, on every path but the few that probes and scrapers use."""
+"""The middleware that requires an API key, except on the paths of probes and scrapers."""
 
 import hashlib
 import hmac
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill_server.errors import InvalidKey
-from vecmill_server.exchange import header
+from vecmill_server.request_context import header
 
-# What may be read without a key. It lists what is open, so that a new route is closed; work may be sent to
-# one of these paths too (POST /), and is not open.
+# The paths that may be read without a key. A new route requires a key unless it is listed here. Other
+# methods on these paths, such as POST /, require a key.
 PUBLIC_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/ping", "/metrics"})
-_READING = frozenset({"GET", "HEAD"})
+_READ_METHODS = frozenset({"GET", "HEAD"})
 
-# The first words are OpenAI's: LiteLLM takes other ones for a request that is wrong in itself.
-WRONG = "Incorrect API key provided. Ask whoever runs this server for one."
+# The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.
+WRONG = "Incorrect API key provided. Ask the operator of this server for a key."
 MISSING = "An API key is required: Authorization: Bearer <key>."
 
 
 class Keys:
-    """Lets a request pass that carries one of `keys`: `Bearer key`, the bare key, or `api-key: key`."""
+    """The middleware that requires one of `keys`, as `Bearer key`, the bare key, or `api-key: key`."""
 
     def __init__(self, app: ASGIApp, keys: Iterable[str]) -> None:
         self._app = app
@@ -37,15 +37,15 @@ class Keys:
             raise InvalidKey(WRONG if sent else MISSING)
 
     def _is_known(self, key: bytes) -> bool:
-        # Digests have one length, and every one of them is compared: the time tells nothing.
+        # Digests have equal lengths and all are compared, so the time reveals nothing about the keys.
         digest = _digest(key)
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return any(matches)
 
 
 def is_public(method: str, path: str) -> bool:
-    """Whether a request is answered without a key."""
-    return path in PUBLIC_PATHS and method in _READING
+    """Return True if a request needs no key."""
+    return path in PUBLIC_PATHS and method in _READ_METHODS
 
 
 def _sent_keys(scope: Scope) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""Forgives how clients join paths: doubled slashes, a slash at the end, two versions; takes the prefix off.
+"""The middleware that removes doubled or trailing slashes, doubled versions and the URL prefix from paths.
 
-No redirects: many clients do not follow one for a POST.
+It sends no redirects, because many clients do not follow a redirect of a POST.
 """
 
 import re
@@ -14,7 +14,7 @@ _DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
 
 
 class Paths:
-    """Rewrites `scope["path"]` to the form in which routes are written."""
+    """The middleware that rewrites `scope["path"]` to the form of the route table."""
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
         self._app = app
@@ -30,7 +30,7 @@ class Paths:
             path = _SLASHES.sub("/", path)
         if self._prefix:
             path = self._without_prefix(path)
-        if path.startswith("/v1/v"):  # a base URL that ended in /v1, and a client that adds its own
+        if path.startswith("/v1/v"):  # the base URL ends in /v1, and the client appends another version
             path = _DOUBLED_VERSION.sub(r"\1", path)
         if path.endswith("/"):
             path = path.rstrip("/") or "/"

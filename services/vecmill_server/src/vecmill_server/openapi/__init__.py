@@ -1,7 +1,5 @@
-"""The description of the API that `/openapi.json` gives, in OpenAPI 3.0, which the page at `/docs` renders.
+"""The OpenAPI 3.0 document at `/openapi.json`, assembled from the descriptions in `dialects` and `routes`.
 
-One module for each family of routes, named as the one that reads and writes it (`dialects`, `routes`).
-`document` puts the families together; `vocabulary` and `operations` are what they are written in, `fields`
-what several of them share. A schema takes what the readers take, their leniency included, and refuses what
-they refuse. Where that depends on the model, the field is marked `x-depends-on-model`.
+A schema accepts the same values as the code that reads the field, and no others. Fields whose accepted values
+depend on the model are marked `x-depends-on-model`.
 """

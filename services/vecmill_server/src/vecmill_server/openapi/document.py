@@ -1,70 +1,43 @@
-"""The OpenAPI document: all families put together, with what the server's settings say."""
+"""The assembly of the OpenAPI document for a server's settings."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecmill_server import __version__
+from vecmill_server.dialects.dialect_routes import routes_by_path
+from vecmill_server.json_schema import Component, like
 from vecmill_server.middleware.keys import is_public
-from vecmill_server.openapi.batches import describe_batches
-from vecmill_server.openapi.cohere import describe_cohere
-from vecmill_server.openapi.fields import describe_fields
-from vecmill_server.openapi.headers import describe_headers, with_headers
-from vecmill_server.openapi.hugging_face import describe_hugging_face
-from vecmill_server.openapi.models import describe_models
-from vecmill_server.openapi.ollama import describe_ollama
-from vecmill_server.openapi.openai import describe_openai
-from vecmill_server.openapi.operations import describe_problems, problem_response
-from vecmill_server.openapi.probes import describe_probes
-from vecmill_server.openapi.rerank import describe_rerank
-from vecmill_server.openapi.tei import describe_tei
-from vecmill_server.openapi.vllm import describe_vllm
-from vecmill_server.openapi.vocabulary import Family
+from vecmill_server.openapi.operations import Paths, describe_error, inference, path_parameter
+from vecmill_server.openapi.response_headers import describe_headers, with_headers
+from vecmill_server.routes import batches, docs, health, models, prometheus
 from vecmill_server.settings import ServerSettings
 
-# A new family of routes is one more of these.
-FAMILIES: tuple[Callable[[ServerSettings], Family], ...] = (
-    describe_openai,
-    describe_rerank,
-    describe_cohere,
-    describe_tei,
-    describe_vllm,
-    describe_ollama,
-    describe_hugging_face,
-    describe_batches,
-    describe_models,
-    describe_probes,
-)
+_PATH_PARAMETER = re.compile(r"{(\w+):path}")
 
 
 def describe_api(settings: ServerSettings) -> dict[str, Any]:
-    """The OpenAPI document for a server with these settings."""
-    families = [describe(settings) for describe in FAMILIES]
-    schemas = [
-        describe_problems().schemas,
-        describe_fields().schemas,
-        *(family.schemas for family in families),
-    ]
+    """Return the OpenAPI document for a server with these settings."""
+    schemas = SchemaCollection(settings)
+    paths: dict[str, Any] = schemas.resolve(describe_paths())
     document: dict[str, Any] = {
         "openapi": "3.0.3",
         "info": {
             "title": "vecmill",
             "version": __version__,
             "description": "Embeddings, reranking and classification. Unknown fields are ignored; "
-            "null means absent. What is marked x-depends-on-model may be refused by some models.",
+            "null means absent. Some models refuse fields that are marked x-depends-on-model.",
         },
         "servers": [{"url": settings.url_prefix or "/"}],
-        "paths": _merge(families),
-        "components": {
-            "schemas": {name: schema for part in schemas for name, schema in part.items()},
-            "headers": describe_headers(),
-        },
+        "paths": _with_keys(paths) if settings.api_key else paths,
+        "components": {"schemas": schemas.by_name, "headers": describe_headers()},
     }
     if settings.api_key:
         document["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "header": {"type": "apiKey", "in": "header", "name": "api-key"},
         }
-        document["paths"] = _with_keys(document["paths"])
+        document["paths"] = schemas.resolve(document["paths"])
     document["paths"] = {
         path: {method: with_headers(operation) for method, operation in operations.items()}
         for path, operations in document["paths"].items()
@@ -72,13 +45,48 @@ def describe_api(settings: ServerSettings) -> dict[str, Any]:
     return document
 
 
-def _merge(families: list[Family]) -> dict[str, Any]:
-    """The paths of all; two families may share one, each with its own methods."""
-    paths: dict[str, Any] = {}
-    for family in families:
-        for path, operations in family.paths.items():
-            paths[path] = {**paths.get(path, {}), **operations}
+def describe_paths() -> Paths:
+    """Return every operation of the server. Raises `ValueError` if an operation is described twice."""
+    paths: dict[str, dict[str, Any]] = {}
+    inference_paths = {
+        _PATH_PARAMETER.sub(r"{\1}", path): {
+            "post": inference(route, [path_parameter(name) for name in _PATH_PARAMETER.findall(path)])
+        }
+        for path, route in routes_by_path().items()
+    }
+    for group in (inference_paths, batches.PATHS, models.PATHS, health.PATHS, prometheus.PATHS, docs.PATHS):
+        for path, operations in group.items():
+            known = paths.setdefault(path, {})
+            if known.keys() & operations.keys():
+                raise ValueError(f"{path} is described twice")
+            known.update(operations)
     return paths
+
+
+class SchemaCollection:
+    """The named schemas of the document, collected from the references to them."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.by_name: dict[str, Any] = {}
+        self._settings = settings
+
+    def resolve(self, value: Any) -> Any:
+        """Return `value` with references in place of components. Raises `ValueError` if two share a name."""
+        if isinstance(value, Component):
+            return self._refer(value)
+        if callable(value):
+            return self.resolve(value(self._settings))
+        if isinstance(value, Mapping):
+            return {name: self.resolve(item) for name, item in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return [self.resolve(item) for item in value]
+        return value
+
+    def _refer(self, component: Component) -> dict[str, str]:
+        schema, name = self.resolve(like(component.schema)), component.name
+        if self.by_name.setdefault(name, schema) != schema:
+            raise ValueError(f"two schemas have the name {name}")
+        return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _with_keys(paths: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +101,6 @@ def _with_keys(paths: dict[str, Any]) -> dict[str, Any]:
 
 def _with_key(operation: dict[str, Any]) -> dict[str, Any]:
     scheme = {"schema": {"type": "string", "enum": ["Bearer"]}}
-    refused = {**problem_response("invalid_key"), "headers": {"www-authenticate": scheme}}
+    refused = {**describe_error("invalid_key"), "headers": {"www-authenticate": scheme}}
     responses = {"401": refused, **operation["responses"]}
     return {**operation, "security": [{"bearer": []}, {"header": []}], "responses": responses}

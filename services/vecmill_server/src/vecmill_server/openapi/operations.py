@@ -1,22 +1,18 @@
-"""Operations: what a method of a path takes, and every response that it can give, its errors included."""
+"""The operations of the OpenAPI document: the parameters, body and responses of each method of a path."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vecmill_server.openapi.headers import OUR_TIMINGS, TEI_TIMINGS, headers
-from vecmill_server.openapi.vocabulary import (
-    OPTIONAL_STRING,
-    STRING,
-    Family,
-    Schema,
-    an_object,
-    any_of,
-    reference,
-)
-from vecmill_server.problems import PROBLEMS, UNEXPECTED, Problem, tei_status
+from vecmill_server.dialects.dialect import USUAL_STYLE, InferenceRoute, ResponseStyle
+from vecmill_server.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED
+from vecmill_server.json_schema import STRING, Component, Schema, any_of, like
+from vecmill_server.openapi.response_headers import headers
 
-# About other methods, paths and objects, before there is a route, or what keeps a server from starting.
-_NOT_OF_WORK = frozenset(
+# Operations by method and path.
+Paths = Mapping[str, Mapping[str, dict[str, Any]]]
+
+# Errors of other operations, errors before routing, and errors at startup.
+_NOT_OF_INFERENCE = frozenset(
     {
         "batches_off",
         "conflict",
@@ -28,25 +24,20 @@ _NOT_OF_WORK = frozenset(
         "unknown_route",
     }
 )
-# These are about the bytes of a body, which is not read as JSON yet, or foreseen by nobody.
+# Errors about the bytes of a body, raised before JSON is decoded, and unexpected errors.
 _BEFORE_THE_DIALECT = frozenset(
     {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
 )
 
-PROBLEM, TEI_PROBLEM, OLLAMA_PROBLEM = "Problem", "TeiProblem", "OllamaProblem"
 
-
-def post(
-    summary: str,
-    request: Schema,
-    response: Schema,
-    *,
-    problems: Sequence[str] = (PROBLEM,),
-    parameters: Sequence[Schema] = (),
-) -> dict[str, Any]:
-    """A route that computes. `problems` are the schemas of its errors: of each dialect that it speaks."""
+def inference(route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
+    """Return the operation of an inference route, with the errors of each of its dialects."""
+    styles = list(dict.fromkeys(body.style for body in route.bodies))
+    responses = dict.fromkeys(response.name for body in route.bodies for response in body.responses)
+    by_name = {response.name: response for body in route.bodies for response in body.responses}
+    done = any_of(*(by_name[name] for name in responses))
     return {
-        "summary": summary,
+        "summary": route.summary,
         "parameters": [
             header_parameter(
                 "x-request-timeout-ms", {"type": "integer", "minimum": 1, "maximum": 999_999_999}
@@ -54,14 +45,17 @@ def post(
             header_parameter("x-request-id", STRING),
             *parameters,
         ],
-        "requestBody": {"required": True, "content": as_json(request)},
+        "requestBody": {
+            "required": True,
+            "content": as_json(any_of(*(body.component() for body in route.bodies))),
+        },
         "responses": {
             "200": {
                 "description": "Done",
-                "content": as_json(response),
-                "headers": headers(_timings(problems)),
+                "content": as_json(done),
+                "headers": headers(name for style in styles for name in style.header_names),
             },
-            **_errors_of_work(problems),
+            **_inference_errors(styles),
         },
     }
 
@@ -73,84 +67,54 @@ def get(
     errors: Mapping[str, str] | None = None,
     parameters: Sequence[Schema] = (),
 ) -> dict[str, Any]:
-    """A route that only reads. `errors` are its statuses besides 200, and what they mean."""
+    """Return a GET operation. `errors` maps statuses other than 200 to their descriptions."""
     operation: dict[str, Any] = {
         "summary": summary,
         "responses": {
             "200": {"description": "Done", "content": content},
-            **{status: problem_response(text) for status, text in (errors or {}).items()},
+            **{status: describe_error(text) for status, text in (errors or {}).items()},
         },
     }
     return operation | {"parameters": list(parameters)} if parameters else operation
 
 
-def at(*paths: str, **operations: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The same operations, by method, at each of `paths`."""
+def at(*paths: str, **operations: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the same operations, by method, at each of `paths`."""
     return {path: dict(operations) for path in paths}
 
 
-def problem_response(description: str, schemas: Sequence[str] = (PROBLEM,)) -> dict[str, Any]:
-    """An error, in one of these shapes."""
-    return {"description": description, "content": as_json(any_of(*map(reference, schemas)))}
+def describe_error(description: str, bodies: Iterable[Component] = (ERROR_BODY,)) -> dict[str, Any]:
+    """Return an error response with one of these bodies."""
+    return {"description": description, "content": as_json(any_of(*bodies))}
 
 
-def as_json(schema: Schema) -> dict[str, Any]:
-    """A body of this schema."""
-    return {"application/json": {"schema": schema}}
+def as_json(schema: Any) -> dict[str, Any]:
+    """Return a JSON body of this schema."""
+    return {"application/json": {"schema": like(schema)}}
 
 
 def header_parameter(name: str, schema: Schema) -> dict[str, Any]:
-    """A header that may be sent."""
+    """Return an optional request header."""
     return {"name": name, "in": "header", "required": False, "schema": schema}
 
 
 def path_parameter(name: str) -> dict[str, Any]:
-    """A part of the path."""
+    """Return a path parameter."""
     return {"name": name, "in": "path", "required": True, "schema": STRING}
 
 
-def describe_problems() -> Family:
-    """The bodies of errors, which every family refers to."""
-    ours = an_object(
-        ("error", "message", "detail"),
-        {
-            "error": an_object(
-                ("message", "type", "param", "code"),
-                {"message": STRING, "type": STRING, "param": OPTIONAL_STRING, "code": OPTIONAL_STRING},
-            ),
-            "message": STRING,
-            "detail": STRING,
-        },
-    )
-    tei = an_object(("error", "error_type"), {"error": STRING, "error_type": STRING})
-    return Family(
-        {}, {PROBLEM: ours, TEI_PROBLEM: tei, OLLAMA_PROBLEM: an_object(("error",), {"error": STRING})}
-    )
-
-
-def _timings(schemas: Sequence[str]) -> tuple[str, ...]:
-    if TEI_PROBLEM not in schemas:
-        return OUR_TIMINGS
-    return TEI_TIMINGS if len(schemas) == 1 else (*OUR_TIMINGS, *TEI_TIMINGS)
-
-
-def _errors_of_work(schemas: Sequence[str]) -> dict[str, Any]:
-    """By status, what can go wrong where errors are told in these shapes."""
+def _inference_errors(styles: Sequence[ResponseStyle]) -> dict[str, Any]:
+    """Return the error responses of inference in these styles, by status."""
     reasons: dict[str, set[str]] = {}
-    shapes: dict[str, set[str]] = {}
-    for problem in (*PROBLEMS.values(), UNEXPECTED):
-        if problem.reason in _NOT_OF_WORK:
+    bodies: dict[str, dict[str, Component]] = {}
+    for spec in (*ERROR_SPECS.values(), UNEXPECTED):
+        if spec.reason in _NOT_OF_INFERENCE:
             continue
-        is_early = problem.reason in _BEFORE_THE_DIALECT
-        for schema in (PROBLEM,) if is_early else schemas:
-            status = str(_status(problem, schema))
-            reasons.setdefault(status, set()).add(problem.reason)
-            shapes.setdefault(status, set()).add(schema)
+        for style in (USUAL_STYLE,) if spec.reason in _BEFORE_THE_DIALECT else styles:
+            status = str(style.status_of(spec))
+            reasons.setdefault(status, set()).add(spec.reason)
+            bodies.setdefault(status, {})[style.error_body.name] = style.error_body
     return {
-        status: problem_response(", ".join(sorted(names)), sorted(shapes[status]))
+        status: describe_error(", ".join(sorted(names)), (body for _, body in sorted(bodies[status].items())))
         for status, names in sorted(reasons.items())
     }
-
-
-def _status(problem: Problem, schema: str) -> int:
-    return tei_status(problem) if schema == TEI_PROBLEM else problem.status

@@ -1,1 +1,1 @@
-"""The routes, one module for each family of endpoints. `app` puts them together."""
+"""The routes, one module for each group of endpoints; `app` combines them."""

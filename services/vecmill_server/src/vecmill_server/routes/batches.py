@@ -1,34 +1,42 @@
-"""Bulk work in OpenAI's shape: `/files` and `/batches`, at root, under `/v1` and as Azure's clients ask."""
+"""The routes of OpenAI's Batch API: `/files` and `/batches`, also under `/v1` and at Azure's paths."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from vecmill.types import JsonValue
-from vecmill_server.batches.facade import Batches
-from vecmill_server.batches.records import BatchRecord, FileRecord
-from vecmill_server.batches.requests import read_batch_request, read_page
-from vecmill_server.batches.uploads import FORM_BYTES
+from vecmill.values.aliases import JsonValue
+from vecmill_server.batches.batch_request import BatchRequest, read_page
+from vecmill_server.batches.batch_service import BatchService
+from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject, list_schema
+from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES
 from vecmill_server.bodies import BodyLimits, read_body, stream_body
-from vecmill_server.documents import decode_object, encode_json
 from vecmill_server.errors import BatchesOff
-from vecmill_server.exchange import allow_body_time, header
+from vecmill_server.json_io import decode_object, encode_json
+from vecmill_server.json_schema import STRING, Component, Schema, described, word
+from vecmill_server.openapi.operations import Paths, as_json, describe_error
+from vecmill_server.openapi.response_headers import headers
+from vecmill_server.request_context import allow_body_time, header
 from vecmill_server.service import Service
 
-# The lengths of pages, by default and at most: OpenAI's.
+# The default and maximum lengths of pages, as OpenAI's.
 MOST_FILES = 10_000
 BATCHES_BY_DEFAULT = 20
 MOST_BATCHES = 100
 
-# The request for a batch is short; what is longer is not read, which would keep the event loop.
+# The request body that creates a batch is short. Decoding a long body would block the event loop.
 MOST_REQUEST_BYTES = 256 * 1024
 
 
+# The prefixes of OpenAI's paths.
+_PREFIXES = ("/v1", "", "/openai/v1", "/openai")
+
+
 def batches_routes(service: Service) -> list[Route]:
-    """There whether batches are on or off, so that whoever asks learns how to turn them on."""
-    files, batches = Files(service), BatchRoutes(service)
+    """Return the routes. Without `--batch-dir` they answer with an error that names this option."""
+    files, batches = FileRoutes(service), BatchRoutes(service)
     table = [
         ("files", "/files", files.all, ["GET", "POST"]),
         ("file", "/files/{id}", files.one, ["GET", "DELETE"]),
@@ -40,12 +48,12 @@ def batches_routes(service: Service) -> list[Route]:
     return [
         Route(f"{version}{path}", endpoint, methods=methods, name=name)
         for name, path, endpoint, methods in table
-        for version in ("/v1", "", "/openai/v1", "/openai")
+        for version in _PREFIXES
     ]
 
 
-class Files:
-    """What clients upload, and what batches make."""
+class FileRoutes:
+    """The files that clients upload, and the output files of batches."""
 
     def __init__(self, service: Service) -> None:
         settings = service.settings
@@ -57,13 +65,13 @@ class Files:
         )
 
     async def all(self, request: Request) -> Response:
-        """Upload a file, or list them."""
+        """Upload a file, or list the files."""
         batches = _batches(self._service)
         if request.method == "POST":
             allow_body_time(request.scope, self._limits.timeout_s)
             body = stream_body(request.scope["headers"], request.receive, self._limits)
             kind = header(request.scope, b"content-type") or b""
-            return _json((await batches.upload(kind, body)).document())
+            return _json((await batches.upload(kind, body)).to_json())
         page = read_page(request.query_params, default=MOST_FILES, most=MOST_FILES)
         files, has_more = await batches.files(page, request.query_params.get("purpose") or None)
         return _json(_list(files, has_more))
@@ -74,16 +82,16 @@ class Files:
         if request.method == "DELETE":
             await batches.delete_file(file_id)
             return _json({"id": file_id, "object": "file", "deleted": True})
-        return _json((await batches.file(file_id)).document())
+        return _json((await batches.file(file_id)).to_json())
 
     async def content(self, request: Request) -> Response:
-        """What is in a file."""
+        """Return the content of a file."""
         record, path = await _batches(self._service).content(request.path_params["id"])
         return FileResponse(path, media_type="application/octet-stream", filename=record.filename)
 
 
 class BatchRoutes:
-    """Batches of requests."""
+    """The batches that clients create."""
 
     def __init__(self, service: Service) -> None:
         settings = service.settings
@@ -95,41 +103,139 @@ class BatchRoutes:
         )
 
     async def all(self, request: Request) -> Response:
-        """Make a batch, or list them."""
+        """Create a batch, or list the batches."""
         batches = _batches(self._service)
         if request.method == "POST":
             body = await read_body(request.scope["headers"], request.receive, self._limits)
-            return _json((await batches.create(read_batch_request(decode_object(body)))).document())
+            return _json(
+                (
+                    await batches.create(
+                        BatchRequest(decode_object(body), self._service.dialect_options).read()
+                    )
+                ).to_json()
+            )
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)
         return _json(_list(*await batches.batches(page)))
 
     async def one(self, request: Request) -> Response:
-        """How a batch is doing."""
-        return _json((await _batches(self._service).batch(request.path_params["id"])).document())
+        """Describe a batch, with its progress."""
+        return _json((await _batches(self._service).batch(request.path_params["id"])).to_json())
 
     async def cancel(self, request: Request) -> Response:
-        """Run no more of a batch's requests."""
-        return _json((await _batches(self._service).cancel(request.path_params["id"])).document())
+        """Cancel a batch: no more of its requests are run."""
+        return _json((await _batches(self._service).cancel(request.path_params["id"])).to_json())
 
 
-def _batches(service: Service) -> Batches:
+def _batches(service: Service) -> BatchService:
     if service.batches is None:
         raise BatchesOff(
-            "This server keeps no files and batches. Start it with --batch-dir FOLDER, a folder for them."
+            "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
         )
     return service.batches
 
 
-def _list(kept: list[FileRecord] | list[BatchRecord], has_more: bool) -> dict[str, JsonValue]:
-    documents = [one.document() for one in kept]
+def _list(kept: list[FileObject] | list[BatchObject], has_more: bool) -> dict[str, JsonValue]:
     return {
         "object": "list",
-        "data": documents,
+        "data": [one.to_json() for one in kept],
         "first_id": kept[0].id if kept else None,
         "last_id": kept[-1].id if kept else None,
         "has_more": has_more,
     }
 
 
-def _json(document: Mapping[str, JsonValue]) -> Response:
-    return Response(encode_json(document), media_type="application/json")
+def _json(value: Mapping[str, JsonValue]) -> Response:
+    return Response(encode_json(value), media_type="application/json")
+
+
+_DELETED = Component("FileDeleted", {"id": str, "object": "file", "deleted": bool})
+_FILE_HEADERS = ("content-disposition", "accept-ranges", "last-modified", "etag")
+
+
+def _operation(
+    summary: str, response: Component, *statuses: int, parameters: Iterable[Schema] = (), body: Any = None
+) -> dict[str, Any]:
+    errors = {str(status): describe_error("An error") for status in (*statuses, 503)}
+    done = {"description": "Done", "content": as_json(response)}
+    operation = {"summary": summary, "parameters": list(parameters), "responses": {"200": done, **errors}}
+    return operation if body is None else {**operation, "requestBody": {"required": True, "content": body}}
+
+
+def _parameter(name: str, place: str = "query", schema: Schema = STRING) -> Schema:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _paging(most: int) -> list[Schema]:
+    limit: Schema = {"type": "integer", "minimum": 1, "maximum": most}
+    after = described(str, "The last id of the previous page.")
+    return [_parameter("limit", schema=limit), _parameter("after", schema=after)]
+
+
+def _read_content() -> dict[str, Any]:
+    operation = _operation("The content of a file", FILE, 404, parameters=_ID)
+    content = {"application/octet-stream": {"schema": BYTES}}
+    plain = {"text/plain": {"schema": STRING}}
+    operation["responses"] |= {
+        "200": {"description": "Done", "content": content, "headers": headers(_FILE_HEADERS)},
+        "206": {
+            "description": "The requested ranges",
+            "content": {**content, "multipart/byteranges": {"schema": BYTES}},
+            "headers": headers((*_FILE_HEADERS, "content-range")),
+        },
+        "400": {"description": "The range is invalid", "content": plain},
+        "416": {
+            "description": "The file ends before the range",
+            "content": plain,
+            "headers": headers(("content-range",)),
+        },
+    }
+    return operation
+
+
+_ID = (_parameter("id", "path"),)
+_OPERATIONS: Paths = {
+    "/files": {
+        "get": _operation(
+            "The files",
+            list_schema("FileList", FILE),
+            400,
+            404,
+            parameters=[
+                *_paging(MOST_FILES),
+                _parameter("order", schema=word("asc", "desc")),
+                _parameter("purpose"),
+            ],
+        ),
+        "post": _operation(
+            "Upload a file",
+            FILE,
+            *(400, 404, 408, 413, 415),
+            body={"multipart/form-data": {"schema": FORM}},
+        ),
+    },
+    "/files/{id}": {
+        "get": _operation("A file", FILE, 404, parameters=_ID),
+        "delete": _operation("Delete a file", _DELETED, 404, 409, parameters=_ID),
+    },
+    "/files/{id}/content": {"get": _read_content()},
+    "/batches": {
+        "get": _operation(
+            "The batches, newest first",
+            list_schema("BatchList", BATCH),
+            400,
+            404,
+            parameters=_paging(MOST_BATCHES),
+        ),
+        "post": _operation(
+            "Run the requests of a file",
+            BATCH,
+            *(400, 404, 408, 413, 415, 429),
+            body=as_json(BatchRequest.component()),
+        ),
+    },
+    "/batches/{id}": {"get": _operation("A batch", BATCH, 404, parameters=_ID)},
+    "/batches/{id}/cancel": {"post": _operation("Cancel a batch", BATCH, 404, 409, parameters=_ID)},
+}
+PATHS: Paths = {
+    f"{prefix}{path}": operations for path, operations in _OPERATIONS.items() for prefix in _PREFIXES
+}

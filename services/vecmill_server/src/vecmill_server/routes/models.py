@@ -1,4 +1,4 @@
-"""Which models are served: to OpenAI's clients and Infinity's, TEI's `/info`, Ollama's `/api/tags`."""
+"""The routes about the served models: `/models` (OpenAI, Infinity), `/info` (TEI), `/api/tags` (Ollama)."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,18 +11,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vecmill.errors import NotReady
-from vecmill.models import ModelDescription, Task
+from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
-from vecmill.plan import Precision
-from vecmill.tuning.figures import Accuracy
-from vecmill_server import __version__
+from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.values.engine_plan import Precision
+from vecmill.values.task import Task
+from vecmill_server import __version__, json_schema
 from vecmill_server.catalog import ServedModel
-from vecmill_server.documents import encode_json
-from vecmill_server.exchange import Exchange
-from vecmill_server.problems import tei_response
+from vecmill_server.dialects.tei_conventions import TEI_STYLE
+from vecmill_server.json_io import encode_json
+from vecmill_server.json_schema import Component
+from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
+from vecmill_server.request_context import RequestContext
 from vecmill_server.service import Service
 
-# What clients may ask of a model, by the names of Infinity's routes.
+# The operations that a model supports, by the names of Infinity's routes.
 CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {
         Task.EMBED: ("embed", "rerank"),
@@ -34,14 +37,14 @@ CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-# What TEI calls the precisions that it has.
+# TEI's names of precisions.
 _DTYPES: Mapping[str, str] = MappingProxyType(
     {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16"}
 )
 
 
 def models_routes(service: Service) -> list[Route]:
-    """All of them read alone."""
+    """Return the routes, which all accept GET."""
     models = Models(service)
     table = [
         ("models", "/v1/models", models.list_all),
@@ -56,30 +59,30 @@ def models_routes(service: Service) -> list[Route]:
 
 
 class Models:
-    """GET: what is known of the models that are served."""
+    """The endpoints that describe the served models."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._created = int(service.wall_clock())
 
     async def list_all(self, request: Request) -> Response:
-        """All models, in the order given at the start."""
+        """List all models, in the order of the command line."""
         entries = [self._entry(model) for model in self._service.catalog]
         return _json({"object": "list", "data": entries})
 
     async def retrieve(self, request: Request) -> Response:
-        """One model, by any name that requests may use."""
+        """Describe one model, by any name that requests may use."""
         return _json(self._entry(self._service.catalog.resolve(request.path_params["id"])))
 
     async def info(self, request: Request) -> Response:
-        """The first model, as TEI describes its only one; 503 in TEI's words while it loads."""
+        """Describe the first model in TEI's format; 503 with TEI's error body while the model loads."""
         try:
             return _json(self._info())
         except NotReady as error:
-            problem = tei_response(error)
-            Exchange.of(request.scope).reason = problem.reason
-            answer = Response(problem.body, problem.status)
-            answer.raw_headers = problem.headers
+            response = TEI_STYLE.respond(error)
+            RequestContext.of(request.scope).reason = response.reason
+            answer = Response(response.body, response.status)
+            answer.raw_headers = response.headers
             return answer
 
     def _info(self) -> dict[str, object]:
@@ -104,14 +107,14 @@ class Models:
         }
 
     async def tags(self, request: Request) -> Response:
-        """All models, as Ollama lists what it has pulled."""
+        """List all models in Ollama's format."""
         modified = datetime.fromtimestamp(self._created, UTC).isoformat()
         return _json(
             {"models": [_tag(model, modified) for model in self._service.catalog]},
         )
 
     async def version(self, request: Request) -> Response:
-        """Our version, where Ollama's clients ask for one."""
+        """Return the version of the server, which Ollama's clients request."""
         return _json({"version": __version__})
 
     def _entry(self, model: ServedModel) -> dict[str, object]:
@@ -120,7 +123,7 @@ class Models:
             "id": model.name,
             "object": "model",
             "created": self._created,
-            # Infinity's client takes no other owner.
+            # Infinity's client accepts no other owner.
             "owned_by": "infinity",
             "root": model.name,
             "parent": None,
@@ -148,7 +151,7 @@ class Models:
 
 
 def _batch_tokens(model: ServedModel) -> int:
-    """How many tokens one engine call may hold; while the model loads, as far as it is known."""
+    """Return the token limit of an engine call; while the model loads, the configured value."""
     config = model.mill.config
     with suppress(NotReady):
         config = config.sized_for(model.mill.info)
@@ -168,7 +171,7 @@ def _model_type(description: ModelDescription) -> dict[str, object]:
 
 
 def _pooling(description: ModelDescription) -> str:
-    """How one row is made of many; `mean` is what most do."""
+    """Return the name of the pooling; `mean`, the most common, if there is none."""
     modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
     return str(modes[0][0]) if modes else "mean"
 
@@ -193,9 +196,121 @@ def _tag(model: ServedModel, modified: str) -> dict[str, object]:
 
 
 def _accuracy(found: Accuracy | None) -> dict[str, object] | None:
-    """What was measured of the engine and precision that are served, if it was."""
+    """Return the measured accuracy of the served engine and precision, or `None`."""
     return None if found is None else asdict(found)
 
 
 def _json(value: object) -> Response:
     return Response(encode_json(value), media_type="application/json")
+
+
+_COSINE = json_schema.nullable(float)
+_ACCURACY = Component(
+    "Accuracy",
+    {
+        "reference": json_schema.described(str, "The reference implementation."),
+        "texts": json_schema.described(int, "The number of texts or pairs."),
+        "largest_difference": float,
+        "scale": json_schema.described(float, "The largest absolute value of the reference output."),
+        "cosine_min": json_schema.described(
+            _COSINE, "The cosine similarity of the worst text, null for scores."
+        ),
+        "cosine_mean": _COSINE,
+        "kept": json_schema.described(
+            _COSINE, "The fraction of nearest neighbours, best documents or labels that are unchanged."
+        ),
+    },
+)
+_ALWAYS = {
+    "id": str,
+    "object": "model",
+    "created": int,
+    "owned_by": str,
+    "root": str,
+    "parent": json_schema.OPTIONAL_STRING,
+    "stats": {"queue_fraction": float, "queue_absolute": int, "results_pending": int, "batch_size": int},
+}
+_WHEN_LOADED = {
+    "task": json_schema.described(
+        str, "The task. This and the following fields are absent while the model loads."
+    ),
+    "capabilities": [str],
+    "max_model_len": json_schema.described(int, "The longest input, in tokens."),
+    "dim": json_schema.described(int, "The number of dimensions, or of labels."),
+    "backend": json_schema.described(str, "The engine."),
+    "engine": json_schema.described(str, "The engine."),
+    "precision": str,
+    "accuracy": {
+        "allOf": [_ACCURACY],
+        "nullable": True,
+        "description": "Null if `vecmill optimize` has not measured this engine and precision.",
+    },
+}
+_MODEL = Component("Model", json_schema.an_object(tuple(_ALWAYS), {**_ALWAYS, **_WHEN_LOADED}))
+_LABELS = {
+    "id2label": {"type": "object", "additionalProperties": json_schema.STRING},
+    "label2id": {"type": "object", "additionalProperties": json_schema.COUNT},
+}
+_MODEL_TYPE = json_schema.an_object(
+    (),
+    {"embedding": {"pooling": str}, "reranker": _LABELS, "classifier": _LABELS},
+    minProperties=1,
+    maxProperties=1,
+    description="An object with one of these keys.",
+)
+_INFO = Component(
+    "Info",
+    {
+        **dict.fromkeys(("model_id", "model_dtype", "served_model_name", "version"), str),
+        **dict.fromkeys(("model_sha", "sha", "docker_label"), json_schema.OPTIONAL_STRING),
+        **dict.fromkeys(("max_concurrent_requests", "max_input_length", "max_batch_tokens"), int),
+        **dict.fromkeys(("max_client_batch_size", "tokenization_workers"), int),
+        "max_batch_requests": json_schema.nullable(int),
+        "model_type": _MODEL_TYPE,
+        "auto_truncate": bool,
+    },
+)
+_TAG = {
+    **dict.fromkeys(("name", "model", "modified_at", "digest"), str),
+    "size": int,
+    "details": {
+        **dict.fromkeys(("parent_model", "format", "family", "parameter_size", "quantization_level"), str),
+        "families": [str],
+    },
+}
+
+
+def _describe_info() -> dict[str, object]:
+    operation = get("The first model, in TEI's format", as_json(_INFO))
+    operation["responses"]["503"] = describe_error("The model is loading", (TEI_STYLE.error_body,))
+    return operation
+
+
+PATHS: Paths = {
+    **at(
+        "/v1/models",
+        "/models",
+        get=get(
+            "The served models",
+            as_json(Component("ModelList", {"object": "list", "data": [_MODEL]})),
+        ),
+    ),
+    **at(
+        "/v1/models/{id}",
+        "/models/{id}",
+        get=get(
+            "One model",
+            as_json(_MODEL),
+            errors={"404": "No model has that name"},
+            parameters=[path_parameter("id")],
+        ),
+    ),
+    "/info": {"get": _describe_info()},
+    "/api/tags": {
+        "get": get(
+            "The served models, in Ollama's format",
+            as_json(Component("OllamaTags", {"models": [_TAG]})),
+        )
+    },
+    "/api/version": {"get": get("The version", as_json(Component("OllamaVersion", {"version": str})))},
+}

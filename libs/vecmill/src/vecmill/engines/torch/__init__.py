@@ -1,11 +1,11 @@
-"""The torch engines: `engine` runs a program step by step, `compiled` what torch's compiler made of it.
+"""The torch engines: `engine` runs a model eagerly, `compiled` runs a model compiled by torch's compiler.
 
-engine, compiled      what the table of engines names
-devices               which devices there are, and what they compute in
-replica               a program on one device: copies in and out, and what a failure means
-native                calling what was compiled without Python's lock
-threads               how many cores a call takes
-program, operators    a graph of `graphs.build` as a torch module
-attention             attention found in a graph
-library               architectures that only transformers has
+engine, compiled      the two engines
+devices               the devices of this machine, and their precisions
+replica               a model on one device: copies of inputs and outputs, device errors
+native                calls of compiled programs without Python's lock
+threads               the number of cores of a call
+program, operators    a model's graph as a torch module
+attention             detection of attention in a graph
+transformers_model    models of architectures that only transformers implements
 """

@@ -1,9 +1,9 @@
-"""Attention found again in a graph: its products, scale, mask and softmax become one step.
+"""Detection of attention in a graph: its products, scale, mask and softmax become one step.
 
     MatMul(Softmax(Add(Mul(MatMul(query, Transpose(key)), scale), bias)), value)
 
-Decoders that share heads of keys put a Reshape on either side of the mask; their queries then have more
-rows than there are keys, those of a group one after the other.
+Decoders with grouped-query attention have a Reshape before and after the mask. Their queries have more rows
+than their keys, and the rows of a group are adjacent.
 """
 
 from collections import Counter
@@ -12,46 +12,46 @@ from dataclasses import dataclass, replace
 from vecmill.graphs.steps import Step, Steps, keep_needed
 
 ATTENTION = "Attention"
-"""The new step: query, key, value and bias, with the attribute `scale`."""
+"""The operator of the new step; inputs: query, key, value, bias; attribute: `scale`."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
-    """Which step makes a value, where nothing but that chain reads it."""
+class _Producers:
+    """The steps that produce values, and the number of steps that read each value."""
 
     steps: dict[str, Step]
     readers: Counter[str]
 
     def find(self, value: str | None, operator: str) -> Step | None:
-        """The step behind `value` if it is an `operator` read once."""
+        """Return the step that produces `value` if it is an `operator` and `value` is read once."""
         if value is None or self.readers[value] != 1:
             return None
         step = self.steps.get(value)
         return step if step is not None and step.operator == operator else None
 
     def skip(self, value: str | None, operator: str) -> str | None:
-        """What an `operator` behind `value` reads first, or `value` itself."""
+        """Return the first input of the step that produces `value` if it is an `operator`, else `value`."""
         step = self.find(value, operator)
         return value if step is None else step.inputs[0]
 
 
 def join_attention(steps: Steps) -> Steps:
-    """`steps` with attention in one step each, wherever it has the form above."""
+    """Return `steps` with each attention of the form above as one step."""
     readers = Counter(name for step in steps.steps for name in step.inputs if name is not None)
-    maker = _Maker({step.output: step for step in steps.steps}, readers)
-    joined = [_join(maker, steps, step) or step for step in steps.steps]
+    producers = _Producers({step.output: step for step in steps.steps}, readers)
+    joined = [_join(producers, steps, step) or step for step in steps.steps]
     return replace(steps, steps=keep_needed(joined, steps.output))
 
 
-def _join(maker: _Maker, steps: Steps, product: Step) -> Step | None:
-    """The attention that ends in `product`, if it does."""
+def _join(producers: _Producers, steps: Steps, product: Step) -> Step | None:
+    """Return the attention step that replaces `product`, `None` if `product` does not end attention."""
     if product.operator != "MatMul":
         return None
-    shares = maker.find(maker.skip(product.inputs[0], "Reshape"), "Softmax")
-    masked = shares and maker.find(shares.inputs[0], "Add")
-    scaled = masked and maker.find(maker.skip(masked.inputs[0], "Reshape"), "Mul")
-    scores = scaled and maker.find(scaled.inputs[0], "MatMul")
-    turned = scores and maker.find(scores.inputs[1], "Transpose")
+    shares = producers.find(producers.skip(product.inputs[0], "Reshape"), "Softmax")
+    masked = shares and producers.find(shares.inputs[0], "Add")
+    scaled = masked and producers.find(producers.skip(masked.inputs[0], "Reshape"), "Mul")
+    scores = scaled and producers.find(scaled.inputs[0], "MatMul")
+    turned = scores and producers.find(scores.inputs[1], "Transpose")
     if not (masked and scaled and scores and turned):
         return None
     scale = steps.constants.get(str(scaled.inputs[1]))

@@ -1,13 +1,13 @@
-"""torch through its compiler: one program for all shapes, compiled ahead of the first request.
+"""The torch-compile engine: one compiled program for all shapes, compiled before the first request.
 
-AOTInductor, the compiler of `torch.compile` without its tracing at run time, writes the program as a package
-(`program.pt2`): machine code, and the weights laid out as its kernels read them. The prepared folder
-(`engines.prepared`) keeps it, so only a model's first start compiles, for half a minute or more, and later
-ones need no compiler. A call runs outside of Python altogether (`native`), in as many threads at once as
-there are cores, over one copy of the weights.
+AOTInductor, the ahead-of-time compiler behind `torch.compile`, writes the program as a package
+(`program.pt2`): machine code, and weights in the layout of its kernels. The prepared folder
+(`engines.prepared`) keeps the package, so only the first start of a model compiles, for half a minute or
+more, and later starts need no compiler. Calls run without Python's lock (`native`). As many calls run at once
+as there are cores, and all calls share one copy of the weights.
 
-All sizes of the inputs are free in the program but for 0 and 1, which torch would compile apart: every size
-is at least 2 (`Rounding.least`).
+The program accepts any input sizes except 0 and 1, for which torch would compile separate programs: every
+size is at least 2 (`ShapeRounding.min_size`).
 """
 
 import json
@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from vecmill.engines.base import Survey
-from vecmill.engines.prepared import PreparedModel, prepare_model, processor_name
+from vecmill.engines.base import EngineCapabilities
+from vecmill.engines.prepared import PreparedModel, prepare_model
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
 from vecmill.engines.torch.engine import TorchEngine, choose_rounding, describe_engine
 from vecmill.engines.torch.native import NativeProgram, extract_library
 from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, probe_device
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
+from vecmill.hardware.processor import processor_name
 from vecmill.models import fingerprint_model
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import EngineInfo
+from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRAM_FILE = "program.pt2"
-LIBRARY_FILE = "program.so"  # what the processor needs of it
+LIBRARY_FILE = "program.so"  # the part of the package that the CPU needs
 INPUTS_FILE = "inputs.json"
 
-_LEAST = 2
-_LARGEST = 2**24
+_MIN_SIZE = 2
+_MAX_SIZE = 2**24
 
-# The axes of each input of `graphs.layout.IndexedLayout`.
+# The axes of each input of `graphs.batch_layout.IndexedLayout`.
 _AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "token_ids": ("positions",),
@@ -59,23 +60,23 @@ _AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "token_of_slot": ("texts", "longest"),
     }
 )
-# Sizes that differ from each other and from all that a model has, so that none is taken for another.
+# Example sizes differ from each other and from all sizes of a model, so that torch cannot equate two sizes.
 _EXAMPLE_SIZES = MappingProxyType({"positions": 47, "texts": 11, "longest": 13})
 
 _OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
-        # Weights become constants, laid out as kernels read them.
+        # Weights become constants in the layout of the kernels.
         "freezing": True,
-        # As many threads as the caller has (`threads`), not as many as whoever compiled.
+        # The number of threads is the caller's (`threads`), not that of the compiling process.
         "cpp.dynamic_threads": True,
-        # No worker processes that outlive the compilation.
+        # Worker processes would outlive the compilation.
         "compile_threads": 1,
     }
 )
 
 
 class CompiledTorchEngine(TorchEngine):
-    """A model in compiled torch, on processors and NVIDIA's or AMD's accelerators."""
+    """A model in compiled torch, on the CPU or on accelerators of NVIDIA or AMD."""
 
     name = "torch-compile"
 
@@ -92,9 +93,11 @@ class CompiledTorchEngine(TorchEngine):
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
-        """Compile the model if this machine has not yet, and open it. Blocks; the first start for long.
+        """Open the compiled model; compile it first if it is missing.
 
-        Raises as `TorchEngine.load` does, and `MissingExtra` if there is no compiler for C++.
+        Blocks; compilation takes half a minute.
+
+        Raises the same errors as `TorchEngine.load`, and `MissingExtra` if there is no C++ compiler.
         """
         devices = choose_devices(plan.device)
         if devices[0].type == "mps":
@@ -119,12 +122,14 @@ class CompiledTorchEngine(TorchEngine):
         return cls(info, replicas, shared=devices[0].type == "cpu", prepared=prepared)
 
     @classmethod
-    def survey(cls) -> Survey:
-        """The devices that torch finds and compiles for, and what they multiply."""
-        return Survey({device: precisions_of(device) for device in find_devices() if device != "mps"})
+    def find_capabilities(cls) -> EngineCapabilities:
+        """Return the devices that torch finds and can compile for, and their precisions."""
+        return EngineCapabilities(
+            {device: precisions_of(device) for device in find_devices() if device != "mps"}
+        )
 
     def close(self) -> None:
-        """As `TorchEngine.close`."""
+        """Release the weights after the running calls, and a temporary prepared folder."""
         super().close()
         if self._prepared is not None:
             self._prepared.close()
@@ -138,10 +143,10 @@ def _name(description: "ModelDescription", precision: Precision, device: torch.d
 
 
 def _fill(description: "ModelDescription", precision: Precision, device: torch.device, folder: Path) -> None:
-    """Compile the program of a model into `folder`."""
+    """Compile the program of a model to `folder`."""
+    from vecmill.architectures.build import build_graph
     from vecmill.engines.torch.program import make_program
-    from vecmill.graphs.build import build_graph
-    from vecmill.graphs.layout import IndexedLayout
+    from vecmill.graphs.batch_layout import IndexedLayout
     from vecmill.graphs.steps import list_steps
 
     _require_compiler()
@@ -158,15 +163,15 @@ def _fill(description: "ModelDescription", precision: Precision, device: torch.d
 def compile_program(
     program: torch.nn.Module, inputs: tuple[str, ...], device: torch.device, path: Path
 ) -> None:
-    """Compile `program` for all sizes of its `inputs` (`engines.indices`) into the package `path`."""
-    sizes = {axis: torch.export.Dim(axis, min=_LEAST, max=_LARGEST) for axis in _EXAMPLE_SIZES}
+    """Compile `program` for all sizes of its `inputs` (`engines.indices`) to the package `path`."""
+    sizes = {axis: torch.export.Dim(axis, min=_MIN_SIZE, max=_MAX_SIZE) for axis in _EXAMPLE_SIZES}
     example = tuple(
         torch.ones([_EXAMPLE_SIZES[axis] for axis in _AXES[name]], dtype=torch.int64, device=device)
         for name in inputs
     )
     shapes = tuple({place: sizes[axis] for place, axis in enumerate(_AXES[name])} for name in inputs)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # theirs to heed
+        warnings.simplefilter("ignore")  # of torch's own code
         try:
             exported = torch.export.export(program, example, dynamic_shapes=shapes)
             torch._inductor.aoti_compile_and_package(
@@ -188,8 +193,8 @@ def _require_compiler() -> None:
         compiler = None
     if compiler is None or shutil.which(compiler) is None:
         raise MissingExtra(
-            "The torch-compile engine needs a compiler for C++, such as g++, and finds none: install one, "
-            "name it in the environment variable CXX, or use the torch engine, which needs none."
+            "The torch-compile engine found no C++ compiler. Install a compiler such as g++, set the "
+            "environment variable CXX to its path, or use the torch engine, which needs no compiler."
         )
 
 
@@ -199,21 +204,21 @@ def _open(
     from torch._inductor.package import load_package
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # theirs to heed
+        warnings.simplefilter("ignore")  # of torch's own code
         program: Program
         if device.type == "cpu":
             program = NativeProgram(folder / LIBRARY_FILE, runners)
         else:
-            program = _spread(load_package(str(folder / PROGRAM_FILE), device_index=device.index))
+            program = _unpack_inputs(load_package(str(folder / PROGRAM_FILE), device_index=device.index))
     return IndexedProgram(
         program,
         json.loads((folder / INPUTS_FILE).read_text(encoding="utf-8")),
         device,
-        form=description.row_form,
+        output_shape=description.output_shape,
         token_count=description.token_count,
-        rounding=choose_rounding(plan, device, least=_LEAST),
+        rounding=choose_rounding(plan, device, min_size=_MIN_SIZE),
     )
 
 
-def _spread(package: Callable[..., torch.Tensor]) -> Program:
+def _unpack_inputs(package: Callable[..., torch.Tensor]) -> Program:
     return lambda tensors: package(*tensors)

@@ -1,7 +1,7 @@
-"""Which devices torch finds, and in what precision they compute.
+"""The devices that torch finds on this machine, and the precisions in which they compute.
 
-`cuda` stands for NVIDIA's and, with torch's wheel for ROCm, AMD's: torch has one module for both, and we call
-the second `rocm`. Without a number it means all of them.
+torch uses the name `cuda` for NVIDIA devices and, in its ROCm wheel, for AMD devices. vecmill uses the name
+`rocm` for AMD devices. A name without a number means all devices of that kind.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from types import MappingProxyType
 import torch
 
 from vecmill.errors import InvalidConfig
-from vecmill.plan import Precision
+from vecmill.values.engine_plan import Precision
 
 DTYPES: Mapping[Precision, torch.dtype] = MappingProxyType(
     {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 )
-"""How each precision is stored."""
+"""The torch dtype of each precision."""
 
 
 def find_devices() -> tuple[str, ...]:
-    """The kinds of devices here, the best first; the processor is always among them."""
+    """Return the kinds of devices on this machine, the best first; `cpu` is always the last."""
     return (
         *((_accelerator(),) if torch.cuda.is_available() else ()),
         *(("mps",) if torch.backends.mps.is_available() else ()),
@@ -27,31 +27,31 @@ def find_devices() -> tuple[str, ...]:
     )
 
 
-def choose_devices(asked: str | None) -> tuple[torch.device, ...]:
-    """The devices that `asked` names, such as `cpu`, `cuda` (all of them) or `cuda:1`; by default the best.
+def choose_devices(name: str | None) -> tuple[torch.device, ...]:
+    """Return the devices with this `name`: `cpu`, `cuda` (all) or `cuda:1`; without a name, the best devices.
 
-    Raises `InvalidConfig` for one that is not there.
+    Raises `InvalidConfig` for a device that is not available.
     """
     found = find_devices()
-    kind, _, number = (asked or found[0]).partition(":")
+    kind, _, number = (name or found[0]).partition(":")
     if kind == "cuda" and "rocm" in found:
         kind = "rocm"
     if kind not in found:
         raise InvalidConfig(
-            f"The device {asked} is not to be had: torch {torch.__version__} finds {', '.join(found)} here. "
-            "Install torch's wheel for that device, or choose another."
+            f"The device {name} is not available: torch {torch.__version__} finds {', '.join(found)} on this "
+            "machine. Install torch's wheel for that device, or choose another device."
         )
     if kind in ("cpu", "mps"):
         if number not in ("", "0"):
             raise InvalidConfig(
-                f"The device {asked} is not to be had: there is one {kind}, without a number."
+                f"The device {name} is not available: there is only one {kind} device, {kind}."
             )
         return (torch.device(kind),)
     return _choose_numbered(kind, number)
 
 
 def name_devices(devices: tuple[torch.device, ...]) -> str:
-    """What `choose_devices` has chosen, in the words of a plan."""
+    """Return the name, in the form that a plan uses, of the devices from `choose_devices`."""
     kind = _accelerator() if devices[0].type == "cuda" else devices[0].type
     numbers = [device.index for device in devices]
     if len(numbers) > 1 or numbers[0] is None:
@@ -60,7 +60,7 @@ def name_devices(devices: tuple[torch.device, ...]) -> str:
 
 
 def precisions_of(device: str) -> tuple[Precision, ...]:
-    """What a kind of device multiplies itself, rather than by turning it into something else."""
+    """Return the precisions that a kind of device multiplies natively."""
     match device:
         case "cpu":
             capabilities = torch.cpu.get_capabilities()
@@ -87,6 +87,6 @@ def _choose_numbered(kind: str, number: str) -> tuple[torch.device, ...]:
         return tuple(torch.device("cuda", index) for index in range(count))
     if not number.isdecimal() or int(number) >= count:
         raise InvalidConfig(
-            f"The device {kind}:{number} is not to be had: there are {count}, numbered from 0."
+            f"The device {kind}:{number} is not available: there are {count} {kind} devices, numbered from 0."
         )
     return (torch.device("cuda", int(number)),)

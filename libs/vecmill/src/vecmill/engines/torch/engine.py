@@ -1,9 +1,9 @@
-"""torch, step by step: fp32, bf16 and fp16 on processors and accelerators.
+"""The torch engine, eager, in fp32, bf16 and fp16, on the CPU and on accelerators.
 
-The graph of `graphs.build` becomes a torch module (`program`); linear layers run over tokens without padding.
-On the processor one copy of the weights serves any number of callers, each on as many threads as its call is
-wide (`threads`). Of accelerators each has a replica, which serves one call at a time: as many calls run at
-once as there are devices.
+The graph of `architectures.build` becomes a torch module (`program`); linear layers run over tokens without
+padding. On the CPU one copy of the weights serves any number of callers. Each call uses as many threads as
+its lane has cores (`threads`). Each accelerator has a replica, which serves one call at a time: as many calls
+run at once as there are devices.
 """
 
 import queue
@@ -14,37 +14,37 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from vecmill.engines.base import Survey, choose_precision
-from vecmill.engines.calls import make_rows
-from vecmill.engines.torch.devices import (
-    DTYPES,
-    choose_devices,
-    find_devices,
-    name_devices,
-    precisions_of,
-)
-from vecmill.engines.torch.replica import Computer, IndexedProgram, Replica, Rounding, probe_device
+from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.session_calls import ModelCall, make_embeddings
+from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
+from vecmill.engines.torch.replica import IndexedProgram, Replica, ShapeRounding, probe_device
 from vecmill.engines.torch.threads import use_threads
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import DeviceLost, InferenceFailed
-from vecmill.models.library import LibraryConfig
-from vecmill.plan import EnginePlan, Precision
-from vecmill.types import Batch, CostModel, EngineInfo, Rows
+from vecmill.hardware.topology import lane_widths
+from vecmill.models.transformers_config import TransformersConfig
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
-# Accelerators read rows of 16 bytes at once; lengths that are no multiple of 8 cost them more than padding.
+# Accelerators read 16 bytes at once, so lengths that are not multiples of 8 are slower than padding.
 _ACCELERATOR_MULTIPLE = 8
 
 
 class TorchEngine:
-    """A model in torch. `replicas` are its devices; those of `shared` serve any number of callers at once."""
+    """A model in torch, with one replica for each device.
+
+    If `shared` is true, there is one replica, which serves any number of callers at once.
+    """
 
     name = "torch"
 
     def __init__(self, info: EngineInfo, replicas: Sequence[Replica], *, shared: bool) -> None:
-        self._info = info
+        self.info = info
         self._shared = replicas[0] if shared else None
         self._free: queue.SimpleQueue[Replica] = queue.SimpleQueue()
         for replica in replicas:
@@ -54,10 +54,10 @@ class TorchEngine:
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
-        """Read the weights onto every device that is planned. Blocks; seconds.
+        """Read the weights onto every planned device. Blocks for seconds.
 
-        Raises `CorruptModel` if weights are missing or broken, `InvalidConfig` for a precision or a device
-        that is not to be had, `UnsupportedModel` for a model that neither we nor transformers can build.
+        Raises `CorruptModel` if weights are missing or broken, `InvalidConfig` for a precision or device that
+        is not available, `UnsupportedModel` for a model that neither vecmill nor transformers can build.
         """
         devices = choose_devices(plan.device)
         info = describe_engine(cls.name, description, plan, devices, cores=cores)
@@ -65,7 +65,7 @@ class TorchEngine:
         replicas = [
             Replica(
                 name_devices((device,)),
-                load_computer(description, plan, dtype, device),
+                load_model_call(description, plan, dtype, device),
                 lambda device=device: probe_device(device),  # type: ignore[misc]
             )
             for device in devices
@@ -73,34 +73,29 @@ class TorchEngine:
         return cls(info, replicas, shared=devices[0].type == "cpu")
 
     @classmethod
-    def survey(cls) -> Survey:
-        """The devices that torch finds, and what they multiply."""
-        return Survey({device: precisions_of(device) for device in find_devices()})
-
-    @property
-    def info(self) -> EngineInfo:
-        """What this engine is and can do."""
-        return self._info
+    def find_capabilities(cls) -> EngineCapabilities:
+        """Return the devices that torch finds, and their precisions."""
+        return EngineCapabilities({device: precisions_of(device) for device in find_devices()})
 
     def warm_up(self) -> CostModel:
-        """Run a few sizes in every width, and on every device."""
-        costs = [warm_engine(self) for _ in range(self._info.parallel_calls or 1)]
+        """Run batches of a few sizes in every width and on every device, and return the fitted cost."""
+        costs = [warm_engine(self) for _ in range(self.info.parallel_calls or 1)]
         return costs[-1]
 
-    def run(self, batch: Batch, *, width: int) -> Rows:
-        """Compute rows in the form that `info` says.
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        """Compute embeddings of the shape `info.output_shape`.
 
-        Raises `InferenceFailed` where torch raises, `DeviceLost` where the device is gone for good.
+        Raises `InferenceFailed` if torch raises, `DeviceLost` if the device no longer responds.
         """
-        if width not in self._info.lane_widths:
-            raise InferenceFailed(f"The engine computes on {self._info.lane_widths} cores, not on {width}.")
+        if width not in self.info.lane_widths:
+            raise InferenceFailed(f"The engine computes on {self.info.lane_widths} cores, not on {width}.")
         with self._take_replica() as replica, torch.inference_mode(), use_threads(width):
             outputs = replica.run(batch)
         computed_tokens = len(batch) * int(batch.lengths.max())
-        return make_rows(self._info.form, outputs, batch, computed_tokens=computed_tokens)
+        return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
 
     def close(self) -> None:
-        """Let go of the weights; calls that are running finish first."""
+        """Release the weights after the running calls."""
         self._closed = True
         self._shared = None
         while not self._free.empty():
@@ -108,14 +103,14 @@ class TorchEngine:
 
     @contextmanager
     def _take_replica(self) -> Iterator[Replica]:
-        """A replica that serves this call. One that is lost does not come back."""
+        """Take a replica for one call, and return it afterwards unless its device is lost."""
         if self._closed:
             raise InferenceFailed("The engine is closed.")
         if self._shared is not None:
             yield self._shared
             return
         if not self._left:
-            raise DeviceLost("Every device of this process is lost. It has to be restarted.")
+            raise DeviceLost("No device of this process responds any more. Restart the process.")
         replica = self._free.get()
         try:
             yield replica
@@ -136,7 +131,7 @@ def describe_engine(
     *,
     cores: int,
 ) -> EngineInfo:
-    """What an engine for `description` on `devices` says of itself. Raises `InvalidConfig`."""
+    """Return the info of an engine for `description` on `devices`. Raises `InvalidConfig`."""
     kind = name_devices(devices).partition(":")[0]
     is_processor = kind == "cpu"
     return EngineInfo(
@@ -145,40 +140,40 @@ def describe_engine(
         device=name_devices(devices),
         dim=description.dim,
         max_tokens=description.max_tokens,
-        lane_widths=plan.widths_within(cores) if is_processor else (1,),
-        form=description.row_form,
+        lane_widths=lane_widths(plan.lane_widths, cores) if is_processor else (1,),
+        output_shape=description.output_shape,
         parallel_calls=None if is_processor else len(devices),
         batch_tokens=plan.max_batch_tokens,
     )
 
 
-def choose_rounding(plan: EnginePlan, device: torch.device, *, least: int = 1) -> Rounding:
-    """How shapes are rounded for a device; `least` is the smallest size of each."""
+def choose_rounding(plan: EnginePlan, device: torch.device, *, min_size: int = 1) -> ShapeRounding:
+    """Return the rounding of shapes for a device, with `min_size` as the minimum of all sizes."""
     usual = 1 if device.type == "cpu" else _ACCELERATOR_MULTIPLE
-    return Rounding(plan.length_multiple or usual, least)
+    return ShapeRounding(plan.length_multiple or usual, min_size)
 
 
-def load_computer(
+def load_model_call(
     description: "ModelDescription", plan: EnginePlan, dtype: torch.dtype, device: torch.device
-) -> Computer:
-    """The model on `device`. Raises as `TorchEngine.load` does."""
-    # These bring onnx_ir, which nothing needs later.
+) -> ModelCall:
+    """Load the model onto `device`. Raises the same errors as `TorchEngine.load`."""
+    # These modules import onnx_ir, which is not needed after the load.
+    from vecmill.architectures.build import build_graph
     from vecmill.engines.torch.program import make_program
-    from vecmill.graphs.build import build_graph
-    from vecmill.graphs.layout import IndexedLayout
+    from vecmill.graphs.batch_layout import IndexedLayout
     from vecmill.graphs.steps import list_steps
 
-    if isinstance(description.encoder, LibraryConfig):
-        from vecmill.engines.torch.library import load_library_program
+    if isinstance(description.encoder, TransformersConfig):
+        from vecmill.engines.torch.transformers_model import load_transformers_program
 
-        return load_library_program(description, dtype, device)
+        return load_transformers_program(description, dtype, device)
     steps = list_steps(build_graph(description, IndexedLayout))
     program = make_program(steps, dtype=dtype, device=device)
     return IndexedProgram(
         lambda tensors: program(*tensors),
         steps.inputs,
         device,
-        form=description.row_form,
+        output_shape=description.output_shape,
         token_count=description.token_count,
         rounding=choose_rounding(plan, device),
     )

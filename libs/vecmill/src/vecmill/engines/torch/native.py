@@ -1,10 +1,10 @@
-"""A compiled program on the processor, called without Python's lock.
+"""Calls of a compiled program on the CPU without Python's global interpreter lock.
 
-torch's own binding of compiled packages holds the interpreter's lock for as long as a call takes: no other
-call could run meanwhile, and no event loop either. The library inside a package has a C interface that
-is kept stable, and `ctypes` lets the lock go.
+torch's own binding for compiled packages holds the lock during a call, which stops all other calls and the
+event loop. The library inside a package has a stable C interface, and `ctypes` releases the lock.
 
-Source: `torch/csrc/inductor/aoti_runtime/interface.h`. Inputs are stolen by a call, outputs from it.
+Source: `torch/csrc/inductor/aoti_runtime/interface.h`. A call takes ownership of its inputs. The caller owns
+the outputs.
 """
 
 import ctypes
@@ -19,18 +19,22 @@ from torch._C import _aoti
 
 from vecmill.errors import InferenceFailed, UnsupportedModel
 
-# What a program calls for operators that have no C interface of their own: it needs more than this library.
+# Programs call this function for operators without a C interface; such programs need more than the library.
 _NEEDS_TORCH = b"proxy_executor_call"
 
 
 def extract_library(package: Path, library: Path) -> None:
-    """Write the library in `package` to `library`. Raises `UnsupportedModel` if it needs more."""
+    """Write the library in `package` to `library`.
+
+    Raises `UnsupportedModel` if the program needs torch at run time.
+    """
     with zipfile.ZipFile(package) as archive:
         names = archive.namelist()
         sources = [name for name in names if name.endswith(".wrapper.cpp")]
         if any(_NEEDS_TORCH in archive.read(name) for name in sources):
             raise UnsupportedModel(
-                "torch compiles an operator of this model into a call of its own. Use the torch engine."
+                "torch cannot compile an operator of this model without calls of torch itself. Use the torch "
+                "engine."
             )
         [found] = [name for name in names if name.endswith(".wrapper.so")]
         with archive.open(found) as source, library.open("wb") as target:
@@ -38,7 +42,7 @@ def extract_library(package: Path, library: Path) -> None:
 
 
 class NativeProgram:
-    """The program in `library`, for as many calls at once as `runners`. It has one output."""
+    """The program in `library`, with one output, for up to `runners` calls at once."""
 
     def __init__(self, library: Path, runners: int) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -50,7 +54,7 @@ class NativeProgram:
             raise UnsupportedModel(f"torch {torch.__version__} cannot open the program in {library}.")
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The output for `tensors`, in their order. Raises `InferenceFailed`; why is on standard error."""
+        """Compute the output for `tensors`. Raises `InferenceFailed`, whose reason torch prints on stderr."""
         inputs = _handles([_pointer(one) for one in _aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))])
         outputs = _handles([None])
         status = self._library.AOTInductorModelContainerRun(

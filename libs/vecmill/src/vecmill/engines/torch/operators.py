@@ -1,7 +1,7 @@
-"""The operators of ONNX that our graphs use, in torch.
+"""The ONNX operators of vecmill's graphs, implemented in torch.
 
-What a graph computes of shapes alone stays with Python, as whole numbers and tuples of them: so a compiler
-that follows the program sees shapes, not tensors that hold shapes. Functions take either where both occur.
+Values that depend on shapes alone are Python integers and tuples of integers, so that a compiler sees shapes
+instead of tensors that hold shapes. The functions accept both kinds of values where both occur.
 
 Source: the ONNX operator specifications, opset 20.
 """
@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 Shape: TypeAlias = tuple[int, ...]
-# What a step reads or gives: a tensor, or something of a shape.
+# An input or output of a step: a tensor, a shape or a number.
 Value: TypeAlias = torch.Tensor | Shape | int | float
 
 _HEAD_AXES = 4
@@ -28,13 +28,13 @@ _DTYPES: Mapping[int, torch.dtype] = MappingProxyType(
 def gemm(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, transB: int = 0
 ) -> torch.Tensor:
-    """`x @ weight.T + bias`, multiplied as `weight` is and given as float32."""
+    """Return `x @ weight.T + bias` as float32, multiplied in the dtype of `weight`."""
     matrix = weight if transB else weight.T
     return functional.linear(x.to(weight.dtype), matrix, bias).float()
 
 
-def look_up(data: torch.Tensor, indices: Value, *, axis: int = 0) -> torch.Tensor:
-    """Entries of `data` along `axis`, in the shape of `indices`."""
+def gather(data: torch.Tensor, indices: Value, *, axis: int = 0) -> torch.Tensor:
+    """Return the entries of `data` at `indices` along `axis`, in the shape of `indices`."""
     if isinstance(indices, int):
         return data.select(axis, indices)
     assert isinstance(indices, torch.Tensor)
@@ -45,35 +45,35 @@ def look_up(data: torch.Tensor, indices: Value, *, axis: int = 0) -> torch.Tenso
 
 
 def reshape(x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """`x` in another shape, where 0 keeps an axis and -1 is what is left."""
+    """Return `x` in another shape, where 0 keeps an axis and -1 is inferred."""
     return x.reshape(
         [x.shape[axis] if type(size) is int and size == 0 else size for axis, size in enumerate(shape)]
     )
 
 
 def unsqueeze(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """`x` with new axes of one entry."""
+    """Return `x` with new axes of size 1."""
     for axis in sorted(axes):
         x = x.unsqueeze(axis)
     return x
 
 
 def squeeze(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """`x` without axes of one entry."""
+    """Return `x` without `axes`, which have size 1."""
     return x.squeeze(tuple(axes))
 
 
-def cut(
+def slice_axes(
     x: torch.Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
 ) -> torch.Tensor:
-    """`x[..., start:end, ...]` along each of `axes`."""
+    """Return `x[..., start:end, ...]` along each of `axes`."""
     for axis, start, end in zip(axes or range(len(starts)), starts, ends, strict=True):
         x = x[(slice(None),) * axis + (slice(start, end),)]
     return x
 
 
 def concatenate(*parts: Any, axis: int) -> Value:
-    """Tensors side by side, or shapes one after the other."""
+    """Concatenate tensors along `axis`, or join shapes."""
     if all(isinstance(part, tuple) for part in parts):
         return sum(parts, ())
     return torch.cat(parts, dim=axis)
@@ -87,52 +87,52 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> torch.Tensor:
-    """Layer normalisation over the last axis."""
+    """Apply layer normalisation over the last axis."""
     assert axis == -1
     return functional.layer_norm(x, scale.shape, scale, shift, epsilon)
 
 
-def multiply(one: torch.Tensor, other: torch.Tensor, *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """The product of matrices: of heads (texts, heads, rows, columns) as `dtype`, of others in full."""
+def matmul(one: torch.Tensor, other: torch.Tensor, *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Multiply matrices: attention heads (texts, heads, rows, columns) in `dtype`, others in float32."""
     if one.ndim == _HEAD_AXES:
         return torch.matmul(one.to(dtype), other.to(dtype)).float()
-    return torch.matmul(one.float(), other.float())  # a table of rows is kept in the plan's precision
+    return torch.matmul(one.float(), other.float())  # an embedding table is stored in the plan's precision
 
 
 def transpose(x: torch.Tensor, *, perm: Sequence[int]) -> torch.Tensor:
-    """`x` with its axes in another order."""
+    """Return `x` with its axes in the order `perm`."""
     return x.permute(tuple(perm))
 
 
 def softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
-    """Shares that sum to 1 along `axis`."""
+    """Apply softmax along `axis`."""
     return torch.softmax(x, axis)
 
 
 def where(condition: torch.Tensor, one: Any, other: Any) -> torch.Tensor:
-    """`one` where the condition holds, else `other`."""
+    """Return `one` where `condition` is true, else `other`."""
     return torch.where(condition, one, other)
 
 
 def shape_of(x: torch.Tensor) -> Shape:
-    """The sizes of all axes."""
+    """Return the sizes of all axes."""
     return tuple(x.shape)
 
 
 def size_of(x: torch.Tensor) -> int:
-    """How many entries there are."""
+    """Return the number of entries."""
     return int(x.numel())
 
 
 def gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
-    """The Gaussian error linear unit."""
+    """Apply the Gaussian error linear unit."""
     return functional.gelu(x, approximate=approximate)
 
 
-def convolve(
+def conv1d(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, group: int, pads: Sequence[int]
 ) -> torch.Tensor:
-    """Convolution along the last axis."""
+    """Convolve along the last axis."""
     before, after = pads
     assert before == after
     return functional.conv1d(x.to(weight.dtype), weight, bias, padding=before, groups=group).float()
@@ -147,10 +147,10 @@ def attend(
     scale: float,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Softmax attention over (texts, heads, longest, dim), multiplied as `dtype` and given as float32.
+    """Compute softmax attention over (texts, heads, longest, dim), in `dtype`, and return float32.
 
-    `bias` is added to the scaled scores. With fewer heads of keys, the queries of a group lie one after
-    the other: (texts, shared, n * longest, dim).
+    `bias` is added to the scaled scores. With grouped queries, the rows of a group are adjacent, and the
+    query is (texts, key heads, n * longest, dim).
     """
     texts, shared, longest, dim = key.shape
     rows = query.shape
@@ -159,7 +159,7 @@ def attend(
         groups = query.shape[1] // shared
         key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
     if dtype != torch.float32:
-        # What stands for a key that is not there must not become infinite.
+        # The bias of a masked key must stay finite.
         bias = bias.clamp(min=torch.finfo(dtype).min).to(dtype)
     attended = functional.scaled_dot_product_attention(
         query.to(dtype), key.to(dtype), value.to(dtype), attn_mask=bias, scale=scale
@@ -168,38 +168,38 @@ def attend(
 
 
 def cast(x: torch.Tensor, *, to: int) -> torch.Tensor:
-    """`x` as numbers of another kind."""
+    """Return `x` in the dtype with the ONNX number `to`."""
     return x.to(_DTYPES[int(to)])
 
 
-def count_up(start: int, end: int, step: int, *, device: torch.device) -> torch.Tensor:
-    """`start`, `start + step` and so on, below `end`."""
+def arange(start: int, end: int, step: int, *, device: torch.device) -> torch.Tensor:
+    """Return `start`, `start + step` and so on, below `end`."""
     return torch.arange(start, end, step, device=device)
 
 
 def reduce_max(x: torch.Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1) -> torch.Tensor:
-    """The largest along `axes`."""
+    """Return the maximum along `axes`."""
     assert axes is not None
     return x.amax(tuple(axes), keepdim=bool(keepdims))
 
 
 def reduce_sum(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """The sum along `axes`."""
+    """Return the sum along `axes`."""
     return x.sum(tuple(axes), keepdim=bool(keepdims))
 
 
 def reduce_mean(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """The mean along `axes`."""
+    """Return the mean along `axes`."""
     return x.mean(tuple(axes), keepdim=bool(keepdims))
 
 
 def reduce_l2(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """The root of the sum of squares along `axes`."""
+    """Return the square root of the sum of squares along `axes`."""
     return torch.linalg.vector_norm(x, dim=tuple(axes), keepdim=bool(keepdims))
 
 
-def _of_either(compute: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
-    """`compute` for tensors and numbers, and for shapes entry by entry."""
+def _elementwise(compute: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    """Return a function that applies `compute` to tensors and numbers, and to shapes entry by entry."""
 
     def apply(one: Value, other: Value) -> Value:
         if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
@@ -219,7 +219,7 @@ def _entries(value: Any) -> tuple[Any, ...]:
 
 
 def _operand(value: Value) -> Any:
-    """What a tensor can be added to: a tensor or a number."""
+    """Return `value` as an operand for a tensor: a tensor or a number."""
     if isinstance(value, tuple):
         (number,) = value
         return number
@@ -240,33 +240,33 @@ def _larger(one: Any, other: Any) -> Any:
 
 OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
-        "Add": _of_either(operator.add),
+        "Add": _elementwise(operator.add),
         "And": torch.logical_and,
         "Cast": cast,
         "Clip": torch.clamp,
         "Concat": concatenate,
-        "Conv": convolve,
+        "Conv": conv1d,
         "Cos": torch.cos,
         "CumSum": torch.cumsum,
-        "Div": _of_either(operator.truediv),
-        "Equal": _of_either(operator.eq),
+        "Div": _elementwise(operator.truediv),
+        "Equal": _elementwise(operator.eq),
         "Expand": torch.broadcast_to,
-        "Gather": look_up,
+        "Gather": gather,
         "Gelu": gelu,
         "Gemm": gemm,
-        "Greater": _of_either(operator.gt),
-        "GreaterOrEqual": _of_either(operator.ge),
+        "Greater": _elementwise(operator.gt),
+        "GreaterOrEqual": _elementwise(operator.ge),
         "LayerNormalization": layer_norm,
-        "Less": _of_either(operator.lt),
-        "LessOrEqual": _of_either(operator.le),
+        "Less": _elementwise(operator.lt),
+        "LessOrEqual": _elementwise(operator.le),
         "Log": torch.log,
-        "MatMul": multiply,
-        "Max": _of_either(_larger),
-        "Min": _of_either(_smaller),
-        "Mul": _of_either(operator.mul),
+        "MatMul": matmul,
+        "Max": _elementwise(_larger),
+        "Min": _elementwise(_smaller),
+        "Mul": _elementwise(operator.mul),
         "Not": torch.logical_not,
         "Pow": torch.pow,
-        "Range": count_up,
+        "Range": arange,
         "ReduceL2": reduce_l2,
         "ReduceMax": reduce_max,
         "ReduceMean": reduce_mean,
@@ -277,15 +277,15 @@ OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "Sigmoid": torch.sigmoid,
         "Sin": torch.sin,
         "Size": size_of,
-        "Slice": cut,
+        "Slice": slice_axes,
         "Softmax": softmax,
         "Sqrt": torch.sqrt,
         "Squeeze": squeeze,
-        "Sub": _of_either(operator.sub),
+        "Sub": _elementwise(operator.sub),
         "Tanh": torch.tanh,
         "Transpose": transpose,
         "Unsqueeze": unsqueeze,
         "Where": where,
     }
 )
-"""What each operator is here; `program` adds those that it makes of several."""
+"""The function of each ONNX operator; `program` adds the function of joined attention."""

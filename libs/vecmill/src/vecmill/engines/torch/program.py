@@ -1,13 +1,13 @@
-"""A graph as a torch program: straight-line code over parameters, the same for eager torch and its compiler.
+"""A model's graph as a torch program without branches, used by both eager and compiled torch.
 
-Every operator becomes one call of `operators`, in order. On the way
+Every operator becomes one call of a function of `operators`, in order:
 
-- what depends on weights and constants alone is computed at once and kept,
-- attention, found again among its products, becomes one call,
-- weights that are multiplied or looked up are stored in the precision of the plan; everything else, sums,
-  norms, softmax and pooling, is float32, as torch's autocast has it.
+- Values that depend on weights and constants alone are computed once and stored.
+- Attention (`attention`) becomes one call.
+- Weights of products and embedding tables are stored in the precision of the plan. All other operators, such
+  as sums, norms, softmax and pooling, compute in float32, as in torch's autocast.
 
-Shapes follow from the inputs alone (`engines.indices`), so a compiler takes the program whole.
+Shapes depend on the inputs alone (`engines.indices`), so a compiler can compile the program as a whole.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from vecmill.engines.torch.operators import OPERATORS, attend
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.steps import Step, Steps
 
-# Which inputs of an operator say how it computes, not what: they stay with Python.
+# The inputs of operators that are settings instead of data; they are Python values.
 _SETTINGS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "Clip": (1, 2),
@@ -41,23 +41,23 @@ _SETTINGS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "Unsqueeze": (1,),
     }
 )
-# Which inputs are stored in the precision of the plan.
+# The inputs that are stored in the precision of the plan.
 _STORED: Mapping[str, tuple[int, ...]] = MappingProxyType({"Gemm": (1, 2), "Conv": (1, 2), "Gather": (0,)})
-# Operators that multiply activations, and so are told the precision.
+# Operators that multiply activations, and so take the precision as an argument.
 _MULTIPLYING = ("MatMul", ATTENTION)
 
 
 def make_program(steps: Steps, *, dtype: torch.dtype, device: torch.device) -> fx.GraphModule:
-    """The module that computes `steps`: called with their inputs in order, it gives their rows, float32.
+    """Return a module that takes the inputs of `steps` in order and returns their output, float32.
 
-    Raises `UnsupportedModel` for an operator that is not known here.
+    Raises `UnsupportedModel` for an unknown operator.
     """
-    writer = _Writer(join_attention(steps), dtype, device)
+    writer = _ProgramWriter(join_attention(steps), dtype, device)
     return writer.write()
 
 
-class _Writer:
-    """One program being written. A value is a node of it, a tensor that is known already, or a number."""
+class _ProgramWriter:
+    """A program under construction. A value is a node of the program, a constant tensor or a number."""
 
     def __init__(self, steps: Steps, dtype: torch.dtype, device: torch.device) -> None:
         self._steps = steps
@@ -69,7 +69,7 @@ class _Writer:
         self._stored: dict[tuple[str, torch.dtype], fx.Node] = {}
 
     def write(self) -> fx.GraphModule:
-        """The whole program."""
+        """Write all steps and return the module."""
         for name in self._steps.inputs:
             self._values[name] = self._graph.placeholder(name)
         for step in self._steps.steps:
@@ -93,7 +93,7 @@ class _Writer:
         return self._graph.call_function(compute, tuple(arguments), settings)
 
     def _read(self, step: Step, place: int) -> Any:
-        """Input `place` of `step`: from the program, from the model, or a number."""
+        """Return input number `place` of `step`: a node, a weight, a constant or a number."""
         name = step.inputs[place]
         if name is None:
             return None
@@ -108,7 +108,7 @@ class _Writer:
         return array.item() if is_number else torch.from_numpy(np.array(array))
 
     def _store(self, step: Step, place: int, tensor: torch.Tensor) -> fx.Node:
-        """The node that reads `tensor`, kept once in each precision in which it is used."""
+        """Return the node that reads `tensor`, which is stored once in each precision in use."""
         name = str(step.inputs[place])
         is_stored = place in _STORED.get(step.operator, ()) and tensor.is_floating_point()
         dtype = self._dtype if is_stored else tensor.dtype

@@ -1,14 +1,14 @@
-"""A program on one device: how a batch gets there, how rows come back, and what a failure means.
+"""A replica of the model on one device: copies of inputs and outputs, and the handling of device errors.
 
-Indices go over in one copy, from pinned memory, so that the processor goes on meanwhile. Three things
-can go wrong:
+Indices are sent in one copy from pinned memory, so that the processor need not wait. Three kinds of errors
+are handled differently:
 
-- There is not memory enough: the batch is divided, and later ones are no larger than what fitted. A text that
-  does not fit alone fails.
-- The device is lost. Some errors (an illegal address, an assertion on the device) leave a process without
-  its device for good: whatever is asked of it next fails too. So after an error the device is asked for
-  something small; if that fails, `DeviceLost` says so, which ends the lane.
-- Anything else is about the batch.
+- Out of memory: the batch is divided, and later batches are no larger than a batch that fitted. A single
+  text that does not fit fails.
+- Device lost: after some errors (an illegal address, an assertion on the device) every later operation of
+  the process on this device fails. So after an error a small operation is tried; if this operation fails,
+  `DeviceLost` is raised, which ends the lane.
+- Any other error is caused by the batch.
 """
 
 import logging
@@ -20,39 +20,39 @@ import numpy as np
 import torch
 
 from vecmill.engines.buckets import select_texts
-from vecmill.engines.indices import Extent, index_batch, refuse_unknown_tokens
+from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
+from vecmill.engines.session_calls import ModelCall
 from vecmill.errors import DeviceLost, InferenceFailed
-from vecmill.types import Batch, FloatArray, IntArray, RowForm
+from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import OutputShape
 
 logger = logging.getLogger(__name__)
 
-# From the tensors of a batch, in order, to its dense rows.
+# Maps the input tensors of a batch, in order, to dense outputs.
 Program = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 Outputs = list[Any]
 
-Computer = Callable[[Batch], Outputs]
-"""Computes the outputs of a batch, as `engines.calls.make_rows` takes them. Raises as torch does."""
-
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
-    """Multiples and least sizes of the shapes that a program is given."""
+class ShapeRounding:
+    """The rounding of a program's input shapes: a multiple for text lengths, and a minimum for all sizes."""
 
-    longest: int = 1
-    least: int = 1
+    length_multiple: int = 1
+    min_size: int = 1
 
-    def extent(self, batch: Batch) -> Extent:
-        """The shapes for `batch`."""
-        rounded = Extent.of(batch).rounded(longest=self.longest)
-        return Extent(
-            *(max(size, self.least) for size in (rounded.positions, rounded.texts, rounded.longest))
+    def shape_for(self, batch: Batch) -> BatchShape:
+        """Return the rounded shape for `batch`."""
+        rounded = BatchShape.of(batch).rounded(longest=self.length_multiple)
+        return BatchShape(
+            *(max(size, self.min_size) for size in (rounded.positions, rounded.texts, rounded.longest))
         )
 
 
 class IndexedProgram:
-    """A program whose inputs are the arrays called `inputs`, of `engines.indices`, on `device`.
+    """A program on `device` whose inputs are the arrays of `engines.indices` with the names `inputs`.
 
-    Tokens are numbered below `token_count`.
+    Token ids must be below `token_count`.
     """
 
     def __init__(
@@ -61,36 +61,36 @@ class IndexedProgram:
         inputs: Sequence[str],
         device: torch.device,
         *,
-        form: RowForm,
+        output_shape: OutputShape,
         token_count: int,
-        rounding: Rounding,
+        rounding: ShapeRounding,
     ) -> None:
         self._program = program
         self._inputs = tuple(inputs)
         self._device = device
-        self._form = form
+        self._output_shape = output_shape
         self._token_count = token_count
         self._rounding = rounding
 
     def __call__(self, batch: Batch) -> Outputs:
-        """As `Computer`."""
+        """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
         refuse_unknown_tokens(batch, self._token_count)
-        indices = index_batch(batch, self._rounding.extent(batch))
+        indices = index_batch(batch, self._rounding.shape_for(batch))
         dense = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
-        return read_rows(dense, batch, self._form)
+        return read_outputs(dense, batch, self._output_shape)
 
 
 class Replica:
-    """One device at work. `compute` runs there; `probe` raises if the device is lost."""
+    """A model on one device. `compute` runs on the device; `probe` raises if the device is lost."""
 
-    def __init__(self, name: str, compute: Computer, probe: Callable[[], object]) -> None:
+    def __init__(self, name: str, compute: ModelCall, probe: Callable[[], object]) -> None:
         self.name = name
         self._compute = compute
         self._probe = probe
-        self._fitting_tokens: int | None = None  # no more than this has fitted into memory
+        self._fitting_tokens: int | None = None  # the batch limit after the device ran out of memory
 
     def run(self, batch: Batch) -> Outputs:
-        """The outputs for `batch`. Raises `DeviceLost`, or `InferenceFailed` for anything else."""
+        """Compute the outputs for `batch`. Raises `DeviceLost`, or `InferenceFailed` for any other error."""
         if not self._may_fit(batch):
             return self._run_halves(batch)
         try:
@@ -101,7 +101,8 @@ class Replica:
             return self._run_smaller(batch, failure)
         self._check_alive(failure)
         raise InferenceFailed(
-            f"torch failed on {len(batch)} texts of {len(batch.token_ids)} tokens: {type(failure).__name__}."
+            f"torch failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
+            f"{type(failure).__name__}."
         ) from failure
 
     def _may_fit(self, batch: Batch) -> bool:
@@ -111,12 +112,10 @@ class Replica:
     def _run_smaller(self, batch: Batch, failure: Exception) -> Outputs:
         tokens = len(batch.token_ids)
         if len(batch) == 1:
-            raise InferenceFailed(
-                f"{self.name} has not memory enough for a text of {tokens} tokens."
-            ) from failure
+            raise InferenceFailed(f"{self.name} ran out of memory on a text of {tokens} tokens.") from failure
         self._fitting_tokens = min(tokens // 2, self._fitting_tokens or tokens)
         logger.warning(
-            "%s has not memory enough for %d tokens at once; from now on it gets %d at most.",
+            "%s ran out of memory on a batch of %d tokens. Later batches have at most %d tokens.",
             self.name,
             tokens,
             self._fitting_tokens,
@@ -133,18 +132,21 @@ class Replica:
         try:
             self._probe()
         except Exception as error:
-            logger.error("%s does not answer any more: %s", self.name, error)
-            raise DeviceLost(f"{self.name} is lost to this process, which has to be restarted.") from failure
+            logger.error("%s no longer responds: %s", self.name, error)
+            raise DeviceLost(f"{self.name} no longer responds. Restart the process.") from failure
 
 
 def probe_device(device: torch.device) -> None:
-    """Ask `device` for something small. Raises if it is lost; the processor never is."""
+    """Run a small operation on `device`. Raises if the device is lost; the CPU is never lost."""
     if device.type != "cpu":
         torch.ones(1, device=device).add_(1).item()
 
 
 def send_arrays(arrays: Sequence[IntArray], device: torch.device) -> list[torch.Tensor]:
-    """The arrays on `device`: for an accelerator in one copy from pinned memory, which nothing waits for."""
+    """Copy the arrays to `device`.
+
+    An accelerator gets all arrays in one asynchronous copy from pinned memory.
+    """
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
     packed = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]))
@@ -154,16 +156,16 @@ def send_arrays(arrays: Sequence[IntArray], device: torch.device) -> list[torch.
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
-def read_rows(dense: torch.Tensor, batch: Batch, form: RowForm) -> Outputs:
-    """The outputs of `batch` among `dense`, which may have more rows: those are left out."""
-    if form is RowForm.TOKEN:
+def read_outputs(dense: torch.Tensor, batch: Batch, output_shape: OutputShape) -> Outputs:
+    """Read the outputs of `batch` from the device, without the vectors of `dense` that belong to padding."""
+    if output_shape is OutputShape.TOKEN:
         return [_to_numpy(dense[: len(batch.token_ids)])]
     rows = dense[: len(batch)]
-    if form is RowForm.TEXT:
+    if output_shape is OutputShape.TEXT:
         return [_to_numpy(rows)]
-    places = rows.ne(0).nonzero(as_tuple=True)
-    counts = np.bincount(places[0].cpu().numpy(), minlength=len(batch))
-    return [_to_numpy(rows[places]), places[1].cpu().numpy(), counts]
+    texts, columns = indices = rows.ne(0).nonzero(as_tuple=True)
+    counts = np.bincount(texts.cpu().numpy(), minlength=len(batch))
+    return [_to_numpy(rows[indices]), columns.cpu().numpy(), counts]
 
 
 def _to_numpy(values: torch.Tensor) -> FloatArray:
@@ -171,5 +173,5 @@ def _to_numpy(values: torch.Tensor) -> FloatArray:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    # Processors raise a plain RuntimeError.
+    # On the CPU torch raises a plain RuntimeError.
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

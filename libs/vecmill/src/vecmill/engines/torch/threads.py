@@ -1,8 +1,8 @@
-"""How many cores a call on the processor takes.
+"""The number of cores of a torch call on the CPU.
 
-torch keeps that number for each calling thread (it is OpenMP's), so calls of different widths go on side by
-side. A thread that is new to torch takes over the number of the last thread that set one, at its first
-call; asking for the number makes that happen before it is set.
+OpenMP keeps this number for each calling thread, so calls of different widths can run at once. At its first
+torch call a new thread inherits the number that another thread set last. So the number is read before it is
+set, which triggers this inheritance early.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import torch
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Let torch compute on `count` threads in the calling one, and afterwards on as many as before."""
+    """Have the calling thread's torch calls use `count` threads; restore the number afterwards."""
     before = torch.get_num_threads()
     if before == count:
         yield

@@ -1,0 +1,1 @@
+"""The architectures with a built-in graph, one folder for each, and their registry."""

@@ -1,0 +1,45 @@
+"""Builds the whole graph of a model: encoder, head and stages."""
+
+import onnx_ir as ir
+
+from vecmill.architectures.registry import find_graph_class
+from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout
+from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.finish import finish_graph, finish_sparse
+from vecmill.graphs.heads import apply_head
+from vecmill.graphs.ops import Ops
+from vecmill.models.description import ModelDescription
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.weights import Weights
+from vecmill.values.embeddings import OutputShape
+from vecmill.values.task import Task
+
+# Vocabulary entries whose logits a sparse model computes at once: few enough for memory, enough for a fast
+# matrix product.
+VOCABULARY_COLUMNS = 4096
+
+
+def build_graph(
+    description: ModelDescription, layout_class: type[RaggedLayout] | type[IndexedLayout] = RaggedLayout
+) -> ir.Model:
+    """Build the graph from token ids to the model's outputs.
+
+    Inputs are those of `layout_class`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
+    model with an output for each token. A sparse model has the outputs of `heads.drop_zeros`. Weights are
+    read when the graph is written. Raises `CorruptModel` if the weights do not fit the settings,
+    `UnsupportedModel` if the architecture has no such head.
+    """
+    op = Ops()
+    layout = layout_class(op, has_unseen=description.task is Task.MULTI_VECTOR)
+    encoder = _open_encoder(description, op, layout)
+    x = encoder.encode()
+    if description.output_shape is OutputShape.SPARSE:
+        return finish_sparse(op, layout, description, encoder.predict_parts(x, VOCABULARY_COLUMNS))
+    if description.head is not None:
+        x = apply_head(op, layout, encoder, description.head, x)
+    return finish_graph(op, layout, description, x)
+
+
+def _open_encoder(description: ModelDescription, op: Ops, layout: Layout) -> EncoderGraph[EncoderConfig]:
+    graph_class = find_graph_class(description.architecture)
+    return graph_class(op, layout, description.encoder, Weights.open(*description.weights_files))

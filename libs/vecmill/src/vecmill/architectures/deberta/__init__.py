@@ -1,0 +1,1 @@
+"""DeBERTa v2 and v3."""

@@ -1,0 +1,169 @@
+"""The graph of decoder-only language models (Qwen2, Qwen3, Mistral) as encoders, as in transformers.
+
+Pre-norm layers with rotary positions, grouped query attention and gated linear units. The architectures
+differ only in biases, norms on heads and attention windows.
+
+In grouped query attention `n` query heads share one head of keys and values. Keys and values are not
+repeated; the query heads of a group are reshaped to one longer head:
+
+    queries   (texts, heads, longest, dim)            to (texts, shared, n * longest, dim)
+    scores    (texts, shared, n * longest, longest)   to (texts, heads, longest, longest)
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from vecmill.architectures.decoder.config import DecoderConfig
+from vecmill.graphs.activations import activate
+from vecmill.graphs.batch_layout import Heads
+from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.masks import window_bias
+from vecmill.graphs.rotary import Rotation, select_heads
+from vecmill.models.weights import concatenate
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """The inputs of a layer besides hidden states: its mask and its rotary positions."""
+
+    bias: ir.Value
+    rotation: Rotation
+
+
+class Decoder(EncoderGraph[DecoderConfig]):
+    """The graph of decoder-only models, without a key-value cache."""
+
+    prefix: ClassVar[str] = "model."
+
+    def encode(self) -> ir.Value:
+        """Add the encoder, as `EncoderGraph.encode` describes."""
+        op, layout, layers = self.op, self.layout, self.config.layers
+        x = self.embed()
+        biases = {layer.window: window_bias(op, layout, layer.window) for layer in dict.fromkeys(layers)}
+        rotations = {
+            layer.rope: Rotation.of(op, layout, layer.rope, self.config.head_dim)
+            for layer in dict.fromkeys(layers)
+        }
+        for index, layer in enumerate(layers):
+            x = self.add_layer(x, f"layers.{index}", LayerInputs(biases[layer.window], rotations[layer.rope]))
+        return self.norm(x, "norm", self.config.hidden_size)
+
+    def embed(self) -> ir.Value:
+        """Add the word embeddings, (positions, hidden_size)."""
+        return self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+
+    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+        """Add one layer, (positions, hidden_size)."""
+        op, width = self.op, self.config.hidden_size
+        x = op.Add(x, self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs))
+        return op.Add(x, self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp"))
+
+    def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
+        """Add a root-mean-square norm over the last axis, of `width`."""
+        return self.rms_norm(x, self.vector(f"{name}.weight", width), self.config.rms_norm_eps)
+
+    def gate(self, x: ir.Value, name: str) -> ir.Value:
+        """Add the gated linear unit, (positions, hidden_size)."""
+        op, config = self.op, self.config
+        hidden, wide = config.hidden_size, config.intermediate_size
+        gate = activate(op, self.linear(x, f"{name}.gate_proj", hidden, wide, bias=False), config.hidden_act)
+        value = self.linear(x, f"{name}.up_proj", hidden, wide, bias=False)
+        return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=False)
+
+    def attend_by_groups(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+        """Add attention with its projections, (positions, hidden_size)."""
+        op, layout, config = self.op, self.layout, self.config
+        heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        projected = self._project(x, f"{name}.self_attn")
+        queries = self._rotate(
+            projected, Heads(0, heads, heads + 2 * shared, dim), f"{name}.self_attn.q", inputs
+        )
+        keys = self._rotate(
+            projected, Heads(heads, shared, heads + 2 * shared, dim), f"{name}.self_attn.k", inputs
+        )
+        values = layout.split_heads(projected, Heads(heads + shared, shared, heads + 2 * shared, dim))
+        queries = op.Reshape(queries, op.constant([0, shared, -1, dim]))
+        scores = op.MatMul(queries, op.Transpose(keys, perm=[0, 1, 3, 2]))
+        scores = op.Mul(scores, op.constant(config.attention_scale, np.float32))
+        scores = op.Add(op.Reshape(scores, op.constant([0, heads, -1, 0])), inputs.bias)
+        weights = op.Reshape(op.Softmax(scores, axis=-1), op.constant([0, shared, -1, 0]))
+        attended = op.Reshape(op.MatMul(weights, values), op.constant([0, heads, -1, dim]))
+        merged = layout.merge_heads(attended, width=heads * dim)
+        return self.linear(
+            merged, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
+        )
+
+    def _project(self, x: ir.Value, name: str) -> ir.Value:
+        """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
+        op, config = self.op, self.config
+        rows = [
+            count * config.head_dim
+            for count in (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+        ]
+        parts = [f"{name}.{part}_proj" for part in "qkv"]
+        matrices = [
+            self.weights.tensor(f"{part}.weight", (count, config.hidden_size))
+            for part, count in zip(parts, rows, strict=True)
+        ]
+        matrix = self.add(concatenate(f"{name}.qkv_proj.weight", matrices))
+        if not config.query_key_value_bias:
+            return op.Gemm(x, matrix, None, transB=1)
+        biases = [
+            self.weights.tensor(f"{part}.bias", (count,)) for part, count in zip(parts, rows, strict=True)
+        ]
+        return op.Gemm(x, matrix, self.add(concatenate(f"{name}.qkv_proj.bias", biases)), transB=1)
+
+    def _rotate(self, projected: ir.Value, heads: Heads, name: str, inputs: LayerInputs) -> ir.Value:
+        """Return `heads` by text, normalised with `query_key_norm`, and rotated."""
+        selected = select_heads(self.op, projected, heads)
+        if self.config.query_key_norm:
+            selected = self.norm(selected, f"{name}_norm", heads.dim)
+        return self.layout.split_heads(inputs.rotation.rotate(self.op, selected), heads.selected())
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the sequence classification head. Return logits at the last token, (texts, labels).
+
+        As in transformers, padding tokens at the end of the text itself are skipped.
+        """
+        op, layout = self.op, self.layout
+        last = op.Sub(layout.lengths, op.constant(1))
+        if self.config.pad_token_id is not None:
+            ids = layout.by_text(layout.token_ids)
+            counted = op.And(layout.is_token, op.Not(op.Equal(ids, op.constant(self.config.pad_token_id))))
+            slots = op.Mul(op.Cast(counted, to=ir.DataType.INT64), layout.slots)
+            last = op.ReduceMax(slots, op.constant([1]), keepdims=0)
+        return self.linear(
+            layout.token_at(hidden, last), "score", self.config.hidden_size, labels, bias=False
+        )
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify_tokens` describes."""
+        return self.linear(hidden, "score", self.config.hidden_size, labels)
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_tokens` describes."""
+        config = self.config
+        table = self.weights.tensor(self._output_name(), (config.vocab_size, config.hidden_size))
+        return self._cap(self.op.Gemm(hidden, self.add(table), None, transB=1))
+
+    def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_chosen` describes.
+
+        Weights of other logits are not read.
+        """
+        config = self.config
+        rows = self.weights.rows(self._output_name(), (config.vocab_size, config.hidden_size), token_ids)
+        return self._cap(self.op.Gemm(hidden, self.add(rows), None, transB=1))
+
+    def _output_name(self) -> str:
+        return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
+
+    def _cap(self, logits: ir.Value) -> ir.Value:
+        """Return logits with the model's soft cap, if any."""
+        if self.config.final_logit_softcapping is None:
+            return logits
+        cap = self.op.constant(self.config.final_logit_softcapping, np.float32)
+        return self.op.Mul(self.op.Tanh(self.op.Div(logits, cap)), cap)

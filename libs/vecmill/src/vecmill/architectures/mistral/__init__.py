@@ -1,0 +1,1 @@
+"""Mistral, whose graph is that of `decoder`."""

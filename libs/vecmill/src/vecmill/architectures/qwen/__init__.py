@@ -1,0 +1,1 @@
+"""Qwen 2 and 3, whose graph is that of `decoder`."""

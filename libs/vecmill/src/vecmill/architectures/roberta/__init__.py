@@ -1,0 +1,1 @@
+"""RoBERTa, XLM-RoBERTa and CamemBERT."""

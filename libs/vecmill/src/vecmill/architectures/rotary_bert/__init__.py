@@ -1,0 +1,1 @@
+"""BERT with rotary position embeddings: NomicBERT and GTE."""

@@ -1,0 +1,1 @@
+"""Static embeddings: a table of token vectors, without an encoder."""

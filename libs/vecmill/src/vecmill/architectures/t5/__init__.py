@@ -1,0 +1,1 @@
+"""The encoder of T5."""

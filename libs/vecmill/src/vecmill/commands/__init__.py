@@ -1,0 +1,1 @@
+"""The commands of the `vecmill` program, one module or package for each."""

@@ -1,0 +1,67 @@
+"""The interface between the pipeline and its embedders: a mill in this process, or a server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vecmill.requests import Purpose
+from vecmill.values.aliases import JsonValue
+from vecmill.values.output_dtype import OutputDtype
+
+PROBE = "vecmill"
+
+Vectors = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedParameters:
+    """The settings of the embeddings, as in `Mill.embed`, and the type of the written vectors."""
+
+    prompt_name: str | None = None
+    purpose: Purpose | None = None
+    dimensions: int | None = None
+    kind: OutputDtype = OutputDtype.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedTexts:
+    """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
+
+    The texts with the indices `left_out` cannot be embedded and have no vector.
+    """
+
+    embeddings: Vectors
+    token_count: int
+    left_out: Sequence[int] = ()
+
+
+class Embedder(Protocol):
+    """An embedder with fixed settings, for any number of concurrent calls.
+
+    `identity` describes the model and the settings that the vectors depend on. `dim` is the number of values
+    of a vector, each of type `dtype`; the values of binary vectors are bytes. `call_texts` is the best number
+    of texts for a call.
+    """
+
+    @property
+    def identity(self) -> Mapping[str, JsonValue]: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]: ...
+
+    @property
+    def call_texts(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed some texts; `left_out` of the result is empty.
+
+        Raises `RequestError` or `EngineError` if one of the texts may be the cause; the caller can find this
+        text by embedding the texts one by one. Raises other `VecmillError`s if all further calls would fail.
+        """
+        ...

@@ -1,0 +1,199 @@
+"""The scan of an input before it is embedded: columns to read, number of rows, types of values.
+
+The scan reads the whole input, like the later run. So an invalid row is reported at the start and not after
+hours, and the remaining time can be estimated.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from vecmill.commands.embed.input_records import NO_CHARACTER, Record, find_problem, is_writable
+from vecmill.commands.embed.progress import show_progress
+from vecmill.commands.embed.sources import Source
+from vecmill.errors import InvalidConfig, InvalidCorpus
+from vecmill.models.fingerprint import hash_file
+
+TEXT_COLUMN = "text"
+ID_COLUMN = "id"
+
+
+class ColumnType(StrEnum):
+    """The type of the values of a column; each type allows missing values."""
+
+    NOTHING = "nothing"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"  # a float can hold the value
+    LONG = "long"  # 64 bits
+    FLOAT = "float"
+    TEXT = "text"
+    MIXED = "mixed"  # written as text; values that are not text as JSON
+
+    def merge(self, other: "ColumnType") -> "ColumnType":
+        """Return the type of a column with values of both types."""
+        if other in (self, ColumnType.NOTHING):
+            return self
+        if self is ColumnType.NOTHING:
+            return other
+        return _MERGED.get(frozenset((self, other)), ColumnType.MIXED)
+
+
+_MERGED = MappingProxyType(
+    {
+        frozenset((ColumnType.INTEGER, ColumnType.LONG)): ColumnType.LONG,
+        frozenset((ColumnType.INTEGER, ColumnType.FLOAT)): ColumnType.FLOAT,
+    }
+)
+
+
+def type_of(value: Any) -> ColumnType:
+    """Return the type of one value."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if -(2**53) <= value <= 2**53:
+            return ColumnType.INTEGER
+        return ColumnType.LONG if -(2**63) <= value < 2**63 else ColumnType.MIXED
+    column_types = {
+        type(None): ColumnType.NOTHING,
+        bool: ColumnType.BOOLEAN,
+        float: ColumnType.FLOAT,
+        str: ColumnType.TEXT,
+    }
+    return column_types.get(type(value), ColumnType.MIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """The column options of the command; `None` means the default. `skips_invalid`: skip invalid rows."""
+
+    text_column: str | None = None
+    id_column: str | None = None
+    copied_columns: tuple[str, ...] = ()
+    skips_invalid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns to read: the column of the texts, and the columns to copy, the id column first."""
+
+    text: str
+    copies: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns, in the order of a record's values."""
+        return (self.text, *self.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class InputScan:
+    """The result of a scan: `rows` rows to embed, `skipped` invalid rows, the types of the copied columns."""
+
+    columns: Columns
+    rows: int
+    skipped: int
+    column_types: Mapping[str, ColumnType]
+    sha256: str
+
+
+def scan_source(source: Source, options: ColumnOptions) -> InputScan:
+    """Read all of `source`. Raises `InvalidConfig` for wrong columns, `InvalidCorpus` for invalid rows."""
+    columns = choose_columns(source, options)
+    sha256 = hash_file(source.path)
+    column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
+    rows = read = 0
+    for record in show_progress(_records(source, columns), "Reading"):
+        read += 1
+        if record.problem is not None:
+            if not options.skips_invalid:
+                raise InvalidCorpus(_describe(source, record))
+            continue
+        rows += 1
+        for name, value in zip(columns.copies, record.values[1:], strict=True):
+            column_types[name] = column_types[name].merge(type_of(value))
+    if not rows:
+        raise InvalidCorpus(f"{source.path} has no row with a text in the column {columns.text!r}.")
+    _require_values(source, options, column_types)
+    return InputScan(columns, rows, read - rows, column_types, sha256)
+
+
+def valid_records(source: Source, columns: Columns) -> Iterator[Record]:
+    """Return the rows of `source` that can be embedded, in input order."""
+    return (record for record in _records(source, columns) if record.problem is None)
+
+
+def choose_columns(source: Source, options: ColumnOptions) -> Columns:
+    """Choose the columns to read.
+
+    Raises `InvalidConfig` for a missing column or an unclear text column, `InvalidCorpus` for an empty file.
+    """
+    found = source.columns()
+    if source.is_closed and not found:
+        raise InvalidCorpus(f"{source.path} is empty: it has no line with column names.")
+    for option, name in (
+        ("--text-column", options.text_column),
+        ("--id-column", options.id_column),
+        *(("--copy-column", name) for name in options.copied_columns),
+    ):
+        if name is not None and source.is_closed and name not in found:
+            raise InvalidConfig(f"{option} is {name!r}, but the columns of {source.path} are {_list(found)}.")
+    text = options.text_column or _find_text(source, found, options)
+    if source.is_closed and not found[text]:
+        raise InvalidConfig(
+            f"The column {text!r} of {source.path} holds no strings. Choose another column "
+            "with --text-column."
+        )
+    id_column = options.id_column
+    if id_column is None and ID_COLUMN in found and text != ID_COLUMN:
+        id_column = ID_COLUMN
+    copies = dict.fromkeys((*(() if id_column is None else (id_column,)), *options.copied_columns))
+    return Columns(text, tuple(copies))
+
+
+def _find_text(source: Source, found: Mapping[str, bool], options: ColumnOptions) -> str:
+    # Without columns there are no rows, and the scan reports this.
+    if TEXT_COLUMN in found or not found:
+        return TEXT_COLUMN
+    others = (options.id_column or ID_COLUMN, *options.copied_columns)
+    texts = [name for name, is_text in found.items() if is_text and name not in others]
+    if len(texts) != 1:
+        raise InvalidConfig(
+            f"The text column of {source.path} is not clear. Choose one of {_list(found)} with --text-column."
+        )
+    return texts[0]
+
+
+def _records(source: Source, columns: Columns) -> Iterator[Record]:
+    """Return all rows, with the problems of their texts and copied values."""
+    for record in source.records(columns.names):
+        problem = record.problem or find_problem(record.values[0]) or _problem_of_copies(record, columns)
+        yield record if problem is None else Record(record.place, problem=problem)
+
+
+def _problem_of_copies(record: Record, columns: Columns) -> str | None:
+    """Return why the copied values of a row cannot be written, `None` if they can."""
+    for name, value in zip(columns.copies, record.values[1:], strict=True):
+        if not is_writable(value):
+            return f"has {NO_CHARACTER} in the column {name!r}"
+    return None
+
+
+def _require_values(source: Source, options: ColumnOptions, column_types: Mapping[str, ColumnType]) -> None:
+    """Raise `InvalidConfig` for a requested column without a value in any row."""
+    if source.is_closed:
+        return
+    for name in (options.id_column, *options.copied_columns):
+        if name is not None and column_types[name] is ColumnType.NOTHING:
+            raise InvalidConfig(f"No row of {source.path} has a value in the column {name!r}.")
+
+
+def _describe(source: Source, record: Record) -> str:
+    return (
+        f"{source.path}: {source.unit} {record.place} {record.problem}. Correct the {source.unit}, or skip "
+        "such rows with --skip-invalid."
+    )
+
+
+def _list(names: Mapping[str, bool]) -> str:
+    return ", ".join(map(repr, names)) or "none"

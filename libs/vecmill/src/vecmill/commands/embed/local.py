@@ -1,0 +1,89 @@
+"""The embedder in this process: a mill without queue limits, since the pipeline bounds the waiting texts."""
+
+import math
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
+from vecmill.config import InputConfig, MillConfig, QueueConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.errors import EngineError, InvalidConfig, RequestError, fields_renamed
+from vecmill.mill import Mill
+from vecmill.models import fingerprint_model, locate_model
+from vecmill.requests import Embed, TextOptions
+from vecmill.values.aliases import JsonValue
+from vecmill.vectors.transforms import quantize
+
+_NO_LIMIT = sys.maxsize
+
+# On a slow machine a call of a large model over a long text takes minutes.
+HANG_S = 600.0
+
+
+class LocalEmbedder:
+    """A mill as an `Embedder`. Use `open_local` to load the model."""
+
+    # The texts of a call are tokenised together, while the lanes compute other calls.
+    call_texts = 64
+
+    def __init__(self, mill: Mill, parameters: EmbedParameters) -> None:
+        self._mill = mill
+        self._parameters = parameters
+        self._options = TextOptions(parameters.prompt_name, purpose=parameters.purpose)
+        description, info = mill.description, mill.info
+        self.dtype = parameters.kind.dtype
+        numbers = parameters.dimensions or description.dim
+        self.dim = numbers // 8 if parameters.kind.needs_bytes else numbers
+        self.identity: Mapping[str, JsonValue] = {
+            "name": description.name,
+            "fingerprint": fingerprint_model(description),
+            "engine": info.name,
+            "precision": info.precision,
+        }
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed some texts; see `Embedder.embed`."""
+        dtype = self._parameters.kind
+        with fields_renamed(input="text"):
+            result = await self._mill.run(
+                Embed(tuple(texts), self._parameters.dimensions, dtypes=(dtype,), options=self._options)
+            )
+        return EmbeddedTexts(quantize(result.embeddings, dtype, result.ranges), result.token_count)
+
+
+@asynccontextmanager
+async def open_local(
+    model: str | None, config: MillConfig, parameters: EmbedParameters, *, trusts_code: bool = False
+) -> AsyncIterator[LocalEmbedder]:
+    """Load `model`, by default the embedded model, and test it with `parameters`. Raises `SetupError`."""
+    description = describe_model(locate_model(model, trusts_code=trusts_code))
+    async with Mill(description, without_limits(config)) as mill:
+        numbers = parameters.dimensions or description.dim
+        if parameters.kind.needs_bytes and numbers % 8:
+            raise InvalidConfig(
+                f"Binary embeddings need a multiple of 8 dimensions, not {numbers}. Change --dtype or "
+                "--dimensions."
+            )
+        try:
+            embedder = LocalEmbedder(mill, parameters)
+            await embedder.embed([PROBE])
+        except (RequestError, EngineError) as error:
+            raise InvalidConfig(error.message) from error
+        yield embedder
+
+
+def without_limits(config: MillConfig) -> MillConfig:
+    """Return `config` without limits on the queue, the waiting time and the inputs."""
+    return replace(
+        config,
+        hang_s=HANG_S,
+        queue=QueueConfig(max_queue_tokens=_NO_LIMIT, max_queue_texts=_NO_LIMIT, timeout_s=math.inf),
+        inputs=InputConfig(
+            max_inputs=_NO_LIMIT,
+            max_text_characters=_NO_LIMIT,
+            max_request_characters=_NO_LIMIT,
+            max_request_tokens=_NO_LIMIT,
+        ),
+    )

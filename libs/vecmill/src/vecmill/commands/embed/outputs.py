@@ -1,0 +1,203 @@
+"""Output files of embeddings and copied columns: Parquet, numpy arrays and JSON lines."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+
+from vecmill.commands.embed.embedder import Vectors
+from vecmill.commands.embed.input_scan import ColumnOptions, ColumnType
+from vecmill.commands.embed.sources import import_arrow
+from vecmill.errors import InvalidConfig
+from vecmill.values.aliases import JsonValue
+
+EMBEDDING = "embedding"
+
+# The size of a Parquet row group, the least that a reader holds in memory.
+_GROUP_BYTES = 32 * 2**20
+
+_ARROW_TYPES = MappingProxyType(
+    {
+        ColumnType.NOTHING: "string",
+        ColumnType.BOOLEAN: "bool_",
+        ColumnType.INTEGER: "int64",
+        ColumnType.LONG: "int64",
+        ColumnType.FLOAT: "float64",
+        ColumnType.TEXT: "string",
+        ColumnType.MIXED: "string",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """The contents of an output: embeddings of `dim` values of `dtype`, and copied columns.
+
+    `column_types` are the types of the columns, `arrow_types` their Arrow types if the input has them.
+    `metadata` describes how the embeddings were made.
+    """
+
+    dim: int
+    dtype: np.dtype[np.generic]
+    column_types: Mapping[str, ColumnType]
+    arrow_types: Mapping[str, Any]
+    metadata: Mapping[str, JsonValue]
+
+
+class OutputFile(ABC):
+    """An open output file. Use with `with`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(is_complete=error is None)
+
+    @abstractmethod
+    def write(self, embeddings: Vectors, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append embeddings, (n, dim), and n values of each column."""
+
+    @abstractmethod
+    def close(self, *, is_complete: bool) -> None:
+        """Close the file, after the last embedding if `is_complete`."""
+
+
+class ParquetOutput(OutputFile):
+    """A Parquet file with the copied columns and `embedding`, a list of fixed length."""
+
+    def __init__(self, path: Path, schema: OutputSchema) -> None:
+        from pyarrow import parquet
+
+        self._arrow = import_arrow()
+        self._schema = schema
+        fields = [(name, self._column_type(name)) for name in schema.column_types]
+        embedding = self._arrow.list_(self._arrow.from_numpy_dtype(schema.dtype), schema.dim)
+        self._arrow_schema = self._arrow.schema([*fields, (EMBEDDING, embedding)]).with_metadata(
+            {"vecmill": json.dumps(dict(schema.metadata))}
+        )
+        # Embeddings are nearly random, so dictionaries and compression do not make them smaller. But Parquet
+        # has no 8-bit numbers: each would take 32 bits, while its index in a dictionary takes 8.
+        names, numbers = list(schema.column_types), f"{EMBEDDING}.list.element"
+        in_dictionaries = names if schema.dtype.itemsize > 1 else [*names, numbers]
+        self._writer = parquet.ParquetWriter(
+            path,
+            self._arrow_schema,
+            use_dictionary=in_dictionaries or False,
+            compression={**dict.fromkeys(names, "zstd"), numbers: "none"},
+        )
+        self._held: list[Any] = []
+        self._held_bytes = 0
+
+    def close(self, *, is_complete: bool) -> None:
+        """Write the last row group and close the file."""
+        if is_complete:
+            self._flush()
+        self._writer.close()
+
+    def write(self, embeddings: Vectors, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append embeddings and columns; see `OutputFile.write`."""
+        arrow = self._arrow
+        values = [self._column(name, columns[name]) for name in self._schema.column_types]
+        flat = arrow.array(embeddings.reshape(-1))
+        embedding = arrow.FixedSizeListArray.from_arrays(flat, self._schema.dim)
+        self._held.append(arrow.table([*values, embedding], schema=self._arrow_schema))
+        self._held_bytes += self._held[-1].nbytes
+        if self._held_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            table = self._arrow.concat_tables(self._held).combine_chunks()
+            self._writer.write_table(table, row_group_size=len(table))
+        self._held, self._held_bytes = [], 0
+
+    def _column_type(self, name: str) -> Any:
+        if name in self._schema.arrow_types:
+            return self._schema.arrow_types[name]
+        return getattr(self._arrow, _ARROW_TYPES[self._schema.column_types[name]])()
+
+    def _column(self, name: str, values: Sequence[Any]) -> Any:
+        if name not in self._schema.arrow_types and self._schema.column_types[name] is ColumnType.MIXED:
+            values = [_as_text(value) for value in values]
+        return self._arrow.array(values, self._column_type(name))
+
+
+class NumpyOutput(OutputFile):
+    """A numpy file with the embeddings alone, (texts, dim), for `numpy.load`, also memory-mapped."""
+
+    def __init__(self, path: Path, schema: OutputSchema) -> None:
+        self._file = path.open("wb")
+        self._schema = schema
+        self._count = 0
+        self._write_header()
+
+    def close(self, *, is_complete: bool) -> None:
+        """Write the final header and close the file."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def write(self, embeddings: Vectors, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append embeddings; the file format has no columns."""
+        self._count += len(embeddings)
+        self._file.write(np.ascontiguousarray(embeddings).data)
+
+    def _write_header(self) -> None:
+        # The header has the same length for any number of embeddings: numpy leaves space for digits.
+        descr = np.lib.format.dtype_to_descr(self._schema.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self._count, self._schema.dim)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+class JsonLinesOutput(OutputFile):
+    """A file with one JSON object per line: the copied columns, and `embedding`, a list of exact numbers."""
+
+    def __init__(self, path: Path, schema: OutputSchema) -> None:
+        self._file = path.open("w", encoding="utf-8")
+
+    def close(self, *, is_complete: bool) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def write(self, embeddings: Vectors, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append embeddings and columns; see `OutputFile.write`."""
+        for index, embedding in enumerate(embeddings.tolist()):
+            row = {**{name: values[index] for name, values in columns.items()}, EMBEDDING: embedding}
+            self._file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+_OUTPUTS: Mapping[str, type[ParquetOutput | NumpyOutput | JsonLinesOutput]] = MappingProxyType(
+    {".parquet": ParquetOutput, ".npy": NumpyOutput, ".jsonl": JsonLinesOutput}
+)
+
+
+def check_output(path: Path, options: ColumnOptions) -> None:
+    """Raise `InvalidConfig` or `MissingExtra` for an output that cannot be written with these options."""
+    kind = _OUTPUTS.get(path.suffix.lower())
+    if kind is None:
+        raise InvalidConfig(f"{path}: the file name extension must be one of {', '.join(_OUTPUTS)}.")
+    copied = (options.id_column, *options.copied_columns)
+    if kind is NumpyOutput and any(copied):
+        raise InvalidConfig(
+            f"{path} cannot hold columns. Remove --id-column and --copy-column, or write a .parquet file."
+        )
+    if EMBEDDING in copied:
+        raise InvalidConfig(f"The column {EMBEDDING!r} holds the embeddings, so it cannot be copied.")
+    if kind is ParquetOutput:
+        import_arrow()
+
+
+def open_output(path: Path, schema: OutputSchema) -> OutputFile:
+    """Open the output file `path`; its file name extension decides the format."""
+    return _OUTPUTS[path.suffix.lower()](path, schema)
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,147 @@
+"""The pipeline that embeds several parts at once and stores each part when it is complete.
+
+Parts overlap, so that the batcher always has enough waiting texts to form batches of similar lengths. The
+batcher takes the oldest texts first, so parts end in about the order in which they began. Files are read and
+written in threads.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder
+from vecmill.commands.embed.input_records import InputPart, Record
+from vecmill.commands.embed.parts import PartStore
+from vecmill.errors import DeviceLost, EngineError, InvalidCorpus, NonFiniteOutput, RequestError, VecmillError
+
+logger = logging.getLogger(__name__)
+
+PARTS_AT_ONCE = 16
+
+T = TypeVar("T")
+
+Refuse = Callable[[Record, VecmillError], None]
+
+
+class EmbedProgress(Protocol):
+    """A receiver of progress counts."""
+
+    def add_existing(self, texts: int) -> None:
+        """Count texts that an earlier run has embedded."""
+        ...
+
+    def add_embedded(self, texts: int, tokens: int) -> None:
+        """Count newly embedded texts and their tokens."""
+        ...
+
+
+async def embed_parts(
+    cut: Iterator[InputPart],
+    embedder: Embedder,
+    store: PartStore,
+    progress: EmbedProgress,
+    *,
+    unit: str = "row",
+    skips_invalid: bool = False,
+) -> None:
+    """Embed and store all missing parts. `unit`, line or row, is the unit of the places of records.
+
+    Raises the same errors as `Embedder.embed`, and `InvalidCorpus` for a text that cannot be embedded. With
+    `skips_invalid`, texts that cause an error are left out instead.
+    """
+    refuse = partial(_refuse, unit, skips_invalid)
+    running: set[asyncio.Task[None]] = set()
+    try:
+        while (part := await asyncio.to_thread(next, cut, None)) is not None:
+            if await asyncio.to_thread(store.contains, part.number, len(part)):
+                progress.add_existing(len(part))
+                continue
+            running.add(asyncio.create_task(_embed_part(part, embedder, store, progress, refuse)))
+            if len(running) >= PARTS_AT_ONCE:
+                running = await _await_one(running)
+        while running:
+            running = await _await_one(running)
+    finally:
+        await _cancel(running)
+
+
+async def _await_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait until at least one part is complete or has failed, and return the tasks that still run."""
+    ended, left = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.result()
+    return left
+
+
+async def _embed_part(
+    part: InputPart, embedder: Embedder, store: PartStore, progress: EmbedProgress, refuse: Refuse
+) -> None:
+    size = embedder.call_texts
+
+    async def call(records: Sequence[Record]) -> EmbeddedTexts:
+        found = await _embed_records(records, embedder, refuse)
+        progress.add_embedded(len(records), found.token_count)
+        return found
+
+    starts = range(0, len(part), size)
+    found = await _gather([call(part.records[at : at + size]) for at in starts])
+    embeddings = np.concatenate([one.embeddings for one in found])
+    left_out = [at + index for at, one in zip(starts, found, strict=True) for index in one.left_out]
+    await asyncio.to_thread(store.write, part.number, embeddings, left_out)
+
+
+async def _embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
+    try:
+        return await embedder.embed([record.values[0] for record in records])
+    except DeviceLost:
+        raise
+    except (RequestError, EngineError):
+        return await _embed_singly(records, embedder, refuse)
+
+
+async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
+    """Embed texts one by one, to find the texts that cannot be embedded."""
+    found = [EmbeddedTexts(np.empty((0, embedder.dim), embedder.dtype), 0)]
+    left_out = []
+    for index, record in enumerate(records):
+        try:
+            found.append(await embedder.embed([record.values[0]]))
+        except DeviceLost:
+            raise
+        except (RequestError, EngineError) as error:
+            refuse(record, error)
+            left_out.append(index)
+    embeddings = np.concatenate([one.embeddings for one in found])
+    return EmbeddedTexts(embeddings, sum(one.token_count for one in found), left_out)
+
+
+def _refuse(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:
+    """Log a text that cannot be embedded. Raises `InvalidCorpus` if such texts are not left out."""
+    problem = f"The text of {unit} {record.place} cannot be embedded: {error.message}"
+    # A failing engine or server may fail for every text, and all texts would be left out.
+    if not isinstance(error, RequestError | NonFiniteOutput):
+        raise InvalidCorpus(problem) from error
+    if not skips_invalid:
+        raise InvalidCorpus(
+            f"{problem} To skip such texts, add --skip-invalid to the same command; it continues from here."
+        ) from error
+    logger.warning("%s The text is left out.", problem)
+
+
+async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results in order; the first failure cancels the other tasks."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await _cancel(tasks)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]] | set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

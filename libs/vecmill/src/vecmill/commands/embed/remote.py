@@ -1,0 +1,266 @@
+"""The embedder that calls a server: concurrent calls of `/v1/embeddings`, with retries.
+
+The status of a response decides how the embedder continues. After 429, 502, 503 or a connection error the
+call is repeated, after `Retry-After` or with exponential backoff. After 413 or 504 the call is divided into
+two halves. 400, 422 and 500 mean that one of the texts caused the error. Any other status ends the run.
+"""
+
+import asyncio
+import base64
+import binascii
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any
+
+import httpx2
+import numpy as np
+
+from vecmill.commands.embed.concurrency_limiter import ConcurrencyLimiter
+from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, Vectors
+from vecmill.errors import (
+    EngineError,
+    InferenceFailed,
+    InvalidConfig,
+    InvalidRequest,
+    NonFiniteOutput,
+    RequestError,
+    ServerFailed,
+)
+from vecmill.requests import Purpose
+from vecmill.values.aliases import JsonValue
+from vecmill.values.output_dtype import OutputDtype
+
+CONNECT_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 300.0
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 30.0
+PATIENCE_S = 300.0  # the total wait of one call before it fails
+
+# The values of `input_type` for purposes with another name there.
+_INPUT_TYPES = MappingProxyType({Purpose.SIMILARITY: "text-matching"})
+
+_REFUSED = frozenset({429, 502, 503})
+_TOO_MUCH = frozenset({413, 504})
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class RemoteEmbedder:
+    """A server as an `Embedder`. Use `open_remote` to connect."""
+
+    call_texts = 32
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        model: str | None,
+        parameters: EmbedParameters,
+        *,
+        limiter: ConcurrencyLimiter | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.dim = 0
+        self.dtype = parameters.kind.dtype
+        self.identity: Mapping[str, JsonValue] = {}
+        self._client = client
+        self._kind = parameters.kind
+        self._limiter = limiter or ConcurrencyLimiter()
+        self._sleep = sleep
+        self._name: str | None = None
+        purpose = parameters.purpose
+        asked = {
+            "model": model,
+            "dimensions": parameters.dimensions,
+            "prompt_name": parameters.prompt_name,
+            "input_type": purpose and _INPUT_TYPES.get(purpose, purpose),
+            "output_dtype": None if parameters.kind is OutputDtype.FLOAT else parameters.kind,
+            # As plain numbers, floats of a server without `output_dtype` differ from 8-bit integers.
+            "encoding_format": "base64" if parameters.kind is OutputDtype.FLOAT else "float",
+        }
+        self._asked = {name: value for name, value in asked.items() if value is not None}
+
+    async def probe(self) -> None:
+        """Embed a sample text, and set the dimensions and the identity of the server's model.
+
+        Raises `ServerFailed`, and `InvalidConfig` if the server refuses the options.
+        """
+        try:
+            self.dim = (await self.embed([PROBE])).embeddings.shape[1]
+        except RequestError as error:
+            raise InvalidConfig(f"{self._client.base_url} refused a test request: {error.message}") from error
+        except EngineError as error:
+            raise ServerFailed(f"{self._client.base_url} failed a test request: {error.message}") from error
+        numbers = self.dim * 8 if self._kind.needs_bytes else self.dim
+        if numbers != self._asked.get("dimensions", numbers):
+            raise InvalidConfig(
+                f"{self._client.base_url} ignores --dimensions and returns embeddings of {numbers} "
+                "dimensions. Remove --dimensions."
+            )
+        self.identity = {"name": self._name, **await self._details()}
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddedTexts:
+        """Embed some texts; see `Embedder.embed`. Raises `ServerFailed` for an unexpected response."""
+        body = {**self._asked, "input": list(texts)}
+        async with self._limiter:
+            answer = await self._send("POST", "embeddings", json=body)
+        if answer.status_code in _TOO_MUCH and len(texts) > 1:
+            middle = len(texts) // 2
+            first, second = await self.embed(texts[:middle]), await self.embed(texts[middle:])
+            return EmbeddedTexts(
+                np.concatenate([first.embeddings, second.embeddings]), first.token_count + second.token_count
+            )
+        if answer.status_code != 200:
+            raise _failure(answer)
+        document = _read_document(answer)
+        self._check_name(document.get("model"))
+        embeddings = _read_embeddings(answer, document, len(texts), self.dim, self._kind)
+        return EmbeddedTexts(embeddings, _read_tokens(document))
+
+    async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
+        """Repeat a request until the server accepts it, and return the response."""
+        waited_s, wait_s = 0.0, FIRST_WAIT_S
+        while True:
+            answer, trouble = None, ""
+            try:
+                answer = await self._client.request(method, path, **body)
+            except (httpx2.RequestError, ssl.SSLError) as error:
+                trouble = str(error) or type(error).__name__
+            if answer is not None and answer.status_code not in _REFUSED:
+                if answer.status_code in _TOO_MUCH:
+                    self._limiter.decrease()
+                else:
+                    self._limiter.increase()
+                return answer
+            self._limiter.decrease()
+            # A server that never responded is reported at once: its address is probably wrong.
+            if answer is None and (self._name is None or waited_s >= PATIENCE_S):
+                raise ServerFailed(f"{self._client.base_url} cannot be reached: {trouble}.")
+            if answer is not None and waited_s >= PATIENCE_S:
+                return answer
+            pause_s = max(_asked_wait_s(answer) or wait_s, 0.001)
+            await self._sleep(pause_s)
+            waited_s, wait_s = waited_s + pause_s, min(2 * wait_s, LONGEST_WAIT_S)
+
+    def _check_name(self, name: JsonValue) -> None:
+        if self._name is None:
+            self._name = str(name)
+        elif self._name != str(name):
+            raise ServerFailed(
+                f"{self._client.base_url} now serves the model {name!r} instead of {self._name!r}."
+            )
+
+    async def _details(self) -> Mapping[str, JsonValue]:
+        """Return the engine and precision of the server's model, if the server reports them."""
+        answer = await self._send("GET", "models")
+        try:
+            entries = answer.json()["data"]
+            found = next(entry for entry in entries if entry["id"] == self._name)
+        except (ValueError, KeyError, TypeError, StopIteration):
+            return {}
+        return {name: found[name] for name in ("engine", "precision") if name in found}
+
+
+@asynccontextmanager
+async def open_remote(
+    url: str, model: str | None, parameters: EmbedParameters, *, key: str | None = None
+) -> AsyncIterator[RemoteEmbedder]:
+    """Connect to the server at `url`, which may end in /v1, and test it. Raises `SetupError`."""
+    if not _is_address(url):
+        raise InvalidConfig(f"--server is {url!r}; it must be an address such as http://127.0.0.1:7997.")
+    base_url = url.rstrip("/")
+    base_url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise InvalidConfig("--api-key must be one key without spaces.")
+    address = httpx2.URL(base_url)
+    async with httpx2.AsyncClient(
+        # A password in it would stand in every message.
+        base_url=address.copy_with(userinfo=b""),
+        auth=(address.username, address.password) if address.userinfo else None,
+        headers={"authorization": f"Bearer {key}"} if key else {},
+        timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+    ) as client:
+        embedder = RemoteEmbedder(client, model, parameters)
+        await embedder.probe()
+        yield embedder
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        return False
+    return parsed.scheme in ("http", "https") and bool(parsed.host)
+
+
+def _asked_wait_s(answer: httpx2.Response | None) -> float | None:
+    """Return the seconds in `Retry-After-Ms` or `Retry-After`, `None` if neither holds a number."""
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = "" if answer is None else answer.headers.get(name, "")
+        try:
+            return min(max(float(value) * unit_s, 0.0), PATIENCE_S)
+        except ValueError:
+            continue
+    return None
+
+
+def _failure(answer: httpx2.Response) -> Exception:
+    message = _message(answer)
+    if answer.status_code in (400, 413, 422):
+        return InvalidRequest(message)
+    if answer.status_code in (500, 504):
+        return InferenceFailed(message)
+    return ServerFailed(f"{answer.url} responded with status {answer.status_code}: {message}")
+
+
+def _message(answer: httpx2.Response) -> str:
+    """Return the error message of a response in the format of OpenAI, else the start of its text."""
+    try:
+        document = answer.json()
+        return str(document["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text.strip()[:200] or answer.reason_phrase
+
+
+def _read_document(answer: httpx2.Response) -> Mapping[str, Any]:
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ServerFailed(f"{answer.url} returned a response that is not a JSON object.")
+    return document
+
+
+def _read_embeddings(
+    answer: httpx2.Response, document: Mapping[str, Any], count: int, dim: int, kind: OutputDtype
+) -> Vectors:
+    try:
+        entries = sorted(document["data"], key=lambda entry: entry["index"])
+        indices = [entry["index"] for entry in entries]
+        embeddings = np.stack([_read_embedding(entry["embedding"], kind) for entry in entries])
+    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
+        raise ServerFailed(f"{answer.url} returned a response without {kind} embeddings.") from error
+    if indices != list(range(count)) or embeddings.ndim != 2 or (dim and embeddings.shape[1] != dim):
+        raise ServerFailed(
+            f"{answer.url} returned {len(embeddings)} embeddings of {embeddings.shape[-1]} dimensions for "
+            f"{count} texts."
+        )
+    if not np.isfinite(embeddings).all():
+        raise NonFiniteOutput("the server returned embeddings that are not finite.")
+    return embeddings
+
+
+def _read_embedding(value: str | list[float], kind: OutputDtype) -> Vectors:
+    if kind is OutputDtype.FLOAT and isinstance(value, str):
+        return np.frombuffer(base64.b64decode(value, validate=True), kind.dtype)
+    if kind is not OutputDtype.FLOAT and not all(isinstance(number, int) for number in value):
+        raise ValueError("not integers")
+    return np.array(value, kind.dtype)
+
+
+def _read_tokens(document: Mapping[str, Any]) -> int:
+    usage = document.get("usage")
+    tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) else 0

@@ -1,0 +1,224 @@
+"""The run of `vecmill embed`: scan the input, embed the missing parts, assemble the output."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from vecmill.commands.embed.embedder import Embedder, EmbedParameters
+from vecmill.commands.embed.input_records import cut_parts
+from vecmill.commands.embed.input_scan import ColumnOptions, InputScan, scan_source, valid_records
+from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.outputs import OutputSchema, check_output, open_output
+from vecmill.commands.embed.parts import PartStore, RunSettings, folder_of, open_part_store, refuse_existing
+from vecmill.commands.embed.pipeline import embed_parts
+from vecmill.commands.embed.progress import ProgressBar, show_progress
+from vecmill.commands.embed.remote import open_remote
+from vecmill.commands.embed.sources import Source, open_source
+from vecmill.config import MillConfig
+from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
+from vecmill.models.fingerprint import hash_file
+from vecmill.requests import Purpose
+from vecmill.values.aliases import JsonValue
+from vecmill.values.engine_plan import Precision
+from vecmill.values.output_dtype import OutputDtype
+
+DONE, INTERRUPTED = 0, 130
+
+# The names of identity values in error messages.
+_WORDS = MappingProxyType({"name": "model", "fingerprint": "content of the model"})
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOptions:
+    """The options of the command. `server` is a URL; without a URL this process embeds, with `config`."""
+
+    corpus: Path
+    output: Path
+    columns: ColumnOptions = field(default_factory=ColumnOptions)
+    parameters: EmbedParameters = field(default_factory=EmbedParameters)
+    model: str | None = None
+    config: MillConfig = field(default_factory=MillConfig)
+    trusts_code: bool = False
+    server: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSummary:
+    """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work."""
+
+    texts: int
+    skipped: int
+    dim: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run with all parts stored: its settings, the embedder's `dim` and `identity`, and a summary."""
+
+    run: RunSettings
+    dim: int
+    identity: Mapping[str, JsonValue]
+    summary: str
+
+
+def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> EmbedOptions:
+    """Convert the options of the command line, which are given by name. Raises `InvalidConfig`."""
+    server, precision, purpose = options["server"], options["precision"], options["purpose"]
+    of_engines = ("engine", "precision", "device", "cores", "trusts_code")
+    if server is not None and any(options[name] for name in of_engines):
+        raise InvalidConfig(
+            "--engine, --precision, --device, --cores and --trust-remote-code have no effect with --server. "
+            "Remove them."
+        )
+    return EmbedOptions(
+        corpus,
+        output,
+        ColumnOptions(
+            options["text_column"],
+            options["id_column"],
+            options["copied_columns"],
+            options["skips_invalid"],
+        ),
+        EmbedParameters(
+            options["prompt_name"],
+            None if purpose is None else Purpose(purpose),
+            options["dimensions"],
+            OutputDtype.FLOAT if options["dtype"] == "float32" else OutputDtype(options["dtype"]),
+        ),
+        options["model"],
+        MillConfig(
+            engine=options["engine"],
+            precision=None if precision is None else Precision(precision),
+            device=options["device"],
+            cores=options["cores"],
+            cache_dir=options["cache_dir"],
+        ),
+        options["trusts_code"],
+        server,
+        options["api_key"],
+    )
+
+
+def run_with_progress(options: EmbedOptions) -> int:
+    """Embed with progress on standard error, and return the exit status. Raises `SetupError`."""
+    try:
+        result = embed_corpus(options)
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        if folder_of(options.output).exists():
+            click.echo(f"The finished parts are kept in {folder_of(options.output)}.", err=True)
+            click.echo("The same command continues with them.", err=True)
+        return INTERRUPTED
+    left_out = f", {result.skipped:,} left out" if result.skipped else ""
+    written = f"{result.texts:,} embeddings of {result.dim} dimensions{left_out}"
+    click.echo(f"{options.output}: {written}. {result.summary}")
+    return DONE
+
+
+def embed_corpus(options: EmbedOptions) -> EmbedSummary:
+    """Write the output, reusing the parts that an earlier run has stored.
+
+    Runs an event loop of its own. Raises `SetupError`.
+    """
+    source = open_source(options.corpus)
+    if options.output.resolve() == options.corpus.resolve():
+        raise InvalidConfig(f"{options.output} is the input itself. Choose another output.")
+    refuse_existing(options.output)
+    check_output(options.output, options.columns)
+    scan = scan_source(source, options.columns)
+    done = asyncio.run(_embed(options, source, scan))
+    left_out = 0
+    with open_part_store(options.output, done.run, done.dim) as store:
+        if store.is_finished:
+            store.remove()
+        else:
+            refuse_existing(options.output)
+            left_out = _assemble(options, source, scan, store, done)
+    return EmbedSummary(scan.rows - left_out, scan.skipped + left_out, done.dim, done.summary)
+
+
+def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
+    if options.server is None:
+        return open_local(options.model, options.config, options.parameters, trusts_code=options.trusts_code)
+    return open_remote(options.server, options.model, options.parameters, key=options.api_key)
+
+
+def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSettings:
+    """Return all settings that the parts depend on. The keys are the names for error messages."""
+    parameters = options.parameters
+    return {
+        "version of vecmill": version("vecmill"),
+        "input": scan.sha256,
+        **{_WORDS.get(name, name): value for name, value in embedder.identity.items()},
+        "text column": scan.columns.text,
+        # The skipped rows may depend on the copied columns.
+        "choice of columns": list(scan.columns.copies) if scan.skipped else [],
+        "number of rows left out": scan.skipped,
+        "prompt": [parameters.prompt_name, parameters.purpose],
+        "number of dimensions": embedder.dim,
+        "dtype": parameters.kind,
+    }
+
+
+async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> FinishedRun:
+    """Embed and store the missing parts. Raises `SetupError`."""
+    async with _open_embedder(options) as embedder:
+        run = _run_of(options, scan, embedder)
+        with open_part_store(options.output, run, embedder.dim) as store, ProgressBar(scan.rows) as bar:
+            if store.is_finished:
+                return FinishedRun(run, embedder.dim, embedder.identity, "The output was already complete.")
+            cut = cut_parts(valid_records(source, scan.columns))
+            try:
+                await embed_parts(
+                    cut, embedder, store, bar, unit=source.unit, skips_invalid=options.columns.skips_invalid
+                )
+            except (InvalidConfig, InvalidCorpus):
+                raise
+            except VecmillError as error:
+                raise SetupError(
+                    f"{error.message} The finished parts are kept, and the same command continues with them."
+                ) from error
+    return FinishedRun(run, embedder.dim, embedder.identity, bar.summary())
+
+
+def _assemble(
+    options: EmbedOptions, source: Source, scan: InputScan, store: PartStore, run: FinishedRun
+) -> int:
+    """Join the parts and the copied columns, and return the number of texts without an embedding.
+
+    Raises `SetupError`.
+    """
+    if hash_file(source.path) != scan.sha256:
+        raise InvalidCorpus(
+            f"{source.path} has changed since the start. Remove {store.folder} to start again."
+        )
+    names = scan.columns.copies
+    types = {name: kind for name, kind in source.arrow_types().items() if name in names}
+    kind = options.parameters.kind
+    about = {**run.identity, "dtype": kind}
+    shape = OutputSchema(run.dim, kind.dtype, scan.column_types, types, about)
+
+    left_out = 0
+
+    def write(path: Path) -> None:
+        nonlocal left_out
+        with open_output(path, shape) as output:
+            records = show_progress(valid_records(source, scan.columns), "Writing", scan.rows)
+            for part in cut_parts(records):
+                stored = store.read(part.number)
+                left_out += len(stored.left_out)
+                beside = part.without(stored.left_out)
+                columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
+                output.write(stored.embeddings, columns)
+
+    store.finish(write)
+    return left_out

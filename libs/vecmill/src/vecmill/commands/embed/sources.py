@@ -1,0 +1,257 @@
+"""Readers of input files, row by row: JSON lines, CSV and Parquet.
+
+A source returns a record for each row, in order, with the values of the requested columns, and holds only a
+few rows in memory. An invalid row, such as a line that is not JSON, is a record with a problem. A file that
+cannot be read to its end raises `InvalidCorpus`.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from io import BufferedReader, TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from vecmill.commands.embed.input_records import Record, is_writable
+from vecmill.errors import InvalidCorpus, MissingExtra
+
+BATCH_ROWS = 512  # read from Parquet at a time
+BUFFER_BYTES = 2**20  # read from a file, or a Parquet column, at a time
+
+_DELIMITERS = ",;\t"
+_COMPRESSIONS = MappingProxyType({".gz": "gzip", ".zst": "zstd"})
+
+# The default limit of the csv module, meant to detect missing quotes, is too low for long texts.
+_MOST_CHARACTERS = 2**31 - 1
+
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """A file of rows. `unit`: the unit of places, line or row. `is_closed`: all rows have equal columns."""
+
+    path: Path
+    unit: str
+    is_closed: bool
+
+    def columns(self) -> Mapping[str, bool]:
+        """Return the columns, and whether each holds strings.
+
+        If not `is_closed`, only the first row is considered.
+        """
+        ...
+
+    def records(self, names: Sequence[str]) -> Iterator[Record]:
+        """Return all rows, in order, with the values of these columns; `None` for a missing value."""
+        ...
+
+    def arrow_types(self) -> Mapping[str, Any]:
+        """Return the Arrow types of the columns, by default none."""
+        return {}
+
+
+class JsonLines(Source):
+    """A file with one JSON object per line, in UTF-8; empty lines are skipped."""
+
+    unit = "line"
+    is_closed = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def columns(self) -> Mapping[str, bool]:
+        """Return the fields of the first row, and whether each is a string."""
+        for _, row in self._rows():
+            if isinstance(row, dict):
+                return {name: isinstance(value, str) for name, value in row.items()}
+        return {}
+
+    def records(self, names: Sequence[str]) -> Iterator[Record]:
+        """Return all rows with the values of the columns `names`; see `Source.records`."""
+        for place, row in self._rows():
+            if isinstance(row, dict):
+                yield Record(place, tuple(map(row.get, names)))
+            else:
+                yield Record(place, problem=row)
+
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
+        """Return the place of each row with its fields, or with its problem."""
+        with _open(self.path) as file:
+            for place, line in enumerate(_read_lines(self.path, file), 1):
+                if not line.isspace():
+                    yield place, _parse_line(line)
+
+
+class CommaSeparated(Source):
+    """A CSV file in UTF-8 whose first row holds the names of the columns.
+
+    The delimiter is the most frequent of comma, semicolon and tab in the first line.
+    """
+
+    unit = "line"
+    is_closed = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def columns(self) -> Mapping[str, bool]:
+        """Return the fields of the first row; all columns hold strings."""
+        _, names = next(self._rows(), (0, []))
+        return dict.fromkeys(names, True)
+
+    def records(self, names: Sequence[str]) -> Iterator[Record]:
+        """Return all rows with the values of the columns `names`; see `Source.records`."""
+        rows = self._rows()
+        _, header = next(rows, (0, []))
+        _refuse_duplicates(self.path, header, names)
+        places = [header.index(name) for name in names]
+        for place, row in rows:
+            if len(row) == len(header):
+                yield Record(place, tuple(row[index] for index in places))
+            else:
+                problem = f"has {len(row)} fields, but the first line has {len(header)} columns"
+                yield Record(place, problem=problem)
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Return the fields of each row, with the number of its first line."""
+        csv.field_size_limit(_MOST_CHARACTERS)
+        # Invalid UTF-8 becomes surrogates, so that only its own row has a problem.
+        with TextIOWrapper(_open(self.path), "utf-8-sig", "surrogateescape", newline="") as file:
+            lines = _read_lines(self.path, file)
+            first = next(lines, "")
+            if not is_writable(first):
+                raise InvalidCorpus(f"The first line of {self.path} is not UTF-8. Save the file as UTF-8.")
+            delimiter = max(_DELIMITERS, key=first.count)
+            reader = csv.reader(chain([first], lines), strict=True, delimiter=delimiter)
+            place = 1
+            try:
+                for row in reader:
+                    if row:
+                        yield place, row
+                    place = reader.line_num + 1
+            except csv.Error as error:
+                raise InvalidCorpus(f"{self.path}: line {place} is not CSV: {error}.") from error
+
+
+class Parquet(Source):
+    """A Parquet file."""
+
+    unit = "row"
+    is_closed = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._arrow = import_arrow()
+
+    def columns(self) -> Mapping[str, bool]:
+        """Return all top-level columns, and whether each holds strings."""
+        return {name: _holds_strings(self._arrow, kind) for name, kind in self.arrow_types().items()}
+
+    def records(self, names: Sequence[str]) -> Iterator[Record]:
+        """Return all rows with the values of the columns `names`; see `Source.records`."""
+        place = 0
+        try:
+            with self._open() as file:
+                _refuse_duplicates(self.path, file.schema_arrow.names, names)
+                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
+                    values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
+                    for row in zip(*values, strict=True):
+                        place += 1
+                        yield Record(place, row)
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise InvalidCorpus(
+                f"{self.path} cannot be read after row {place}: {_first_line(error)}."
+            ) from error
+
+    def arrow_types(self) -> Mapping[str, Any]:
+        """Return the Arrow types of the columns."""
+        with self._open() as file:
+            return {field.name: field.type for field in file.schema_arrow}
+
+    def _open(self) -> Any:
+        from pyarrow import parquet
+
+        try:
+            # With other settings pyarrow would read all row groups ahead, or a whole row group at once.
+            return parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        except (OSError, ValueError) as error:
+            raise InvalidCorpus(
+                f"{self.path} cannot be read as a Parquet file: {_first_line(error)}."
+            ) from error
+
+
+_SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = MappingProxyType(
+    {".jsonl": JsonLines, ".ndjson": JsonLines, ".csv": CommaSeparated, ".parquet": Parquet}
+)
+
+
+def open_source(path: Path) -> Source:
+    """Open a file by its file name extension. Raises `InvalidCorpus`, `MissingExtra`."""
+    is_compressed = path.suffix.lower() in _COMPRESSIONS
+    kind = _SOURCES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
+    if kind is None or (is_compressed and kind is Parquet):
+        raise InvalidCorpus(
+            f"{path}: the file name extension must be one of {', '.join(_SOURCES)}. All but .parquet may be "
+            f"followed by {' or '.join(_COMPRESSIONS)}."
+        )
+    if not path.is_file():
+        raise InvalidCorpus(f"There is no file {path}.")
+    return kind(path)
+
+
+def import_arrow() -> Any:
+    """Import and return pyarrow. Raises `MissingExtra`."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtra(
+            "Parquet and compressed files need pyarrow: install it with pip install 'vecmill[corpus]'."
+        ) from error
+    return pyarrow
+
+
+def _holds_strings(arrow: Any, kind: Any) -> bool:
+    value_type = kind.value_type if arrow.types.is_dictionary(kind) else kind
+    checks = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_string_view)
+    return any(check(value_type) for check in checks)
+
+
+def _refuse_duplicates(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    for name in names:
+        if header.count(name) > 1:
+            raise InvalidCorpus(
+                f"{path} has {header.count(name)} columns named {name!r}. Rename all but one."
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+def _parse_line(line: bytes) -> dict[str, Any] | str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}"
+    return row if isinstance(row, dict) else "is not a JSON object"
+
+
+def _open(path: Path) -> Any:
+    """Open a file for reading bytes, decompressed if its extension names a compressed format."""
+    compression = _COMPRESSIONS.get(path.suffix.lower())
+    try:
+        if compression is None:
+            return path.open("rb")
+        return BufferedReader(import_arrow().input_stream(path, compression=compression), BUFFER_BYTES)
+    except OSError as error:
+        raise InvalidCorpus(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _read_lines(path: Path, file: Iterator[T]) -> Iterator[T]:
+    try:
+        yield from file
+    except OSError as error:
+        raise InvalidCorpus(f"{path} cannot be read to its end: {_first_line(error)}.") from error

@@ -1,0 +1,114 @@
+"""The `vecmill` program: the group of the library's commands and of commands that other packages install.
+
+Other distributions add commands through the entry-point group `vecmill.commands` (name -> click command), as
+the server does with `serve`. The module of a command is imported only when the command runs, so that it does
+not slow down other commands.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points, version
+from types import MappingProxyType
+
+import click
+
+from vecmill.errors import SetupError
+
+ENTRY_POINT_GROUP = "vecmill.commands"
+
+# A new command needs one more line here.
+OWN_COMMANDS: Mapping[str, EntryPoint] = MappingProxyType(
+    {
+        name: EntryPoint(name, f"vecmill.commands.{target}", ENTRY_POINT_GROUP)
+        for name, target in (
+            ("check", "check:check"),
+            ("describe", "describe:describe"),
+            ("embed", "embed.command:embed"),
+            ("engines", "engines:engines"),
+            ("optimize", "optimize.command:optimize"),
+            ("pull", "pull:pull"),
+        )
+    }
+)
+
+# The distributions to install for known commands of other distributions.
+_ELSEWHERE = MappingProxyType({"serve": "vecmill-server"})
+
+
+class SetupFailure(click.ClickException):
+    """A `SetupError` in the form of click."""
+
+    exit_code = 2
+
+
+class CommandGroup(click.Group):
+    """A group of commands that are imported when they run.
+
+    A `SetupError` of any command becomes one sentence on standard error and exit status 2.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        return sorted(_find_commands())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command with this name, `None` if there is none."""
+        found = _find_commands().get(cmd_name)
+        if found is not None:
+            return _load_command(found)
+        if cmd_name in _ELSEWHERE:
+            distribution = _ELSEWHERE[cmd_name]
+            ctx.fail(f"`vecmill {cmd_name}` is in another package: pip install {distribution}")
+        return None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command, and report a `SetupError` as a sentence."""
+        try:
+            return super().invoke(ctx)
+        except SetupError as error:
+            raise SetupFailure(error.message) from error
+
+
+def _find_commands() -> dict[str, EntryPoint]:
+    installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    return {**installed, **OWN_COMMANDS}
+
+
+def _load_command(entry: EntryPoint) -> click.Command:
+    try:
+        command = entry.load()
+    except ImportError as error:
+        return _broken_command(entry, str(error))
+    if not isinstance(command, click.Command):
+        return _broken_command(entry, f"{entry.value} is not a click command")
+    return command
+
+
+def _broken_command(entry: EntryPoint, reason: str) -> click.Command:
+    """Return a command that reports why another command cannot be loaded, so that `--help` still works."""
+    message = f"`vecmill {entry.name}` is installed but cannot be loaded: {reason}"
+
+    @click.command(entry.name, help=message, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1)
+    def explain(arguments: tuple[str, ...]) -> None:
+        raise click.ClickException(message)
+
+    return explain
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
+    if is_set and not ctx.resilient_parsing:
+        click.echo(f"vecmill {version('vecmill')}")
+        ctx.exit()
+
+
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def main() -> None:
+    """Compute embeddings and rerank documents."""

@@ -1,0 +1,162 @@
+"""The choice of the best plan from all measurements.
+
+The best plan is the fastest plan that is accurate enough. Among about equally fast plans, the most accurate
+is the best. On a machine that is too noisy, a plan can be chosen only if it beats the safe plan by more than
+the noise in each pass. If there is no such plan, the safe plan is chosen.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vecmill.commands.optimize.measurements import Measurements, Ratio
+from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.values.engine_plan import EnginePlan
+
+# Plans whose scores differ by less than this from the best cannot be told apart in the available time.
+TIE = 0.01
+# If the safe plan's two speeds of a pass typically differ by more than this, the machine is too noisy.
+NOISE_BOUND = 0.10
+# On a noisy machine a plan needs at least this many passes to be chosen.
+FEWEST_PASSES = 3
+# Cosines are compared to this number of digits; later digits are rounding errors.
+COSINE_DIGITS = 5
+
+
+class Objective(StrEnum):
+    """The measure by which the best plan is chosen."""
+
+    THROUGHPUT = "throughput"  # texts per second with many waiting texts
+    LATENCY = "latency"  # the time of a single text
+    BALANCED = "balanced"  # both with equal weight
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The goal of an optimisation: its objective, and its minimum accuracy.
+
+    `min_cosine` is for the worst text, `min_kept` for the share of equal neighbours, documents or labels.
+    """
+
+    objective: Objective = Objective.BALANCED
+    min_cosine: float = 0.999
+    min_kept: float | None = None
+
+    def refusal(self, accuracy: Accuracy) -> str | None:
+        """Return why a plan with this accuracy cannot be chosen, `None` if it can."""
+        if not accuracy.worst_cosine >= self.min_cosine:
+            found, minimum = accuracy.worst_cosine, self.min_cosine
+            return f"the cosine of its worst text is {found:.5f}, and the minimum is {minimum:g}"
+        if self.min_kept is not None and (accuracy.kept is None or accuracy.kept < self.min_kept):
+            kept = "unknown (too few texts)" if accuracy.kept is None else f"{accuracy.kept:.3f}"
+            return f"its share of neighbours kept is {kept}, and the minimum is {self.min_kept:g}"
+        return None
+
+    def score(self, ratio: Ratio) -> float:
+        """Return the score of a plan by the objective: the logarithm of its relative speed."""
+        match self.objective:
+            case Objective.THROUGHPUT:
+                return math.log(ratio.throughput)
+            case Objective.LATENCY:
+                return math.log(ratio.latency)
+            case Objective.BALANCED:
+                return math.log(ratio.throughput * ratio.latency) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen plan and the reason. `noise` is the typical change of the machine's speed within a pass.
+
+    `is_too_noisy` means that `plan` is the safe plan because of the noise.
+    """
+
+    plan: EnginePlan
+    reason: str
+    noise: float
+    is_too_noisy: bool = False
+
+
+def choose(measured: Measurements, goal: Goal) -> Choice:
+    """Choose the best plan of `measured`, whose safe plan must meet the goal."""
+    noise = measure_noise(measured, goal)
+    candidates = contenders(measured, goal)
+    if noise > NOISE_BOUND:
+        candidates = [plan for plan in candidates if _beats_noise(measured, goal, plan, noise)]
+    if not candidates:
+        reason = (
+            f"the machine was too noisy to choose another plan than the safe plan: the speed of the same "
+            f"engine changed by {noise:.0%} within a pass, and the limit is {NOISE_BOUND:.0%}"
+        )
+        return Choice(measured.safe, reason, noise, is_too_noisy=True)
+    scores = {plan: median_score(measured, goal, plan) for plan in candidates}
+    best = max(scores.values())
+    tied = [plan for plan, score in scores.items() if score >= best + math.log(1 - TIE)]
+    chosen = max(tied, key=lambda plan: (_digits(measured, plan), scores[plan]))
+    reason = _reason(measured, goal, chosen, tied)
+    if noise > NOISE_BOUND:
+        reason += (
+            f". The machine was noisy (its speed changed by {noise:.0%} within a pass), but this plan beat "
+            "the safe plan by more than the noise in every pass"
+        )
+    return Choice(chosen, reason, noise)
+
+
+def contenders(measured: Measurements, goal: Goal) -> list[EnginePlan]:
+    """Return the plans that can be chosen: accurate enough, and measured about as often as any other plan.
+
+    A single lucky measurement must not beat a median of many.
+    """
+    allowed = [plan for plan in measured.plans if may_be_chosen(measured, goal, plan)]
+    most = max((len(measured.ratios(plan)) for plan in allowed if plan != measured.safe), default=0)
+    often = [plan for plan in allowed if plan != measured.safe and 2 * len(measured.ratios(plan)) >= most]
+    return [measured.safe, *(plan for plan in often if measured.ratios(plan))]
+
+
+def may_be_chosen(measured: Measurements, goal: Goal, plan: EnginePlan) -> bool:
+    """Return whether a plan works and meets the goal."""
+    screening = measured.screening_of(plan)
+    return (
+        plan not in measured.failures and screening is not None and goal.refusal(screening.accuracy) is None
+    )
+
+
+def median_score(measured: Measurements, goal: Goal, plan: EnginePlan) -> float:
+    """Return the median of a plan's scores: 0 for the safe plan, minus infinity without measurements."""
+    if plan == measured.safe:
+        return 0.0
+    scores = [goal.score(ratio) for ratio in measured.ratios(plan)]
+    return statistics.median(scores) if scores else -math.inf
+
+
+def measure_noise(measured: Measurements, goal: Goal) -> float:
+    """Return the median relative change of the safe plan's speed within a pass, 0 without passes."""
+    changes = [abs(math.expm1(abs(goal.score(one.drift)))) for one in measured.passes]
+    return statistics.median(changes) if changes else 0.0
+
+
+def _beats_noise(measured: Measurements, goal: Goal, plan: EnginePlan, noise: float) -> bool:
+    """Return whether a plan beat the safe plan by more than the noise in each of several passes."""
+    scores = [] if plan == measured.safe else [goal.score(ratio) for ratio in measured.ratios(plan)]
+    return len(scores) >= FEWEST_PASSES and min(scores) > math.log1p(noise)
+
+
+def _digits(measured: Measurements, plan: EnginePlan) -> float:
+    screening = measured.screening_of(plan)
+    assert screening is not None
+    return round(screening.accuracy.worst_cosine, COSINE_DIGITS)
+
+
+def _reason(measured: Measurements, goal: Goal, chosen: EnginePlan, tied: list[EnginePlan]) -> str:
+    if len(measured.plans) == 1 or not measured.passes:
+        return "only the safe plan was measured"
+    measure = {
+        Objective.THROUGHPUT: "texts per second",
+        Objective.LATENCY: "the time of a single text",
+        Objective.BALANCED: "texts per second and the time of a single text, with equal weight",
+    }[goal.objective]
+    times = math.exp(median_score(measured, goal, chosen))
+    reason = f"the best of the accurate plans in {measure}, {times:.2f} times as fast as the safe plan"
+    if len(tied) > 1:
+        reason += f". {len(tied) - 1} other plans were within {TIE:.0%} of the best and are not more accurate"
+    return reason

@@ -1,0 +1,58 @@
+"""The progress display of `vecmill optimize`: a bar over the time limit, the current step, and the result."""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from vecmill.commands.optimize.output_directory import REPORT_FILE, OptimizationResult
+from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
+from vecmill.commands.optimize.search import describe_plan
+
+DONE, TOO_NOISY, INTERRUPTED = 0, 3, 130
+_STEP_CHARACTERS = 60
+
+
+def run_with_progress(options: OptimizeOptions) -> int:
+    """Optimise with progress on standard error, and return the exit status. Raises `SetupError`."""
+    try:
+        with _bar(options.time_limit_s) as show:
+            result = optimize_model(options, show)
+    except Interrupted:
+        click.echo(f"Interrupted. The measurements are kept in {options.directory}.", err=True)
+        click.echo("The same command continues with them.", err=True)
+        return INTERRUPTED
+    _print(result, options)
+    return TOO_NOISY if result.choice.is_too_noisy else DONE
+
+
+@contextmanager
+def _bar(limit_s: float) -> Iterator[Callable[[str], None]]:
+    """Show a bar over the time limit that is drawn at each step, on a terminal only."""
+    began = time.monotonic()
+    with click.progressbar(
+        length=round(limit_s),
+        bar_template="%(bar)s %(label)s",
+        width=24,
+        file=sys.stderr,
+    ) as bar:
+
+        def show(step: str) -> None:
+            bar.label = step[:_STEP_CHARACTERS]
+            bar.update(round(time.monotonic() - began) - bar.pos)
+            bar.render_progress()
+
+        yield show
+
+
+def _print(result: OptimizationResult, options: OptimizeOptions) -> None:
+    choice = result.choice
+    click.echo(f"{describe_plan(choice.plan)}: {choice.reason}.")
+    speed = result.measured.speed_of(choice.plan)
+    if speed is not None:
+        click.echo(f"{speed.texts_per_s:.0f} texts/s, {speed.latency_s * 1000:.1f} ms for a single text.")
+    click.echo(f"All figures are in {options.directory / REPORT_FILE}.")
+    click.echo(f"To serve it: {shlex.join(['vecmill', 'serve', str(options.directory)])}")

@@ -1,0 +1,174 @@
+"""The report `report.md`: the chosen plan, the reason and all figures."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from vecmill.commands.optimize.choice import NOISE_BOUND, may_be_chosen, median_score
+from vecmill.commands.optimize.measurements import Measurements
+from vecmill.commands.optimize.output_directory import OptimizationResult
+from vecmill.commands.optimize.search import describe_plan
+from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.values.engine_plan import EnginePlan
+
+HEADINGS = (
+    "plan",
+    "texts/s",
+    "single text, ms",
+    "relative throughput",
+    "relative latency",
+    "cosine, worst",
+    "cosine, mean",
+    "kept",
+    "memory, MB",
+    "load time, s",
+    "passes",
+    "",
+)
+
+
+def write_report(
+    result: OptimizationResult, pictures: Sequence[Path], *, is_interrupted: bool = False
+) -> str:
+    """Return the report in Markdown. `pictures` lie beside it."""
+    parts = [
+        _opening(result, is_interrupted),
+        _table(result),
+        _pictures(pictures),
+        _method(result),
+        _left_out(result),
+        _environment(result),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _opening(result: OptimizationResult, is_interrupted: bool) -> str:
+    choice = result.choice
+    lines = [f"# {result.model}, optimised", ""]
+    if is_interrupted:
+        lines += ["**This run was interrupted.** The same command continues it.", ""]
+    lines += [f"**{describe_plan(choice.plan)}**: {choice.reason}.", ""]
+    speed = result.measured.speed_of(choice.plan)
+    if speed is not None:
+        lines.append(f"{speed.texts_per_s:.0f} texts/s, {speed.latency_s * 1000:.1f} ms for a single text.")
+    screening = result.measured.screening_of(choice.plan)
+    if screening is not None:
+        lines.append(_describe_accuracy(screening.accuracy))
+    return "\n".join(lines)
+
+
+def _describe_accuracy(accuracy: Accuracy) -> str:
+    if accuracy.cosine_min is None:
+        figures = f"The largest difference of a score is {accuracy.largest_difference:.1e}"
+        kept = f"{_number(accuracy.kept, 3)} of the decisions are the same"
+    else:
+        figures = f"The cosine of the worst text is {accuracy.cosine_min:.5f}"
+        kept = f"{_number(accuracy.kept, 3)} of the nearest neighbours are the same"
+    return f"{figures}, and {kept}, over {accuracy.texts} texts, compared with {accuracy.reference}."
+
+
+def _table(result: OptimizationResult) -> str:
+    measured, goal = result.measured, result.goal
+    ordered = sorted(measured.plans, key=lambda plan: _rank(result, plan))
+    lines = [_row(HEADINGS), _row(["---"] * len(HEADINGS)), *(_row(_cells(result, plan)) for plan in ordered)]
+    title = f"## All plans, the best first ({goal.objective})"
+    unchecked = any(plan not in measured.screenings for plan in measured.plans)
+    note = "\n\nFor plans without a memory figure, the accuracy is that of the same engine and precision."
+    return f"{title}\n\n" + "\n".join(lines) + (note if unchecked else "")
+
+
+def _rank(result: OptimizationResult, plan: EnginePlan) -> tuple[bool, bool, float]:
+    measured, goal = result.measured, result.goal
+    allowed = may_be_chosen(measured, goal, plan)
+    return plan != result.choice.plan, not allowed, -median_score(measured, goal, plan)
+
+
+def _cells(result: OptimizationResult, plan: EnginePlan) -> Iterator[str]:
+    measured = result.measured
+    own, alike = measured.screenings.get(plan), measured.screening_of(plan)
+    speed, ratio = measured.speed_of(plan), measured.median_ratio(plan)
+    yield describe_plan(plan)
+    if speed is None or ratio is None:
+        yield from ("", "", "", "")
+    else:
+        yield from (_number(speed.texts_per_s, 1), _number(speed.latency_s * 1000, 2))
+        yield from (_number(ratio.throughput, 2), _number(ratio.latency, 2))
+    if alike is None:
+        yield from ("", "", "")
+    else:
+        yield _number(alike.accuracy.cosine_min, 5)
+        yield _number(alike.accuracy.cosine_mean, 5)
+        yield _number(alike.accuracy.kept, 3)
+    yield from ("", "") if own is None else (_number(own.memory_mb, 0), _number(own.load_s, 1))
+    yield str(len(measured.ratios(plan)))
+    yield _remark(result, measured, plan)
+
+
+def _remark(result: OptimizationResult, measured: Measurements, plan: EnginePlan) -> str:
+    remarks = ["chosen"] if plan == result.choice.plan else []
+    if plan == measured.safe:
+        remarks.append("the safe plan")
+    screening = measured.screening_of(plan)
+    refusal = None if screening is None else result.goal.refusal(screening.accuracy)
+    if plan in measured.failures:
+        remarks.append(f"failed: {measured.failures[plan]}")
+    elif refusal is not None:
+        remarks.append(f"refused: {refusal}")
+    return "; ".join(remarks)
+
+
+def _pictures(pictures: Sequence[Path]) -> str:
+    if not pictures:
+        return "(Plots of speed against accuracy need matplotlib: pip install 'vecmill[optimize]'.)"
+    return "\n".join(f"![{picture.stem.replace('-', ' against ')}]({picture.name})" for picture in pictures)
+
+
+def _method(result: OptimizationResult) -> str:
+    return f"""## How this was measured
+
+Each engine ran in a process of its own, on {result.machine.cores} cores, over {result.texts} texts. *Texts/s*
+is measured with many waiting texts and as many concurrent calls as a server makes. *Single text* is the
+median time of one text on an idle machine. Both exclude HTTP and tokenisation.
+
+Plans were measured in passes, in random order. Each pass began and ended with the safe plan. *Relative*
+speeds are relative to the safe plan in the same pass, and are medians over the passes, so that drift of the
+machine does not favour any plan. The safe plan's speed typically changed by {result.choice.noise:.1%} within
+a pass. Above {NOISE_BOUND:.0%} only a plan that beat the safe plan by more than that in every pass could be
+chosen.
+
+Accuracy is measured over random batches. *Kept* is the share of each text's ten nearest neighbours that are
+the same, or of a model's decisions. Plans below these minimums are refused: {_describe_minimums(result)}."""
+
+
+def _describe_minimums(result: OptimizationResult) -> str:
+    goal = result.goal
+    cosine = f"a cosine of {goal.min_cosine:g} for the worst text"
+    if goal.min_kept is None:
+        return cosine
+    return f"{cosine}, and {goal.min_kept:g} of the neighbours"
+
+
+def _left_out(result: OptimizationResult) -> str:
+    if not result.left_out:
+        return ""
+    lines = [f"- {engine}: {reason}" for engine, reason in result.left_out.items()]
+    return "## Not tried\n\n" + "\n".join(lines)
+
+
+def _environment(result: OptimizationResult) -> str:
+    machine = result.machine
+    versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
+    return f"""## Machine and versions
+
+- machine: {machine.processor_model}, {machine.cores} cores, {machine.system} (`{machine.fingerprint}`)
+- model: `{result.model_fingerprint}`
+- {versions}
+
+On another machine another plan may be best. Run `vecmill optimize` on that machine to find it."""
+
+
+def _row(cells: Sequence[str] | Iterator[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

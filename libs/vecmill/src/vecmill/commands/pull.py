@@ -1,0 +1,21 @@
+"""The command `vecmill pull`, which downloads a model from a hub."""
+
+import click
+
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+
+
+@click.command()
+@click.argument("model")
+@click.option("--onnx", "exported", is_flag=True, help="Also download the ONNX graph of the repository.")
+def pull(model: str, exported: bool) -> None:
+    """Download MODEL from a hub, so that it can be served offline.
+
+    MODEL is owner/name or owner/name@revision. An interrupted download continues where it stopped. Mirrors,
+    proxies, tokens and the cache are set as for the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
+    """
+
+    location = locate_model(model, exported=exported)
+    task = describe_model(location).task
+    click.echo(f"{location.name} is in {location.directory}, a model for {task}.")

@@ -1,0 +1,64 @@
+"""Detects the layout of a model directory and reads its description, without reading the weights.
+
+    modules.json                        sentence-transformers: an encoder and the modules after it
+      model_type in config_sentence_transformers.json
+        SentenceTransformer             `embedding`, or `static` if the encoder is an embedding table
+        SparseEncoder                   `sparse`
+        MultiVectorEncoder, ColBERT     `multi_vector`
+        CrossEncoder                    `cross_encoder`
+    config.json alone                   `plain`: a transformers model, by its class
+
+The reference implementation of each layout is sentence-transformers 6.2 or a transformers 5 pipeline.
+"""
+
+from vecmill.directory_layouts.cross_encoder import describe_cross_encoder
+from vecmill.directory_layouts.embedding import describe_embedding_model
+from vecmill.directory_layouts.modules import Module, read_modules
+from vecmill.directory_layouts.multi_vector import describe_multi_vector_model
+from vecmill.directory_layouts.plain import describe_plain_model
+from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
+from vecmill.directory_layouts.sparse import describe_sparse_model
+from vecmill.directory_layouts.static import describe_static_model
+from vecmill.errors import UnsupportedModel
+from vecmill.models.description import ModelDescription
+from vecmill.models.location import ModelLocation
+from vecmill.values.task import Task
+
+
+def describe_model(location: ModelLocation, task: Task | None = None) -> ModelDescription:
+    """Read the description of the model at `location`; `task` overrides the task of the directory.
+
+    Raises `CorruptModel` if a file is broken or missing, `UnsupportedModel` if the model has an unsupported
+    setting or cannot do `task`. Both name the file.
+    """
+    modules = read_modules(location.directory)
+    if modules is None:
+        return describe_plain_model(location, task)
+    description = _describe_modules(location, modules)
+    if task not in (None, description.task):
+        raise UnsupportedModel(
+            f"{location.directory}: the task {task} was requested, but by modules.json the model's task is "
+            f"{description.task}."
+        )
+    return description
+
+
+def _describe_modules(location: ModelLocation, modules: tuple[Module, ...]) -> ModelDescription:
+    settings = ModelSettings.read(location.directory)
+    kinds = [module.kind for module in modules]
+    match settings.model_type:
+        case "CrossEncoder":
+            return describe_cross_encoder(location, modules, settings)
+        case "MultiVectorEncoder" | "ColBERT":
+            return describe_multi_vector_model(location, modules, settings)
+        case "SparseEncoder":
+            return describe_sparse_model(location, modules, settings)
+        case "SentenceTransformer" if "SpladePooling" in kinds:
+            return describe_sparse_model(location, modules, settings)
+        case "SentenceTransformer" if kinds[:1] == ["StaticEmbedding"]:
+            return describe_static_model(location, modules, settings)
+        case "SentenceTransformer":
+            return describe_embedding_model(location, modules, settings)
+    raise UnsupportedModel(
+        f"{location.directory / settings.FILE}: model_type {settings.model_type!r} is not supported."
+    )

@@ -1,0 +1,204 @@
+"""Reads `modules.json` of sentence-transformers, and the stages that its modules define.
+
+Each entry names a class and the folder of its settings. Releases moved the classes but kept their names, so
+only the last part of a class path is used.
+
+Source of the rules: sentence-transformers 6.2, `base/model.py` and the modules themselves.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecmill.directory_layouts.transformer_folder import find_module_weights, join
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import check_whole_number
+from vecmill.models.directory import read_json, read_object, require_object
+from vecmill.models.stages import Dense, DenseActivation, LayerNorm, Normalize, Pooling, PoolingMode, Stage
+
+MODULES_FILE = "modules.json"
+
+# PyLate has its own class for the Dense module of multi-vector models.
+_RENAMED = {"pylate.models.Dense.Dense": "Dense"}
+
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+_TOKENS, _TEXT = "token_embeddings", "sentence_embedding"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """An entry of `modules.json`: the name of the class, and the folder relative to the model."""
+
+    kind: str
+    folder: str
+
+
+def read_modules(directory: Path) -> tuple[Module, ...] | None:
+    """Read the entries in order; `None` if there is no such file. `Dropout`, which has no effect, is omitted.
+
+    Raises `CorruptModel` for an invalid file, `UnsupportedModel` for classes outside sentence-transformers.
+    """
+    entries = read_json(directory, MODULES_FILE)
+    if entries is None:
+        return None
+    if not isinstance(entries, list) or not entries:
+        raise CorruptModel(f"{directory / MODULES_FILE} must list at least one module.")
+    modules = (_read_module(entry, directory) for entry in entries)
+    return tuple(module for module in modules if module.kind != "Dropout")
+
+
+def _read_module(entry: object, directory: Path) -> Module:
+    kind = entry.get("type") if isinstance(entry, dict) else None
+    path = entry.get("path") if isinstance(entry, dict) else None
+    if not isinstance(kind, str) or not isinstance(path, str):
+        raise CorruptModel(f"{directory / MODULES_FILE}: each module needs a type and a path.")
+    if kind in _RENAMED:
+        return Module(_RENAMED[kind], path)
+    if not kind.startswith("sentence_transformers."):
+        raise UnsupportedModel(f"{directory / MODULES_FILE} names {kind}: the model's own code is never run.")
+    return Module(kind.rpartition(".")[2], path)
+
+
+@dataclass(slots=True)
+class StageReader:
+    """A reader of the modules after the encoder. Tracks the kind and width of the embeddings.
+
+    `width` is the number of dimensions at this point. `pooled` tells text embeddings from token embeddings.
+    `dense_input` is the default input of Dense modules. `last_output`, if set, is the output of the last
+    module instead of an embedding.
+    """
+
+    directory: Path
+    width: int
+    pooled: bool = False
+    dense_input: str = _TEXT
+    last_output: str | None = None
+
+    def read(self, modules: Sequence[Module]) -> tuple[Stage, ...]:
+        """Read the stages. Raises `UnsupportedModel` for other modules, `CorruptModel` for wrong sizes."""
+        if self.last_output is None:
+            return tuple(map(self._read, modules))
+        return (*map(self._read, modules[:-1]), self._read_dense(modules[-1], self.last_output))
+
+    def _read(self, module: Module) -> Stage:
+        match module.kind:
+            case "Pooling":
+                return self._read_pooling(module)
+            case "Dense":
+                return self._read_dense(module)
+            case "LayerNorm":
+                return self._read_layer_norm(module)
+            case "Normalize":
+                return self._read_normalize(module)
+        raise UnsupportedModel(
+            f"{self.directory / MODULES_FILE}: module {module.kind} is not supported in this position; "
+            "supported after the encoder are Pooling, Dense, LayerNorm and Normalize."
+        )
+
+    def _read_pooling(self, module: Module) -> Pooling:
+        name = join(module.folder, "config.json")
+        config = require_object(self.directory, name)
+        width = config.get("embedding_dimension", config.get("word_embedding_dimension", self.width))
+        self._check_width(name, width)
+        if self.pooled:
+            raise UnsupportedModel(f"{self.directory / MODULES_FILE}: only one Pooling module is supported.")
+        modes = self._pooling_modes(name, config)
+        self.pooled = True
+        self.width *= len(modes)
+        return Pooling(modes, include_prompt=bool(config.get("include_prompt", True)))
+
+    def _pooling_modes(self, name: str, config: dict[str, Any]) -> tuple[PoolingMode, ...]:
+        mode = config.get("pooling_mode")
+        if mode is None:
+            mode = [kind for flag, kind in _POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
+        modes = [mode] if isinstance(mode, str) else list(mode)
+        if not modes or not set(modes) <= set(PoolingMode):
+            raise UnsupportedModel(
+                f"{self.directory / name}: pooling {' + '.join(map(str, modes)) or 'nothing'} is not "
+                f"supported; supported: {', '.join(PoolingMode)}."
+            )
+        return tuple(map(PoolingMode, modes))
+
+    def _read_dense(self, module: Module, output: str | None = None) -> Dense:
+        """Read a `Dense` module, whose output is an embedding or, at the end, `output`."""
+        name = join(module.folder, "config.json")
+        config = require_object(self.directory, name)
+        reads = str(config.get("module_input_name", self.dense_input))
+        writes = config.get("module_output_name")
+        if output is not None:
+            if writes != output:
+                raise UnsupportedModel(
+                    f"{self.directory / name}: the last module writes {writes!r}; supported is {output!r}."
+                )
+            writes = None
+        self._check_flow(name, reads, writes)
+        inputs, outputs = (self._read_width(name, config, key) for key in ("in_features", "out_features"))
+        self._check_width(name, inputs)
+        self.width = outputs
+        file = find_module_weights(self.directory, module.folder)
+        return Dense(
+            file,
+            inputs,
+            outputs,
+            bias=bool(config.get("bias", True)),
+            activation=self._read_activation(name, config),
+            residual=bool(config.get("use_residual", False)),
+        )
+
+    def _read_activation(self, name: str, config: dict[str, Any]) -> DenseActivation:
+        value = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+        package, _, kind = str(value).rpartition(".")
+        if kind not in set(DenseActivation) or not package.startswith("torch."):
+            raise UnsupportedModel(
+                f"{self.directory / name}: activation_function {value!r} is not supported; supported are "
+                f"torch's {', '.join(DenseActivation)}."
+            )
+        return DenseActivation(kind)
+
+    def _read_layer_norm(self, module: Module) -> LayerNorm:
+        name = join(module.folder, "config.json")
+        config = require_object(self.directory, name)
+        self._check_flow(name, _TEXT, None)
+        width = self._read_width(name, config, "dimension")
+        self._check_width(name, width)
+        file = find_module_weights(self.directory, module.folder)
+        return LayerNorm(file, width)
+
+    def _read_normalize(self, module: Module) -> Normalize:
+        name = join(module.folder, "config.json")
+        # Older releases wrote no config.json. The config.json in the model's own folder is the encoder's.
+        config = (read_object(self.directory, name) if module.folder else None) or {}
+        self._check_flow(name, str(config.get("module_input_name", _TEXT)), config.get("module_output_name"))
+        return Normalize()
+
+    def _check_flow(self, name: str, reads: str, writes: object) -> None:
+        """Raise `UnsupportedModel` unless the module reads and writes the embeddings at this point."""
+        expected = _TEXT if self.pooled else _TOKENS
+        if reads != expected or writes not in (None, expected):
+            raise UnsupportedModel(
+                f"{self.directory / MODULES_FILE}: the module of {name} reads {reads!r} and writes "
+                f"{writes or reads!r}, which is not supported {'after' if self.pooled else 'before'} pooling."
+            )
+
+    def _check_width(self, name: str, width: object) -> None:
+        if width != self.width:
+            raise CorruptModel(
+                f"{self.directory / name} reads {width} dimensions, but its input has {self.width}."
+            )
+
+    def _read_width(self, name: str, config: dict[str, Any], key: str) -> int:
+        return check_whole_number(config.get(key), f"{self.directory / name}: {key}")
+
+
+def name_kinds(modules: Iterable[Module]) -> str:
+    """Return the classes in order, for error messages."""
+    return ", ".join(module.kind for module in modules) or "no modules"

@@ -1,0 +1,107 @@
+"""Reads plain transformers directories, without `modules.json`, whose saved class determines the task.
+
+    ...ForSequenceClassification    one label: rerank, more: classify
+    ...ForTokenClassification       classify tokens
+    HF_ColBERT                      multi-vector
+    any other                       embed: mean pooling, or the last token of a causal language model
+
+Other tasks on request: sparse embeddings of a masked language model, scores of a causal language model.
+
+Source of the rules: `_load_default_modules` of each model class in sentence-transformers 6.2.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from vecmill.directory_layouts.classifier import classification_activation, read_labels
+from vecmill.directory_layouts.colbert import describe_stanford_model
+from vecmill.directory_layouts.cross_encoder import describe_pair_classifier, read_score_activation
+from vecmill.directory_layouts.modules import MODULES_FILE
+from vecmill.directory_layouts.qwen_reranker import describe_qwen_reranker
+from vecmill.directory_layouts.sparse import make_sparse
+from vecmill.directory_layouts.transformer_folder import TransformerFolder
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.description import ModelDescription
+from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.models.location import ModelLocation
+from vecmill.models.stages import Pooling, PoolingMode, Splade
+from vecmill.values.task import Task
+
+Describe = Callable[[ModelLocation, TransformerFolder], ModelDescription]
+
+
+def describe_plain_model(location: ModelLocation, task: Task | None = None) -> ModelDescription:
+    """Describe a directory with a `config.json` and no modules.
+
+    Raises `UnsupportedModel` if the saved class cannot do `task`, `CorruptModel` if the directory needs a
+    `modules.json` that is missing.
+    """
+    lost = sorted(location.directory.glob("*_Pooling/config.json"))
+    if lost:
+        # sentence-transformers would ignore this file and use its default pooling.
+        raise CorruptModel(
+            f"{location.directory / MODULES_FILE} is missing, but {lost[0].parent.name} is there. "
+            "Download the model again."
+        )
+    folder = TransformerFolder.read(location, is_module=False)
+    possible = _possible_tasks(folder)
+    chosen = next(iter(possible)) if task is None else task
+    if chosen not in possible:
+        raise UnsupportedModel(
+            f"{folder.path('config.json')}: the task {chosen} was requested, but a saved "
+            f"{folder.class_name or 'model of unknown class'} can do: {', '.join(possible)}."
+        )
+    return possible[chosen](location, folder)
+
+
+def _possible_tasks(folder: TransformerFolder) -> dict[Task, Describe]:
+    """Return the tasks of the saved class with their describing functions, the default task first."""
+    name = folder.class_name
+    if name.endswith("ForSequenceClassification"):
+        one_label = len(read_labels(folder.config, folder.path("config.json"))) == 1
+        rerank: dict[Task, Describe] = {Task.RERANK: _describe_reranker} if one_label else {}
+        return {**rerank, Task.CLASSIFY: _describe_classifier, Task.EMBED: _describe_embedder}
+    if name.endswith("ForTokenClassification"):
+        return {Task.CLASSIFY_TOKENS: _describe_token_classifier, Task.EMBED: _describe_embedder}
+    if name == "HF_ColBERT":
+        return {Task.MULTI_VECTOR: describe_stanford_model}
+    if name.endswith("ForMaskedLM"):
+        return {Task.EMBED: _describe_embedder, Task.SPARSE: _describe_sparse}
+    if name.endswith("ForCausalLM"):
+        return {Task.EMBED: _describe_embedder, Task.RERANK: describe_qwen_reranker}
+    return {Task.EMBED: _describe_embedder}
+
+
+def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    folder.refuse_chat_template()
+    is_causal = folder.class_name.endswith("ForCausalLM") and folder.config.get("is_causal", True)
+    mode = PoolingMode.LAST_TOKEN if is_causal else PoolingMode.MEAN
+    return replace(folder.describe(location), stages=(Pooling((mode,)),))
+
+
+def _describe_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    folder.refuse_chat_template()
+    return describe_pair_classifier(location, folder, {})
+
+
+def _describe_classifier(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    labels = read_labels(folder.config, folder.path("config.json"))
+    # `read_score_activation` treats one label as a cross-encoder's score.
+    activation = (
+        read_score_activation(folder, {}, labels)
+        if len(labels) > 1
+        else classification_activation(folder.config, labels)
+    )
+    head = Head(HeadKind.SEQUENCE, labels, activation)
+    return replace(folder.describe(location), task=Task.CLASSIFY, head=head, dim=len(labels))
+
+
+def _describe_token_classifier(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    labels = read_labels(folder.config, folder.path("config.json"))
+    head = Head(HeadKind.TOKENS, labels, Activation.SOFTMAX)
+    return replace(folder.describe(location), task=Task.CLASSIFY_TOKENS, head=head, dim=len(labels))
+
+
+def _describe_sparse(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    folder.refuse_chat_template()
+    return make_sparse(folder.describe(location), Splade())

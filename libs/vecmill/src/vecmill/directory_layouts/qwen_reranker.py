@@ -1,0 +1,66 @@
+"""Describes Qwen3 rerankers, language models that answer "yes" or "no" to the
+question whether a document fits a query.
+
+Source of the rules: the program on the model card of Qwen3-Reranker. The models are saved as plain causal
+language models, which the directory does not distinguish, so the task has to be requested. Prompts of
+config_sentence_transformers.json, if any, are instructions.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
+from vecmill.directory_layouts.transformer_folder import TransformerFolder
+from vecmill.errors import UnsupportedModel
+from vecmill.models.description import ModelDescription
+from vecmill.models.directory import MAX_TOKENIZER_BYTES, read_object
+from vecmill.models.heads import Activation, Head, HeadKind, PairTemplate
+from vecmill.models.location import ModelLocation
+from vecmill.values.task import Task
+
+TEMPLATE = PairTemplate(
+    start=(
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
+        'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    ),
+    body="<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}",
+    end="<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    instruction="Given a web search query, retrieve relevant passages that answer the query",
+)
+_LONGEST_INPUT = 8192  # of the program on the model card
+
+
+def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    """Describe a Qwen3 language model as a reranker. Raises `UnsupportedModel` for other architectures."""
+    if folder.config.get("model_type") != "qwen3":
+        raise UnsupportedModel(
+            f"{folder.path('config.json')}: a {folder.class_name} as a reranker is supported for model_type "
+            "'qwen3' alone."
+        )
+    tokenizer = read_object(location.directory, "tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES) or {}
+    description = folder.describe(location)
+    return ModelSettings.read(location.directory).add_prompts(
+        replace(
+            description,
+            task=Task.RERANK,
+            head=Head(
+                HeadKind.YES_NO,
+                activation=Activation.SIGMOID,
+                token_ids=(_find_token(folder, tokenizer, "yes"), _find_token(folder, tokenizer, "no")),
+            ),
+            dim=1,
+            max_tokens=min(description.max_tokens, _LONGEST_INPUT),
+            pair_template=TEMPLATE,
+        )
+    )
+
+
+def _find_token(folder: TransformerFolder, tokenizer: dict[str, Any], token: str) -> int:
+    vocabulary = (tokenizer.get("model") or {}).get("vocab") or {}
+    token_id = vocabulary.get(token) if isinstance(vocabulary, dict) else None
+    if not isinstance(token_id, int) or token_id >= folder.encoder.vocab_size:
+        raise UnsupportedModel(
+            f"{folder.path('tokenizer.json')} has no token {token!r}, with which a reranker of this "
+            "kind answers."
+        )
+    return token_id

@@ -1,0 +1,362 @@
+"""Reads the folder of a transformers model in any layout: settings, tokenizer and weights.
+
+    config.json                    the encoder: architecture and sizes
+    sentence_bert_config.json      the longest input, lower-casing (sentence-transformers only)
+    tokenizer_config.json          the longest input, if not in sentence_bert_config.json
+    tokenizer.json or vocab.txt    the tokenizer
+    model.safetensors              the weights, or several files listed in model.safetensors.index.json
+
+Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, Self
+
+from vecmill.architectures.registry import read_encoder
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.description import ModelDescription
+from vecmill.models.directory import find_file, read_object, require_object
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.exported import find_exported_files, with_weights
+from vecmill.models.location import ModelLocation
+from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
+from vecmill.values.task import Task
+
+_SETTINGS_FILES = tuple(
+    f"sentence_{architecture}_config.json"
+    for architecture in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+
+# Keyword arguments that sentence-transformers passes on, and that change no fp32 output.
+_HARMLESS_ARGUMENTS = {
+    "model": frozenset(
+        {
+            "add_pooling_layer",
+            "attn_implementation",
+            "device_map",
+            "dtype",
+            "low_cpu_mem_usage",
+            "torch_dtype",
+            "unpad_inputs",
+            "use_memory_efficient_attention",
+            "use_safetensors",
+        }
+    ),
+    "processor": frozenset({"model_max_length", "padding_side", "use_fast"}),
+    "config": frozenset({"use_memory_efficient_attention", "unpad_inputs"}),
+}
+_OLD_ARGUMENT_KEYS = {"model": "model_args", "processor": "tokenizer_args", "config": "config_args"}
+
+# The model output that each task of sentence-transformers reads, if the settings name it.
+_OUTPUTS = {
+    "feature-extraction": "last_hidden_state",
+    "fill-mask": "logits",
+    "sequence-classification": "logits",
+    "text-generation": "logits",
+}
+
+# Architectures published with code of their own that have a built-in graph.
+_REBUILT_ARCHITECTURES = frozenset({"gte", "new", "nomic_bert"})
+
+_TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin")
+
+# A limit of at least this size means "no limit", for which transformers writes 1e30.
+_UNLIMITED_TOKENS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerFolder:
+    """The settings of a folder. `settings` and `tokenizer_config` are empty if the file is missing."""
+
+    directory: Path
+    folder: str
+    config: Mapping[str, Any]
+    encoder: EncoderConfig
+    settings: Mapping[str, Any]
+    tokenizer_config: Mapping[str, Any]
+
+    @classmethod
+    def read(
+        cls,
+        location: ModelLocation,
+        folder: str = "",
+        *,
+        is_module: bool = True,
+        reads_chat_template: bool = False,
+    ) -> Self:
+        """Read the settings. Those of sentence-transformers are read only if the folder is a module.
+
+        With `reads_chat_template` the caller supports a chat template and its arguments. Raises
+        `CorruptModel` or `UnsupportedModel`, which name the file.
+        """
+        directory = location.directory
+        config = require_object(directory, join(folder, "config.json"))
+        has_code = has_foreign_code(config)
+        if has_code and not location.trusts_code:
+            raise _no_code(directory / folder / "config.json", config)
+        _refuse_changed_weights(directory, folder, config)
+        tokenizer_config = read_object(directory, join(folder, "tokenizer_config.json")) or {}
+        if has_foreign_code(tokenizer_config):
+            raise UnsupportedModel(
+                f"{directory / folder / 'tokenizer_config.json'}: auto_map names "
+                f"{json.dumps(tokenizer_config['auto_map'])}: the tokenizer's own code is never run. Write a "
+                "tokenizer.json, if the tokenizer supports it."
+            )
+        read = cls(
+            directory,
+            folder,
+            MappingProxyType(config),
+            read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
+            _read_settings(directory, folder) if is_module else MappingProxyType({}),
+            MappingProxyType(tokenizer_config),
+        )
+        read._check_settings(reads_chat_template)
+        return read
+
+    def path(self, name: str) -> Path:
+        """Return the path of the file `name`, for error messages."""
+        return self.directory / self.folder / name
+
+    @property
+    def task(self) -> str:
+        """The task of sentence-transformers, which determines the head, if any."""
+        return str(self.settings.get("transformer_task", "feature-extraction"))
+
+    @property
+    def class_name(self) -> str:
+        """The saved class of transformers, the first of `architectures`; empty if there is none."""
+        names = self.config.get("architectures")
+        return str(names[0]) if isinstance(names, list) and names else ""
+
+    def describe(self, location: ModelLocation) -> ModelDescription:
+        """Return the description of an embedding model without stages, which layouts complete."""
+        return ModelDescription(
+            name=location.name,
+            directory=location.directory,
+            task=Task.EMBED,
+            architecture=str(self.config["model_type"]),
+            encoder=self.encoder,
+            dim=self.encoder.hidden_size,
+            max_tokens=self._longest_input(),
+            vocab_size=self.encoder.vocab_size,
+            stages=(),
+            lowercase=bool(self.settings.get("do_lower_case", False)),
+            truncate_left=self.tokenizer_config.get("truncation_side") == "left",
+            prompts=MappingProxyType({}),
+            default_prompt_name=None,
+            config=self.config,
+            tokenizer_file=find_tokenizer(self.directory, self.folder),
+            weights_files=self._find_weights(location.graph),
+            weights_sha256=location.weights_sha256,
+            tokenizer_config=self.tokenizer_config,
+        )
+
+    def _find_weights(self, graph: str | None) -> tuple[Path, ...]:
+        """Return the files of the weights, or of an exported graph if it is named or there are no others."""
+        if graph is not None:
+            return with_weights(self.directory, graph)
+        return find_exported_files(self.directory, self.folder) or find_weights(self.directory, self.folder)
+
+    def expect_task(self, *tasks: str) -> None:
+        """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
+        if self.task not in tasks:
+            raise UnsupportedModel(
+                f"{self.path('sentence_bert_config.json')}: transformer_task {self.task!r} is not "
+                f"supported in this kind of model; {' or '.join(map(repr, tasks))} is."
+            )
+
+    def refuse_chat_template(self) -> None:
+        """Raise `UnsupportedModel` for a chat template: sentence-transformers applies it to every text."""
+        for name in ("chat_template.jinja", "chat_template.json"):
+            if find_file(self.directory, join(self.folder, name)) is not None:
+                raise _no_template(self.path(name))
+        if self.tokenizer_config.get("chat_template"):
+            raise _no_template(self.path("tokenizer_config.json"))
+
+    def special_token(self, name: str) -> str | None:
+        """Return the token of `name`, such as "mask_token", or `None`."""
+        value = self.tokenizer_config.get(name)
+        if value is None:
+            others = read_object(self.directory, join(self.folder, "special_tokens_map.json")) or {}
+            value = others.get(name)
+        content = value.get("content") if isinstance(value, dict) else value
+        return content if isinstance(content, str) else None
+
+    def _check_settings(self, reads_chat_template: bool) -> None:
+        path = self.path("sentence_bert_config.json")
+        for kind, harmless in _HARMLESS_ARGUMENTS.items():
+            for key in (_OLD_ARGUMENT_KEYS[kind], f"{kind}_kwargs"):
+                values = self.settings.get(key) or {}
+                for name in set(values) - harmless - {"trust_remote_code"}:
+                    raise UnsupportedModel(f"{path}: {key}.{name} is not supported.")
+        for key in ("tokenizer_name_or_path", *(() if reads_chat_template else ("processing_kwargs",))):
+            if self.settings.get(key):
+                raise UnsupportedModel(f"{path}: {key} is not supported.")
+        self._check_modalities(path, reads_chat_template)
+
+    def _check_modalities(self, path: Path, reads_chat_template: bool) -> None:
+        if self.task not in _OUTPUTS:
+            raise UnsupportedModel(
+                f"{path}: transformer_task {self.task!r} is not supported; supported: {', '.join(_OUTPUTS)}."
+            )
+        modalities = self.settings.get("modality_config") or {}
+        if "message" in modalities and not reads_chat_template:
+            raise _no_template(path)
+        expected = {"method": "forward", "method_output_name": _OUTPUTS[self.task]}
+        formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
+        allowed = {"text": (expected,), "message": formats}
+        if any(entry not in allowed.get(name, ()) for name, entry in modalities.items()):
+            raise UnsupportedModel(
+                f"{path}: modality_config is {modalities}; supported is text with {expected}."
+            )
+
+    def _longest_input(self) -> int:
+        """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
+        arguments = self.settings.get("processor_kwargs") or self.settings.get("tokenizer_args") or {}
+        bound = self.encoder.max_input_tokens
+        for source, value in (
+            ("sentence_bert_config.json: model_max_length", arguments.get("model_max_length")),
+            ("sentence_bert_config.json: max_seq_length", self.settings.get("max_seq_length")),
+        ):
+            if value is not None:
+                return _smallest(_check_length(self.path(""), source, value), bound)
+        value = self.tokenizer_config.get("model_max_length")
+        if value is not None:
+            value = _check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
+        positions = self.config.get("max_position_embeddings")
+        limits = [limit for limit in (value, positions, bound) if isinstance(limit, int) and limit != -1]
+        longest = min(limits, default=_UNLIMITED_TOKENS)
+        if longest >= _UNLIMITED_TOKENS:
+            raise UnsupportedModel(
+                f"{self.path('')}: neither max_seq_length nor model_max_length limits the length of texts."
+            )
+        return longest
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of `name` in `folder`, relative to the model."""
+    return str(PurePosixPath(folder, name))
+
+
+def has_foreign_code(config: Mapping[str, Any]) -> bool:
+    """Return whether `config` names the model's own code and no built-in graph replaces the code."""
+    return bool(config.get("auto_map")) and str(config.get("model_type")) not in _REBUILT_ARCHITECTURES
+
+
+def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{path}: auto_map names {json.dumps(config['auto_map'])}: the model needs its own code, which is "
+        "not run by default. If you have read that code and trust it, allow it with --trust-remote-code; "
+        "the torch engine then runs it."
+    )
+
+
+def _refuse_changed_weights(directory: Path, folder: str, config: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedModel` if adapters or quantisation change the weights."""
+    if find_file(directory, join(folder, "adapter_config.json")) is not None:
+        raise UnsupportedModel(
+            f"{directory / folder / 'adapter_config.json'}: adapters are not supported. Merge it into "
+            "the model with `merge_and_unload` of the peft package, and save the result."
+        )
+    if config.get("quantization_config"):
+        raise UnsupportedModel(
+            f"{directory / folder / 'config.json'}: quantization_config is not supported. Use weights in "
+            "float32, bfloat16 or float16."
+        )
+
+
+def find_tokenizer(directory: Path, folder: str) -> Path:
+    """Return the file to build a tokenizer from. Raises `UnsupportedModel` or `CorruptModel`."""
+    for name in _TOKENIZERS:
+        file = find_file(directory, join(folder, name))
+        if file is not None:
+            return file
+    path = directory / folder
+    if any(path.glob("*.model")) or any(path.glob("*.tiktoken")):
+        raise UnsupportedModel(
+            f"{path} has an unsupported vocabulary and no tokenizer.json. Write one with "
+            "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
+        )
+    raise CorruptModel(
+        f"{path} has no tokenizer: neither {' nor '.join(_TOKENIZERS)} is there. Download the model again."
+    )
+
+
+def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
+    """Return the safetensors files of the weights. Raises `UnsupportedModel` or `CorruptModel`."""
+    path = find_file(directory, join(folder, "model.safetensors"))
+    if path is not None:
+        return (path,)
+    index = read_object(directory, join(folder, "model.safetensors.index.json"))
+    if index is not None:
+        return _find_shards(directory, folder, index)
+    for name in _PICKLES:
+        if find_file(directory, join(folder, name)) is not None:
+            raise UnsupportedModel(
+                f"{directory / folder / name}: the weights are a pickle, which can run code when "
+                "it is read, so it is refused. Save the model as safetensors, with any recent transformers."
+            )
+    raise CorruptModel(
+        f"{directory / folder / 'model.safetensors'} is missing. Download the model again; if the hub has "
+        "only an ONNX graph, use `vecmill pull --onnx`."
+    )
+
+
+def find_module_weights(directory: Path, folder: str) -> Path:
+    """Return the safetensors file of a module after the encoder. Raises the same errors as `find_weights`."""
+    paths = find_weights(directory, folder)
+    if len(paths) != 1:
+        raise UnsupportedModel(
+            f"{directory / folder}: weights of a module in several files are not supported."
+        )
+    return paths[0]
+
+
+def _find_shards(directory: Path, folder: str, index: Mapping[str, Any]) -> tuple[Path, ...]:
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CorruptModel(
+            f"{directory / folder / 'model.safetensors.index.json'}: weight_map must name the files "
+            "of tensors."
+        )
+    paths = []
+    for name in sorted(set(map(str, shards.values()))):
+        path = find_file(directory, join(folder, name))
+        if path is None:
+            raise CorruptModel(
+                f"{directory / folder / name} is missing; model.safetensors.index.json lists it. "
+                "Download the model again."
+            )
+        paths.append(path)
+    return tuple(paths)
+
+
+def _read_settings(directory: Path, folder: str) -> Mapping[str, Any]:
+    for name in _SETTINGS_FILES:
+        settings = read_object(directory, join(folder, name))
+        if settings:
+            return MappingProxyType(settings)
+    return MappingProxyType({})
+
+
+def _check_length(path: Path, source: str, value: object) -> int:
+    # 1e30 stands for "no limit", and some files write it as a float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+        raise CorruptModel(f"{path}: {source} must be a number of at least 1.")
+    return int(value)
+
+
+def _smallest(value: int, bound: int | None) -> int:
+    return value if bound is None else min(value, bound)
+
+
+def _no_template(path: Path) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{path}: a chat template applies to every text, which is not supported. Without the template the "
+        "model's output would be wrong."
+    )

@@ -1,0 +1,187 @@
+"""Calls of ONNX Runtime sessions: conversion of a batch to session inputs, and of outputs to embeddings.
+
+Callers pass the sessions. The outputs have the names of `architectures.build.build_graph`, and padding texts
+are removed from the outputs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from vecmill.engines.buckets import pad_texts, select_texts
+from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
+from vecmill.errors import UnsupportedModel
+from vecmill.models.exported import ExportedGraph
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embedding, Embeddings, OutputShape, SparseEmbedding
+from vecmill.vectors.transforms import stack_embeddings
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
+
+ModelCall = Callable[[Batch], list[Any]]
+"""Computes the outputs of a model for a batch. Raises any exception of the runtime."""
+
+# Shapes are rounded up to these multiples if a provider compiles for each new shape.
+_ROUND_TOKENS, _ROUND_TEXTS, _ROUND_LONGEST = 256, 8, 16
+
+
+class Session(Protocol):
+    """The methods of `onnxruntime.InferenceSession` that the calls use."""
+
+    def get_inputs(self) -> list[Any]:
+        """Return the inputs, each with an attribute `name`."""
+        ...
+
+    def run(self, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
+        """Compute the outputs with these `names`, by default all outputs."""
+        ...
+
+
+class RaggedCall:
+    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._inputs = [found.name for found in session.get_inputs()]
+
+    def __call__(self, batch: Batch) -> list[Any]:
+        """Compute the outputs for `batch`."""
+        return self._session.run(None, {name: getattr(batch, name) for name in self._inputs})
+
+
+class IndexedCall:
+    """A call of a graph with an `IndexedLayout`, for providers with slow indices or compiled shapes.
+
+    With `compiles`, sizes are rounded up, so that the provider sees few shapes. Token ids must be below
+    `token_count`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        output_shape: OutputShape,
+        *,
+        token_count: int,
+        compiles: bool,
+        length_multiple: int | None = None,
+    ) -> None:
+        self._session = session
+        self._token_count = token_count
+        self._output_shape = output_shape
+        self._inputs = [found.name for found in session.get_inputs()]
+        self._rounding = {
+            "positions": _ROUND_TOKENS if compiles else 1,
+            "texts": _ROUND_TEXTS if compiles else 1,
+            "longest": length_multiple or (_ROUND_LONGEST if compiles else 1),
+        }
+
+    def __call__(self, batch: Batch) -> list[Any]:
+        """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
+        refuse_unknown_tokens(batch, self._token_count)
+        indices = index_batch(batch, BatchShape.of(batch).rounded(**self._rounding))
+        outputs = self._session.run(None, {name: indices[name] for name in self._inputs})
+        return trim_outputs(outputs, batch, self._output_shape)
+
+
+class ExportedCall:
+    """A call of an exported graph and of `stages`, the graph from its hidden states to embeddings."""
+
+    def __init__(
+        self, session: Session, stages: Session | None, graph: ExportedGraph, *, pad_id: int
+    ) -> None:
+        self._session = session
+        self._stages = None if stages is None else StagesCall(stages)
+        self._graph = graph
+        self._filler = pad_id
+
+    def __call__(self, batch: Batch) -> list[Any]:
+        """Compute the outputs for `batch`."""
+        if not self._graph.mixes_texts:
+            return self._compute(batch)
+        # Quantisation scales would depend on the other texts of the call, so each text gets its own call.
+        alone = [self._compute(select_texts(batch, [index])) for index in range(len(batch))]
+        return [np.concatenate(outputs) for outputs in zip(*alone, strict=True)]
+
+    def _compute(self, batch: Batch) -> list[Any]:
+        padded = pad_texts(batch, texts=len(batch), length=int(batch.lengths.max()), pad_id=self._filler)
+        feed = {name: padded[name].astype(dtype, copy=False) for name, dtype in self._graph.inputs.items()}
+        outputs = self._session.run([self._graph.output], feed)
+        return outputs if self._stages is None else self._stages(batch, outputs[0])
+
+
+class StagesCall:
+    """A call of a graph from `graphs.exported.build_stages`, which turns hidden states into embeddings."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._inputs = [found.name for found in session.get_inputs() if found.name != "hidden"]
+
+    def __call__(self, batch: Batch, hidden: Any) -> list[Any]:
+        """Compute the outputs for `hidden`: (texts, longest, width), float32, for the texts of `batch`."""
+        return self._session.run(
+            None, {"hidden": hidden, **{name: getattr(batch, name) for name in self._inputs}}
+        )
+
+
+def check_model_call(description: "ModelDescription", call: ModelCall, *, source: str) -> None:
+    """Compute two small texts with `call`, a call of the model by the runtime `source`.
+
+    Raises `UnsupportedModel` if the call fails or its outputs differ from the model's settings.
+    """
+    batch = Batch.of([TokenSequence.of([0] * length) for length in (2, 3)])
+    try:
+        found = call(batch)[0]
+    except Exception as error:
+        raise UnsupportedModel(
+            f"{source} failed on two small texts: {type(error).__name__}: {error}"
+        ) from error
+    count = len(batch.token_ids) if description.output_shape is OutputShape.TOKEN else len(batch)
+    is_expected = description.output_shape is OutputShape.SPARSE or found.shape == (count, description.dim)
+    if not is_expected or found.dtype != np.float32:
+        raise UnsupportedModel(
+            f"{source} returns outputs of shape {list(found.shape)} and type {found.dtype}. The model's "
+            f"settings require {[count, description.dim]} and float32."
+        )
+
+
+def trim_outputs(outputs: list[Any], batch: Batch, output_shape: OutputShape) -> list[Any]:
+    """Return the outputs without the outputs of the padding that was added to `batch`."""
+    match output_shape:
+        case OutputShape.TEXT:
+            return [outputs[0][: len(batch)]]
+        case OutputShape.TOKEN:
+            return [outputs[0][: len(batch.token_ids)]]
+        case OutputShape.SPARSE:
+            values, columns, counts = outputs
+            kept = int(counts[: len(batch)].sum())
+            return [values[:kept], columns[:kept], counts[: len(batch)]]
+
+
+def make_embeddings(
+    output_shape: OutputShape, outputs: list[Any], batch: Batch, *, computed_tokens: int
+) -> Embeddings:
+    """Return the embeddings of `batch` from the outputs of its model."""
+    match output_shape:
+        case OutputShape.TEXT:
+            return Embeddings.one_per_text(outputs[0], computed_tokens=computed_tokens)
+        case OutputShape.TOKEN:
+            return Embeddings(outputs[0], batch.offsets, computed_tokens)
+        case OutputShape.SPARSE:
+            values, columns, counts = outputs
+            return Embeddings(values, np.concatenate(([0], np.cumsum(counts))), computed_tokens, columns)
+
+
+def join_embeddings(parts: Sequence[Embedding], *, computed_tokens: int) -> Embeddings:
+    """Join the embeddings of single texts, at least one, in order."""
+    offsets = np.cumsum([0, *map(_count, parts)])
+    sparse = [part for part in parts if isinstance(part, SparseEmbedding)]
+    if sparse:
+        values = np.concatenate([part.values for part in sparse])
+        return Embeddings(values, offsets, computed_tokens, np.concatenate([part.columns for part in sparse]))
+    return Embeddings(stack_embeddings(parts), offsets, computed_tokens)
+
+
+def _count(part: Embedding) -> int:
+    return len(part.values) if isinstance(part, SparseEmbedding) else len(part)

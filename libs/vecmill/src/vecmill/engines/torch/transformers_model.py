@@ -1,0 +1,179 @@
+"""Models of architectures without a vecmill graph, run by the classes of transformers.
+
+Some of these classes treat the padded length as the length of the text. So each call has texts of one length
+without padding, and the embedding of a text does not depend on the other texts. The pooling stages are
+vecmill's own, as a program over the hidden states of all tokens.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from vecmill.engines.buckets import pad_texts, select_texts
+from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
+from vecmill.engines.session_calls import check_model_call
+from vecmill.engines.torch.program import make_program
+from vecmill.engines.torch.replica import Outputs, read_outputs, send_arrays
+from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel
+from vecmill.graphs.batch_layout import IndexedLayout
+from vecmill.graphs.exported import build_stages
+from vecmill.graphs.steps import list_steps
+from vecmill.models.heads import HeadKind
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import OutputShape
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
+
+_HIDDEN = "hidden"
+
+# The class of transformers for each head, `None` for no head.
+_CLASSES: Mapping[HeadKind | None, str] = MappingProxyType(
+    {
+        None: "AutoModel",
+        HeadKind.SEQUENCE: "AutoModelForSequenceClassification",
+        HeadKind.TOKENS: "AutoModelForTokenClassification",
+        HeadKind.VOCABULARY: "AutoModelForMaskedLM",
+    }
+)
+
+
+class TransformersProgram:
+    """A model of transformers on `device`, followed by the pooling stages."""
+
+    def __init__(self, model: Any, description: "ModelDescription", device: torch.device) -> None:
+        self._model = model
+        self._device = device
+        self._output_shape = description.output_shape
+        self._token_count = description.vocab_size
+        self._takes = _inputs_of(model)
+        self._stages: Callable[..., torch.Tensor] | None = None
+        self._indices: tuple[str, ...] = ()
+        if description.stages:
+            width = (
+                description.vocab_size if description.head is not None else description.encoder.hidden_size
+            )
+            steps = list_steps(build_stages(description, width, IndexedLayout))
+            self._stages = make_program(steps, dtype=torch.float32, device=device)
+            self._indices = steps.inputs
+
+    def __call__(self, batch: Batch) -> Outputs:
+        """Compute the outputs for `batch`; see `ModelCall`."""
+        refuse_unknown_tokens(batch, self._token_count)
+        groups = [np.flatnonzero(batch.lengths == length) for length in np.unique(batch.lengths)]
+        if len(groups) == 1:
+            return self._compute(batch)
+        outputs = [self._compute(select_texts(batch, group.tolist())) for group in groups]
+        return _restore_order(outputs, groups, batch, self._output_shape)
+
+    def _compute(self, batch: Batch) -> Outputs:
+        """Compute the outputs of texts of one length."""
+        padded = pad_texts(batch, texts=len(batch), length=int(batch.lengths[0]), pad_id=0)
+        tensors = send_arrays([padded[name] for name in self._takes], self._device)
+        found = self._model(**dict(zip(self._takes, tensors, strict=True)), return_dict=True)
+        dense = (found.logits if "logits" in found else found.last_hidden_state).float()
+        if self._stages is not None:
+            dense = self._apply_stages(dense, batch)
+        elif self._output_shape is OutputShape.TOKEN:
+            dense = dense.reshape(-1, dense.shape[-1])
+        return read_outputs(dense, batch, self._output_shape)
+
+    def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+        assert self._stages is not None
+        arrays = index_batch(batch, BatchShape.of(batch))
+        names = [name for name in self._indices if name != _HIDDEN]
+        given = dict(zip(names, send_arrays([arrays[name] for name in names], self._device), strict=True))
+        return self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))
+
+
+def load_transformers_program(
+    description: "ModelDescription", dtype: torch.dtype, device: torch.device
+) -> TransformersProgram:
+    """Load the model of `description` onto `device`, in `dtype`.
+
+    Raises `MissingExtra` without transformers, `UnsupportedModel` if no class of transformers runs the model,
+    and `CorruptModel` if weights are missing.
+    """
+    kind = None if description.head is None else description.head.kind
+    if kind not in _CLASSES:
+        raise UnsupportedModel(
+            f"{description.directory}: model_type {description.architecture!r} with a {kind} head is not "
+            "supported."
+        )
+    model = _load(_CLASSES[kind], description, description.weights_files[0].parent, dtype)
+    program = TransformersProgram(model.to(device).eval(), description, device)
+    source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
+    with torch.inference_mode():
+        check_model_call(description, program, source=source)
+    return program
+
+
+def _load(class_name: str, description: "ModelDescription", folder: Path, dtype: torch.dtype) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra(
+            f"model_type {description.architecture!r} needs transformers, which is not installed: "
+            "pip install 'vecmill[torch]'."
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of transformers' own code
+        transformers.logging.set_verbosity_error()  # `_check_whole` reports missing weights
+        transformers.logging.disable_progress_bar()
+        try:
+            model, report = getattr(transformers, class_name).from_pretrained(
+                str(folder),
+                dtype=dtype,
+                trust_remote_code=description.runs_code,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+        except Exception as error:  # each class raises exceptions of its own
+            raise UnsupportedModel(
+                f"{folder}: transformers {transformers.__version__} cannot load model_type "
+                f"{description.architecture!r} as {class_name}: {error}"
+            ) from error
+    _check_whole(report, description, folder)
+    return model
+
+
+def _check_whole(report: Mapping[str, Any], description: "ModelDescription", folder: Path) -> None:
+    """Raise `CorruptModel` for weights that transformers initialised, except an unused pooler."""
+    missing = sorted(name for name in report["missing_keys"] if description.head or "pooler" not in name)
+    if missing or report["mismatched_keys"]:
+        names = ", ".join(missing[:3]) or str(report["mismatched_keys"])
+        raise CorruptModel(
+            f"{folder}: the weights lack these tensors or have them in another shape: {names}. Download the "
+            "model again."
+        )
+
+
+def _inputs_of(model: Any) -> tuple[str, ...]:
+    import inspect
+
+    taken = inspect.signature(model.forward).parameters
+    return tuple(name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken)
+
+
+def _restore_order(
+    outputs: list[Outputs], groups: list[Any], batch: Batch, output_shape: OutputShape
+) -> Outputs:
+    """Join the outputs of groups of texts, in the order of the texts in `batch`."""
+    order = np.argsort(np.concatenate(groups), kind="stable")
+    if output_shape is OutputShape.TEXT:
+        return [np.concatenate([found[0] for found in outputs])[order]]
+    counts = [
+        found[2] if output_shape is OutputShape.SPARSE else batch.lengths[group]
+        for found, group in zip(outputs, groups, strict=True)
+    ]
+    ends = np.cumsum(np.concatenate(counts))[:-1]
+    columns = 2 if output_shape is OutputShape.SPARSE else 1
+    parts = [np.split(np.concatenate([found[place] for found in outputs]), ends) for place in range(columns)]
+    restored = [np.concatenate([part[index] for index in order]) for part in parts]
+    return [*restored, np.concatenate(counts)[order]] if output_shape is OutputShape.SPARSE else restored

@@ -1,0 +1,138 @@
+"""The base class of the graphs of all architectures: an encoder and the heads of its task models.
+
+A graph is written once against `Layout`, for ragged and padded batches alike. It reads tensors by
+transformers' names.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from vecmill.errors import UnsupportedModel
+from vecmill.graphs.batch_layout import Layout
+from vecmill.graphs.ops import Ops
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.weights import StoredTensor, Weights
+
+Config = TypeVar("Config", bound=EncoderConfig)
+
+
+class EncoderGraph(ABC, Generic[Config]):
+    """The encoder of one model, which its methods add to a graph.
+
+    `prefix` begins the names of the encoder's tensors in a model with a head.
+    """
+
+    prefix: ClassVar[str] = ""
+
+    def __init__(self, op: Ops, layout: Layout, config: Config, weights: Weights) -> None:
+        self.op = op
+        self.layout = layout
+        self.config = config
+        self.weights = weights.with_prefix(self.prefix)
+        self._added: dict[str, ir.Value] = {}
+
+    @abstractmethod
+    def encode(self) -> ir.Value:
+        """Add the encoder. Return the last hidden state, (positions, hidden_size), float32."""
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the sequence classification head. Return logits, (texts, labels)."""
+        raise _no_head(self, "sequence classification")
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the token classification head. Return logits, (positions, labels)."""
+        raise _no_head(self, "token classification")
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the language model's head. Return logits over the vocabulary, (positions, vocab_size)."""
+        raise _no_head(self, "language model")
+
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """Yield the logits of `predict_tokens` in parts of `columns` entries, the last one smaller.
+
+        A caller that consumes each part before the next never holds logits over the whole vocabulary. By
+        default there is one part.
+        """
+        return iter([self.predict_tokens(hidden)])
+
+    def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
+        """Return the logits of `token_ids` alone: (n, hidden_size) to (n, token_ids)."""
+        return self.op.Gather(self.predict_tokens(hidden), self.op.constant(token_ids), axis=1)
+
+    # Parts that most architectures share.
+
+    def linear(self, x: ir.Value, name: str, inputs: int, outputs: int, *, bias: bool = True) -> ir.Value:
+        """Return `x @ weight.T + bias` with the weights `name`: (n, inputs) to (n, outputs)."""
+        weight = self.add(self.weights.tensor(f"{name}.weight", (outputs, inputs)))
+        if not bias:
+            return self.op.Gemm(x, weight, None, transB=1)
+        return self.op.Gemm(x, weight, self.vector(f"{name}.bias", outputs), transB=1)
+
+    def linear_parts(
+        self, x: ir.Value, weight: str, bias: str | None, inputs: int, outputs: int, columns: int
+    ) -> Iterator[ir.Value]:
+        """Yield the result of `linear` in parts of `columns` outputs; `weight` and `bias` are whole names."""
+        for start in range(0, outputs, columns):
+            stop = min(start + columns, outputs)
+            part = self.add(self.weights.part(weight, (outputs, inputs), start, stop))
+            shift = None if bias is None else self.add(self.weights.part(bias, (outputs,), start, stop))
+            yield self.op.Gemm(x, part, shift, transB=1)
+
+    def layer_norm(
+        self, x: ir.Value, name: str, epsilon: float, *, width: int | None = None, shift: bool = True
+    ) -> ir.Value:
+        """Add layer normalisation over the last axis, of `width` or the hidden size."""
+        width = width or self.config.hidden_size
+        shifts = [self.vector(f"{name}.bias", width)] if shift else []
+        scale = self.vector(f"{name}.weight", width)
+        return self.op.LayerNormalization(x, scale, *shifts, axis=-1, epsilon=epsilon)
+
+    def rms_norm(self, x: ir.Value, scale: ir.Value, epsilon: float) -> ir.Value:
+        """Add root-mean-square normalisation over the last axis (Zhang and Sennrich, 2019).
+
+        Composed of operators, because `OPSET` has no RMSNormalization. ONNX Runtime fuses them to one node.
+        """
+        op = self.op
+        squares = op.Pow(x, op.constant(2, np.float32))
+        mean = op.ReduceMean(squares, op.constant([-1]), keepdims=1)
+        return op.Mul(op.Div(x, op.Sqrt(op.Add(mean, op.constant(epsilon, np.float32)))), scale)
+
+    def vector(self, name: str, size: int) -> ir.Value:
+        """Return the one-dimensional tensor `name`."""
+        return self.add(self.weights.tensor(name, (size,)))
+
+    def look_up(self, name: str, rows: int, indices: ir.Value, *, width: int | None = None) -> ir.Value:
+        """Look up rows of the embedding table `name`: (positions, width or the hidden size)."""
+        table = self.add(self.weights.tensor(name, (rows, width or self.config.hidden_size)))
+        return self.op.Gather(table, indices)
+
+    def add(self, tensor: StoredTensor) -> ir.Value:
+        """Return the value of a tensor in the graph; equal names share one value."""
+        if tensor.name not in self._added:
+            self._added[tensor.name] = self.op.weight(tensor)
+        return self._added[tensor.name]
+
+    def first_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Return the first token of each text: (positions, width) to (texts, width)."""
+        op, layout = self.op, self.layout
+        return layout.token_at(hidden, op.Mul(layout.lengths, op.constant(0)))
+
+    def attend(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value, scale: float
+    ) -> ir.Value:
+        """Add softmax attention over (texts, heads, longest, dim); `bias` is added to the scores.
+
+        ONNX Runtime fuses the transpose and the scale with the product.
+        """
+        op = self.op
+        scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
+        scores = op.Mul(scores, op.constant(scale, np.float32))
+        return op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
+
+
+def _no_head(graph: EncoderGraph[Config], head: str) -> UnsupportedModel:
+    return UnsupportedModel(f"{type(graph).__name__} models with a {head} head are not supported.")

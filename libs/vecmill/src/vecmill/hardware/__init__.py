@@ -1,0 +1,1 @@
+"""The machine's cores, processor, memory and processor topology."""

@@ -1,0 +1,56 @@
+"""Reads the sizes of an architecture that has no graph here, and that transformers runs.
+
+The key names below are those that transformers 5 maps to `vocab_size`, `hidden_size` and
+`max_position_embeddings` (`attribute_map` of its configurations).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import read_size
+
+_VOCABULARY = ("vocab_size", "n_words")
+_WIDTH = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim")
+_POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersConfig:
+    """The sizes that are needed before the model is loaded. With `runs_code` the model has its own class."""
+
+    vocab_size: int
+    hidden_size: int
+    max_input_tokens: int | None
+    runs_code: bool
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], path: str, *, runs_code: bool) -> Self:
+        """Read the sizes of a `config.json`; `path` is its path for error messages.
+
+        Raises `UnsupportedModel` if no known key has a size, `CorruptModel` if a value is not a size.
+        """
+        positions = _find_key(config, _POSITIONS)
+        # Some models with relative positions write -1.
+        is_bounded = positions is not None and config[positions] not in (None, -1, 0)
+        return cls(
+            vocab_size=_read_size(config, _VOCABULARY, path),
+            hidden_size=_read_size(config, _WIDTH, path),
+            max_input_tokens=read_size(config, positions, 0) if positions and is_bounded else None,
+            runs_code=runs_code,
+        )
+
+
+def _find_key(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in config), None)
+
+
+def _read_size(config: Mapping[str, Any], names: tuple[str, ...], path: str) -> int:
+    key = _find_key(config, names)
+    if key is None:
+        raise UnsupportedModel(
+            f"{path}: model_type {config.get('model_type')!r} has no built-in graph, and config.json has "
+            f"none of {', '.join(names)}, one of which must give a size."
+        )
+    return read_size(config, key, 0)

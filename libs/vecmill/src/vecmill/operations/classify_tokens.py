@@ -1,0 +1,126 @@
+"""The `ClassifyTokens` request: the entities in each text, with their positions.
+
+Source of the rules: transformers 5 (`pipelines/token_classification.py`), strategies `none` and `simple`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vecmill.models import Task
+from vecmill.operations.admission import Admission
+from vecmill.operations.requirements import require_task
+from vecmill.requests import ClassifyTokens
+from vecmill.results import ClassifyTokensResult, Entity
+from vecmill.tokenization.tokenizer import Spans
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import TokenSequence
+from vecmill.vectors.scores import softmax
+from vecmill.vectors.transforms import dense
+
+# The label of tokens outside of any entity, which are left out.
+OUTSIDE = "O"
+
+
+async def classify_tokens(admission: Admission, request: ClassifyTokens) -> ClassifyTokensResult:
+    """Return the entities of each text, neighbours joined if `aggregate`.
+
+    Raises the same errors as `Mill.run`.
+    """
+    description, tokenizer = admission.description, admission.tokenizer
+    require_task(description, Task.CLASSIFY_TOKENS, asked="classify tokens")
+    head = description.head
+    assert head is not None
+    spans: list[Spans] = []
+
+    def encode() -> list[TokenSequence]:
+        found = tokenizer.encode_with_spans(request.texts, truncation=request.options.truncation)
+        spans.extend(span for _, span in found)
+        return [sequence for sequence, _ in found]
+
+    done = await admission.run(request, encode)
+    speller = Speller(tokenizer.library, description.tokenizer_config.get("unk_token"))
+    entities = []
+    for text, sequence, span, logits in zip(
+        request.texts, done.sequences, spans, done.embeddings, strict=True
+    ):
+        of_tokens = list(_of_tokens(softmax(dense(logits)), head.labels, text, sequence, span, speller))
+        joined = list(_join(of_tokens, speller)) if request.aggregate else of_tokens
+        entities.append(tuple(entity for entity in joined if entity.label != OUTSIDE))
+    return ClassifyTokensResult(tuple(entities), done.token_count, done.timings)
+
+
+class Speller:
+    """The conversion of tokens to text, by a tokenizer of the tokenizers library."""
+
+    def __init__(self, library: Any, unknown: Any) -> None:
+        """`unknown` is `unk_token` of tokenizer_config.json: the token, an object with it, or `None`."""
+        self._library = library
+        token = unknown.get("content") if isinstance(unknown, dict) else unknown
+        token = token or getattr(library.model, "unk_token", None)
+        self._unknown_id = library.token_to_id(token) if token else None
+
+    def spell(self, token_id: int, text: str) -> str:
+        """Return the spelling of a token in the vocabulary, or its `text` if it is the unknown token."""
+        return text if token_id == self._unknown_id else str(self._library.id_to_token(token_id))
+
+    def join(self, words: list[str]) -> str:
+        """Join the words of adjacent tokens into one text."""
+        decoder = self._library.decoder
+        return " ".join(words) if decoder is None else str(decoder.decode(words))
+
+
+def _of_tokens(
+    scores: FloatArray,
+    labels: Sequence[str],
+    text: str,
+    sequence: TokenSequence,
+    spans: Spans,
+    speller: Speller,
+) -> Iterator[Entity]:
+    """Return the most likely label of each token of the text."""
+    best = scores.argmax(axis=1).tolist()
+    for index, token_id in enumerate(sequence.token_ids.tolist()):
+        if spans.is_special[index]:
+            continue
+        start, end = spans.starts[index], spans.ends[index]
+        yield Entity(
+            label=labels[best[index]],
+            score=float(scores[index, best[index]]),
+            word=speller.spell(token_id, text[start:end]),
+            start=start,
+            end=end,
+            index=index,
+        )
+
+
+def _join(entities: Iterable[Entity], speller: Speller) -> Iterator[Entity]:
+    """Join adjacent tokens of the same kind of label; a label that begins with "B-" starts an entity."""
+    group: list[Entity] = []
+    for entity in entities:
+        begins = entity.label.startswith("B-")
+        if group and (begins or _kind(entity.label) != _kind(group[-1].label)):
+            yield _merge(group, speller)
+            group = []
+        group.append(entity)
+    if group:
+        yield _merge(group, speller)
+
+
+def _kind(label: str) -> str:
+    """Return the label without its prefix, which marks the position of the token in its entity."""
+    return label[2:] if label.startswith(("B-", "I-")) else label
+
+
+def _merge(group: list[Entity], speller: Speller) -> Entity:
+    first = group[0]
+    return replace(
+        first,
+        label=first.label.split("-", 1)[-1],
+        score=float(np.mean(np.array([entity.score for entity in group], np.float32))),
+        word=speller.join([entity.word for entity in group]),
+        end=group[-1].end,
+        index=None,
+    )

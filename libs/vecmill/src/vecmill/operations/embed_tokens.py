@@ -1,0 +1,26 @@
+"""The `EmbedTokens` request: an embedding for each token of each text."""
+
+from vecmill.models import Task
+from vecmill.operations.admission import Admission
+from vecmill.operations.requirements import require_task
+from vecmill.requests import EmbedTokens, Purpose
+from vecmill.results import EmbedTokensResult
+from vecmill.tokenization.late_interaction import encode_side, keep_tokens
+
+
+async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
+    """Return the token embeddings of each text. By default, texts are embedded as documents.
+
+    Raises the same errors as `Mill.run`.
+    """
+    description, tokenizer = admission.description, admission.tokenizer
+    require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
+    side = request.options.purpose or Purpose.DOCUMENT
+    done = await admission.run(
+        request, lambda: encode_side(description, tokenizer, request.texts, side, request.options)
+    )
+    embeddings = tuple(
+        keep_tokens(description, tokenizer, sequence, embedding, side)
+        for sequence, embedding in zip(done.sequences, done.embeddings, strict=True)
+    )
+    return EmbedTokensResult(embeddings, done.token_count, done.timings)

@@ -1,0 +1,39 @@
+"""Refusal of requests that a model cannot answer."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from vecmill.errors import InvalidRequest, UnsupportedTask
+from vecmill.models import ModelDescription, Task
+
+_DOES: Mapping[Task, str] = MappingProxyType(
+    {
+        Task.EMBED: "embeds texts, and ranks documents by their embeddings",
+        Task.RERANK: "ranks documents",
+        Task.CLASSIFY: "classifies texts",
+        Task.CLASSIFY_TOKENS: "classifies tokens",
+        Task.SPARSE: "gives sparse embeddings, and ranks documents by them",
+        Task.MULTI_VECTOR: "gives an embedding for each token, and ranks documents by them",
+    }
+)
+
+
+def require_task(description: ModelDescription, *tasks: Task, asked: str) -> None:
+    """Raise `UnsupportedTask` unless the task of the model is in `tasks`.
+
+    `asked` follows "it cannot" in the message.
+    """
+    if description.task not in tasks:
+        raise UnsupportedTask(
+            f"The model {description.name} {_DOES[description.task]}; it cannot {asked}.", field="model"
+        )
+
+
+def require_dimensions(dimensions: int | None, description: ModelDescription) -> None:
+    """Raise `InvalidRequest` unless embeddings of the model can be truncated to `dimensions`."""
+    if dimensions is not None and not 1 <= dimensions <= description.dim:
+        raise InvalidRequest(
+            f"`dimensions` is {dimensions}; this model's embeddings can be truncated to 1 to "
+            f"{description.dim} dimensions.",
+            field="dimensions",
+        )

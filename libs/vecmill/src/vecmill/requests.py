@@ -1,0 +1,241 @@
+"""The requests that a model answers, one class for each operation, and the options that they share.
+
+`Mill.run` takes any request. `results` has the classes of the results.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar, Generic, TypeVar
+
+from vecmill.results import (
+    ClassifyResult,
+    ClassifyTokensResult,
+    DetokenizeResult,
+    EmbedResult,
+    EmbedSparseResult,
+    EmbedTokensResult,
+    RerankResult,
+    TokenizeResult,
+)
+from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.task import Task
+
+R = TypeVar("R")
+
+# One input to embed: a text, or the model's own token ids for it.
+TextOrIds = str | tuple[int, ...]
+
+# One input to classify: a text, or a pair of texts.
+TextOrPair = str | tuple[str, str]
+
+
+class Purpose(StrEnum):
+    """The use of an embedding: many models embed queries and documents differently."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
+    CLASSIFICATION = "classification"
+    CLUSTERING = "clustering"
+    SIMILARITY = "similarity"
+
+
+class Priority(StrEnum):
+    """How urgent a request is, the most urgent first. Priorities share the engine by weight.
+
+    BACKGROUND requests are for work that no person waits for. They never get more than their share of the
+    engine, however long they wait, and have no deadline unless the request sets `timeout_s`.
+    """
+
+    INTERACTIVE = "interactive"
+    BULK = "bulk"
+    BACKGROUND = "background"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The truncation of a text that is longer than the model's longest input, or than `max_tokens`.
+
+    Unless `is_allowed`, such a text is refused. `keeps_end` cuts off the beginning of the text instead of the
+    end; if it is `None`, the model decides.
+    """
+
+    is_allowed: bool = True
+    keeps_end: bool | None = None
+    max_tokens: int | None = None
+
+    def within(self, max_tokens: int | None) -> "Truncation":
+        """Return the same truncation, with `max_tokens` as a further limit unless `max_tokens` is `None`."""
+        limits = [limit for limit in (self.max_tokens, max_tokens) if limit is not None]
+        return replace(self, max_tokens=min(limits, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """The preparation of the texts of a request: prompt and truncation.
+
+    The prompt is `prompt`, or the model's prompt named `prompt_name`, or the model's prompt for `purpose`, or
+    its default prompt. A rerank uses at most `query_tokens` tokens of each query and `document_tokens` tokens
+    of each document. Prompts and special tokens do not count.
+    """
+
+    prompt_name: str | None = None
+    prompt: str | None = None
+    purpose: Purpose | None = None
+    truncation: Truncation = Truncation()
+    query_tokens: int | None = None
+    document_tokens: int | None = None
+
+
+DEFAULT_TRUNCATION = Truncation()
+DEFAULT_TEXT_OPTIONS = TextOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Generic[R]):
+    """The base of every request; `R` is the class of its result.
+
+    If `priority` is `None`, requests with many inputs are BULK and all others are INTERACTIVE. `timeout_s`
+    can only lower the configured deadline.
+    """
+
+    _TASKS: ClassVar[tuple[Task, ...]] = ()
+
+    options: TextOptions = DEFAULT_TEXT_OPTIONS
+    priority: Priority | None = None
+    timeout_s: float | None = None
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the models that can answer, the best first; empty if any model can."""
+        return self._TASKS
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters, or of token ids, of each input."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Embed(Request[EmbedResult]):
+    """A request for one embedding of each input.
+
+    `dimensions` keeps that many first dimensions, and normalises again if the model normalises. If
+    `normalize` is true, embeddings have length 1 for any model. If it is false, only the model's own
+    normalisation applies. The result can be quantised to any type in `dtypes`. With `late_chunking` the
+    inputs are chunks of one text, which a multi-vector model encodes together.
+    """
+
+    inputs: tuple[TextOrIds, ...]
+    dimensions: int | None = None
+    normalize: bool | None = None
+    dtypes: tuple[OutputDtype, ...] = (OutputDtype.FLOAT,)
+    late_chunking: bool = False
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the models that can answer."""
+        return (Task.MULTI_VECTOR,) if self.late_chunking else (Task.EMBED,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters, or of token ids, of each input."""
+        return list(map(len, self.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank(Request[RerankResult]):
+    """A request for the scores of documents, either for one common query or each for a query of its own.
+
+    A cross-encoder applies its own activation function, unless `raw_scores` is set. A multi-vector model
+    scores by the best match of each query token, a sparse model by the dot product, and an embedding model by
+    the similarity for which it was trained. `instruction` describes the search to models that put pairs into
+    a template. The prompt of `options` is for the query.
+    """
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.RERANK, Task.EMBED, Task.MULTI_VECTOR, Task.SPARSE)
+
+    queries: tuple[str, ...]
+    documents: tuple[str, ...]
+    raw_scores: bool = False
+    instruction: str | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of each document and its query together."""
+        if len(self.queries) == 1:
+            return [len(self.queries[0]) + len(document) for document in self.documents]
+        return [len(query) + len(text) for query, text in zip(self.queries, self.documents, strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Classify(Request[ClassifyResult]):
+    """A request for the score of every label for each text or pair; `raw_scores` are logits."""
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY, Task.RERANK)
+
+    inputs: tuple[TextOrPair, ...]
+    raw_scores: bool = False
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of each text or pair."""
+        return [len(item) if isinstance(item, str) else sum(map(len, item)) for item in self.inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class TextsRequest(Request[R]):
+    """The base of requests about texts alone."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of characters of each text."""
+        return list(map(len, self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyTokens(TextsRequest[ClassifyTokensResult]):
+    """A request for the entities in each text, as transformers' token-classification pipeline finds them.
+
+    `aggregate` is the pipeline's strategy `simple`, which joins neighbouring tokens of the same label to one
+    entity; without it the strategy is `none`, and each token is an entity.
+    """
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
+
+    aggregate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSparse(TextsRequest[EmbedSparseResult]):
+    """A request for one sparse embedding of each text: weights over the vocabulary."""
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.SPARSE,)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTokens(TextsRequest[EmbedTokensResult]):
+    """A request for an embedding of each token of each text. By default, texts are embedded as documents."""
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.MULTI_VECTOR,)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize(TextsRequest[TokenizeResult]):
+    """A request for the tokens of each text, without a length limit; with special tokens if `special`."""
+
+    special: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Detokenize(Request[DetokenizeResult]):
+    """A request for the text of each list of token ids."""
+
+    ids: tuple[tuple[int, ...], ...]
+    skip_special: bool = True
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of token ids of each list."""
+        return list(map(len, self.ids))

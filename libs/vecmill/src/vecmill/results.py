@@ -1,0 +1,172 @@
+"""The results of requests, which the operations return. Arrays are C-contiguous and in input order."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vecmill.values.aliases import FloatArray
+from vecmill.values.embeddings import SparseEmbedding
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The seconds that one request spent in each stage."""
+
+    tokenize_s: float
+    queue_s: float
+    inference_s: float
+    total_s: float
+
+
+NO_TIME = Timings(0.0, 0.0, 0.0, 0.0)
+
+
+class Result(Protocol):
+    """The fields that all results have."""
+
+    @property
+    def token_count(self) -> int:
+        """The number of tokens of the whole request."""
+        ...
+
+    @property
+    def timings(self) -> Timings:
+        """The seconds that the request spent in each stage."""
+        ...
+
+
+class _Rows:
+    """The old name `rows` for the embeddings of a result, from version 0.1."""
+
+    __slots__ = ()
+
+    @property
+    def rows(self) -> Any:
+        """The embeddings."""
+        warnings.warn("rows is now embeddings", DeprecationWarning, stacklevel=2)
+        return self.embeddings  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedResult(_Rows):
+    """The answer to `Embed`: `embeddings` (inputs, dim) float32.
+
+    `token_counts[i]` is the number of tokens of input `i` after truncation, special tokens included. `ranges`
+    (2, dim) float32 is set if the request asked for int8 or uint8. It holds the minimum and the maximum of
+    each dimension, and is the same for every request to a model.
+    """
+
+    embeddings: FloatArray
+    token_counts: tuple[int, ...]
+    timings: Timings
+    ranges: FloatArray | None = None
+
+    @property
+    def token_count(self) -> int:
+        """The number of tokens of the whole request."""
+        return sum(self.token_counts)
+
+
+@dataclass(frozen=True, slots=True)
+class RerankResult:
+    """The answer to `Rerank`: `scores` (documents,) float32."""
+
+    scores: FloatArray
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyResult:
+    """The answer to `Classify`: `scores` (inputs, labels) float32, and the names of the labels."""
+
+    labels: tuple[str, ...]
+    scores: FloatArray
+    token_count: int
+    timings: Timings
+
+    def ranked(self, index: int) -> list[tuple[str, float]]:
+        """Return the labels of input `index` with their scores, the best first."""
+        scores = self.scores[index]
+        best = (-scores).argsort(kind="stable").tolist()
+        return [(self.labels[label], float(scores[label])) for label in best]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A token, or several adjacent tokens, with the label that the model assigned.
+
+    `word` is the text of the tokens, found at `start:end` of the input, in characters. `index` is the
+    position of the token among all tokens of the input, `None` for several tokens.
+    """
+
+    label: str
+    score: float
+    word: str
+    start: int
+    end: int
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyTokensResult:
+    """The answer to `ClassifyTokens`: the entities of each text, in the order of the text."""
+
+    entities: tuple[tuple[Entity, ...], ...]
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSparseResult(_Rows):
+    """The answer to `EmbedSparse`: a sparse embedding of each text."""
+
+    embeddings: tuple[SparseEmbedding, ...]
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTokensResult(_Rows):
+    """The answer to `EmbedTokens`: for each text (tokens, dim) float32."""
+
+    embeddings: tuple[FloatArray, ...]
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a text. `piece` is its spelling in the vocabulary, `start:end` its position in characters.
+
+    Special tokens have no position.
+    """
+
+    token_id: int
+    piece: str
+    is_special: bool
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeResult:
+    """The answer to `Tokenize`: the tokens of each text, and the longest input of the model."""
+
+    tokens: tuple[tuple[Token, ...], ...]
+    max_tokens: int
+    timings: Timings = NO_TIME
+
+    @property
+    def token_count(self) -> int:
+        """The number of tokens of the whole request."""
+        return sum(map(len, self.tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class DetokenizeResult:
+    """The answer to `Detokenize`: the text of each list of token ids."""
+
+    texts: tuple[str, ...]
+    token_count: int
+    timings: Timings = NO_TIME

@@ -1,0 +1,1 @@
+"""Turns texts and pairs of texts into token ids, as the model's own tokenizer does."""

@@ -1,0 +1,1 @@
+"""Builds the tokenizer of a model from its files, as transformers does."""

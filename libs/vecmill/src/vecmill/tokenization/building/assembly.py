@@ -1,0 +1,86 @@
+"""Builds the tokenizer of a described model: file, class rules, special tokens and lower-casing.
+
+Source of the rules: transformers 5.23 (`tokenization_utils_tokenizers.py`), sentence-transformers 6.2
+(`base/modules/transformer.py`, `multi_vector_encoder/model.py`).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecmill.errors import CorruptModel
+from vecmill.tokenization.building.class_names import find_class
+from vecmill.tokenization.building.classes import apply_class
+from vecmill.tokenization.building.special_tokens import set_post_processor, token_content
+from vecmill.tokenization.building.vocabulary_files import convert_vocabulary
+
+if TYPE_CHECKING:
+    from vecmill.models.description import ModelDescription
+
+
+def read_tokenizer(description: "ModelDescription") -> Any:
+    """Build the `tokenizers.Tokenizer` of a model, without padding. Its file sets the truncation.
+
+    Raises `CorruptModel` if the file is invalid or lacks tokens, `UnsupportedModel` if the tokenizer's class
+    or vocabulary is not supported.
+    """
+    import tokenizers
+
+    path, config = description.tokenizer_file, description.tokenizer_config
+    name = find_class(config, description.config)
+    if path.name != "tokenizer.json":
+        tokenizer = convert_vocabulary(path, name, config)
+    else:
+        tokenizer = _read(path)
+        if description.special_tokens:  # static models have no tokenizer class
+            apply_class(tokenizer, name, config, path)
+            _mark_special(tokenizer, config)
+            set_post_processor(tokenizer, name, config, path)
+    tokenizer.encode_special_tokens = description.special_tokens and bool(config.get("split_special_tokens"))
+    tokenizer.no_padding()  # the file may have the padding of a training run
+    if description.lowercase and not _lowercases(tokenizer.normalizer):
+        stages = [tokenizers.normalizers.Lowercase()]
+        stages += [tokenizer.normalizer] if tokenizer.normalizer is not None else []
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(stages)
+    if description.multi_vector is not None:
+        _add_markers(tokenizer, description.multi_vector.prefixes)
+    return tokenizer
+
+
+def _read(path: Path) -> Any:
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower class
+        raise CorruptModel(f"{path} is not a tokenizer: {error}. Download the model again.") from error
+
+
+def _mark_special(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """Mark the special tokens of tokenizer_config.json as special, if the vocabulary has them."""
+    named = [value for key, value in config.items() if key.endswith("_token") and not key.startswith("add_")]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        more = config.get(key) or ()
+        named.extend(more.values() if isinstance(more, dict) else more)
+    known, marked = tokenizer.get_vocab(), tokenizer.get_added_tokens_decoder().values()
+    contents = {token.content for token in marked}
+    for token in filter(None, map(token_content, named)):
+        if token in known and token not in contents:
+            tokenizer.add_special_tokens([token])
+
+
+def _add_markers(tokenizer: Any, prefixes: tuple[str, ...]) -> None:
+    """Add as special tokens the prompt markers of the vocabulary that the tokenizer would split."""
+    import tokenizers
+
+    known = tokenizer.get_vocab()
+    for prompt in filter(str.split, prefixes):
+        marker = next((text for text in (prompt, prompt.split(None, 1)[0]) if text in known), None)
+        if marker is not None and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
+            tokenizer.add_special_tokens([tokenizers.AddedToken(marker, normalized=False, special=True)])
+
+
+def _lowercases(normalizer: Any) -> bool:
+    """Return whether a normalizer has a `Lowercase` stage, as sentence-transformers checks."""
+    stages = normalizer if type(normalizer).__name__ == "Sequence" else [normalizer]
+    return any(type(stage).__name__ == "Lowercase" for stage in stages)

@@ -1,0 +1,63 @@
+"""Encodes the queries and documents of multi-vector models, which differ in prompt and length.
+
+Source of the rules: sentence-transformers 6.2 (`MultiVectorEncoder`, `MultiVectorMask`, and
+`Transformer.preprocess` for the expansion of queries).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vecmill.models import ModelDescription
+from vecmill.models.heads import MultiVector
+from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions
+from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Embedding
+from vecmill.vectors.transforms import dense
+
+
+def encode_side(
+    description: ModelDescription,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    side: Purpose,
+    options: TextOptions = DEFAULT_TEXT_OPTIONS,
+) -> list[TokenSequence]:
+    """Encode `texts` as queries or documents, after the requested prompt or the side's default prompt."""
+    settings = description.multi_vector or MultiVector()
+    prompt = find_prompt(description.prompts, "", replace(options, purpose=side))
+    own_limit = settings.query_tokens if side is Purpose.QUERY else settings.document_tokens
+    truncation = options.truncation.within(own_limit)
+    if side is not Purpose.QUERY or settings.expansion is None:
+        return tokenizer.encode(texts, prompt=prompt, truncation=truncation)
+    return tokenizer.encode_expanded(texts, settings.expansion, prompt=prompt, truncation=truncation)
+
+
+def keep_tokens(
+    description: ModelDescription,
+    tokenizer: Tokenizer,
+    sequence: TokenSequence,
+    embedding: Embedding,
+    side: Purpose,
+) -> FloatArray:
+    """Return the embeddings of a text's tokens, without the tokens that the model skips on this side."""
+    kept = kept_tokens(description, tokenizer, sequence, side)
+    found = dense(embedding)
+    return found if kept.all() else found[kept]
+
+
+def kept_tokens(
+    description: ModelDescription, tokenizer: Tokenizer, sequence: TokenSequence, side: Purpose
+) -> npt.NDArray[np.bool_]:
+    """Return for each token whether the model keeps its embedding on this side: (tokens,) bool."""
+    settings = description.multi_vector or MultiVector()
+    if not settings.skipped or side not in settings.skipped_in:
+        return np.ones(len(sequence), np.bool_)
+    skipped = [tokenizer.library.token_to_id(word) for word in settings.skipped]
+    known = [token_id for token_id in skipped if token_id is not None]
+    return np.isin(sequence.token_ids, known, invert=True)

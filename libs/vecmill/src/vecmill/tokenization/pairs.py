@@ -1,0 +1,221 @@
+"""Encodes pairs of texts to token ids: two sequences between special tokens, or one text from a template.
+
+Sources of the rules: tokenizers (`truncate_encodings`, strategy `longest_first`), which transformers'
+tokenizers and `CrossEncoder` use to truncate pairs; for templates sentence-transformers 6.2
+(`Transformer._restore_chat_template_suffix`, `_chat_template_suffix_ids`).
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from vecmill.errors import UnsupportedModel
+from vecmill.models.heads import PairTemplate
+from vecmill.requests import DEFAULT_TRUNCATION, TextOrPair, Truncation
+from vecmill.tokenization.building.classes import gives_token_types
+from vecmill.tokenization.chat_template import Render, compile_chat
+from vecmill.tokenization.tokenizer import Tokenizer, check_length, input_at, refuse_empty
+from vecmill.values.batch import TokenSequence
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
+
+Pair = tuple[str, str]
+
+# Texts without a common token: the common suffix of the rendered texts is the end of the template.
+_FILLERS = ("0", "1 2 3 4")
+
+_PLACEHOLDER = re.compile(r"\{(instruction|query|document)\}")
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many tokens of two sequences are kept so that both fit into `room`.
+
+    The longer sequence is truncated first. If both are longer than half of `room`, each keeps half, and the
+    longer sequence keeps the odd token.
+    """
+    if first + second <= room:
+        return first, second
+    shorter, longer = min(first, second), max(first, second)
+    longer = shorter if shorter > room else max(shorter, room - shorter)
+    if shorter + longer > room:
+        shorter, longer = room // 2, room // 2 + room % 2
+    return (shorter, longer) if first <= second else (longer, shorter)
+
+
+class PairTokenizer:
+    """The encoder of pairs for one model. Safe for any number of threads."""
+
+    def __init__(self, tokenizer: Tokenizer, description: "ModelDescription") -> None:
+        """Raises `UnsupportedModel` if the tokenizer joins pairs in another order, or no pair can fit."""
+        self._tokenizer = tokenizer
+        self._max_tokens = description.max_tokens
+        self._render = _choose_render(description)
+        self._frame = _Frame.of(tokenizer, description) if self._render is None else None
+        frame_tokens = self._frame.tokens if self._frame is not None else len(self._ids({}, self._fill("")))
+        if frame_tokens >= self._max_tokens:
+            raise UnsupportedModel(
+                f"{description.directory}: what surrounds a pair has {frame_tokens} tokens, but the model "
+                f"reads {self._max_tokens} tokens."
+            )
+
+    def encode(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        prompt: str = "",
+        truncation: Truncation = DEFAULT_TRUNCATION,
+    ) -> list[TokenSequence]:
+        """Encode each pair to the model's token ids, special tokens included.
+
+        `prompt` is put before the first text, or is the template's instruction. `truncation` decides whether
+        a pair that is too long is truncated, the longer text first, or raises `InputTooLong`. Raises
+        `InvalidRequest` for invalid Unicode, and for a pair without tokens.
+        """
+        if self._frame is None:
+            return self._encode_prose(pairs, prompt, truncation)
+        ids_of: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
+        return [
+            self._join(
+                self._ids(ids_of, prompt + first, input_at(index)),
+                self._ids(ids_of, second, input_at(index)),
+                self._frame,
+                truncation,
+                input_at(index),
+            )
+            for index, (first, second) in enumerate(pairs)
+        ]
+
+    def _ids(self, known: dict[str, list[int]], text: str, where: str = "The template") -> list[int]:
+        if text not in known:
+            encoding = self._tokenizer.encode_one(text, where, special=False)
+            known[text] = encoding.ids
+        return known[text]
+
+    def _join(
+        self,
+        first: list[int],
+        second: list[int],
+        frame: "_Frame",
+        truncation: Truncation,
+        where: str,
+    ) -> TokenSequence:
+        limit = self._tokenizer.longest(truncation)
+        count = len(first) + len(second) + frame.tokens
+        if not count:
+            refuse_empty(where)
+        if count > limit:
+            check_length(count, limit, truncation)
+            kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
+            first = self._keep(first, kept[0], truncation)
+            second = self._keep(second, kept[1], truncation)
+        return frame.fill(first, second, count)
+
+    def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
+        return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
+
+    def _encode_prose(
+        self, pairs: Sequence[Pair], prompt: str, truncation: Truncation
+    ) -> list[TokenSequence]:
+        limit, end = self._tokenizer.longest(truncation), None
+        sequences = []
+        for index, (query, document) in enumerate(pairs):
+            text = self._fill(prompt, query, document)
+            ids = self._tokenizer.encode_one(text, input_at(index), special=False).ids
+            count = len(ids)
+            if count > limit:
+                check_length(count, limit, truncation)
+                end = self._find_end(prompt) if end is None else end
+                ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end
+            sequences.append(TokenSequence.of(ids, token_count_before_truncation=count))
+        return sequences
+
+    def _fill(self, prompt: str, query: str = "", document: str = "") -> str:
+        assert self._render is not None
+        return self._render(prompt, query, document)
+
+    def _find_end(self, prompt: str) -> list[int]:
+        """Return the tokens that end the rendered text of every pair."""
+        one, other = (self._ids({}, self._fill(prompt, text, text)) for text in _FILLERS)
+        same = [mine == yours for mine, yours in zip(reversed(one), reversed(other), strict=False)]
+        count = min(same.index(False) if False in same else 0, self._max_tokens)
+        return one[len(one) - count :]
+
+
+def _choose_render(description: "ModelDescription") -> Render | None:
+    """Return the function that renders a pair with a template, or `None` for models that read two texts."""
+    if description.chat_template is not None:
+        return compile_chat(description.chat_template)
+    template = description.pair_template
+    return None if template is None else functools.partial(_render, template)
+
+
+def _render(template: PairTemplate, instruction: str, query: str, document: str) -> str:
+    values = {"instruction": instruction or template.instruction, "query": query, "document": document}
+    # In one pass, so that a placeholder inside a text is not replaced.
+    body = _PLACEHOLDER.sub(lambda found: values[found[1]], template.body)
+    return template.start + body + template.end
+
+
+class _Frame:
+    """The special tokens around and between two texts, and all token types."""
+
+    def __init__(
+        self, parts: Sequence[list[int]], types: Sequence[list[int]], text_types: Sequence[int]
+    ) -> None:
+        self._before, self._between, self._after = parts
+        self._types_before, self._types_between, self._types_after = types
+        self._first_type, self._second_type = text_types
+        self.tokens = sum(map(len, parts))
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, description: "ModelDescription") -> Self:
+        encoding = tokenizer.library.encode("a", "a")
+        owners, ids, types = encoding.sequence_ids, encoding.ids, encoding.type_ids
+        if not gives_token_types(description.tokenizer_config, description.config):
+            types = [0] * len(ids)
+        starts = [owners.index(owner) if owner in owners else -1 for owner in (0, 1)]
+        ends = [start + owners.count(owner) for owner, start in enumerate(starts)]
+        is_plain = 0 <= starts[0] < ends[0] <= starts[1] < ends[1]
+        if not is_plain or any(owner is not None for owner in owners[ends[0] : starts[1]]):
+            raise UnsupportedModel(
+                f"{description.tokenizer_file}: pairs are not put together as one text after the other, "
+                "which is the only order supported."
+            )
+        cuts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], None))
+        return cls(
+            [ids[cut] for cut in cuts],
+            [types[cut] for cut in cuts],
+            [types[start] for start in starts],
+        )
+
+    def fill(self, first: list[int], second: list[int], count: int) -> TokenSequence:
+        ids = [*self._before, *first, *self._between, *second, *self._after]
+        types = [
+            *self._types_before,
+            *[self._first_type] * len(first),
+            *self._types_between,
+            *[self._second_type] * len(second),
+            *self._types_after,
+        ]
+        return TokenSequence.of(ids, types, token_count_before_truncation=count)
+
+
+def encode_texts_and_pairs(
+    tokenizer: Tokenizer,
+    pairs: PairTokenizer | None,
+    inputs: Sequence[TextOrPair],
+    *,
+    prompt: str,
+    truncation: Truncation = DEFAULT_TRUNCATION,
+) -> list[TokenSequence]:
+    """Encode texts and pairs, in order. `pairs` may be `None` if there are only texts."""
+    texts = [item for item in inputs if isinstance(item, str)]
+    of_texts = iter(tokenizer.encode(texts, prompt=prompt, truncation=truncation))
+    together = [item for item in inputs if not isinstance(item, str)]
+    if not together:
+        return list(of_texts)
+    assert pairs is not None, "the model reads no pairs"
+    of_pairs = iter(pairs.encode(together, prompt=prompt, truncation=truncation))
+    return [next(of_texts if isinstance(item, str) else of_pairs) for item in inputs]

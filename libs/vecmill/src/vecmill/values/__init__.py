@@ -1,0 +1,1 @@
+"""Value types that every package may use. This package imports no other package of vecmill."""

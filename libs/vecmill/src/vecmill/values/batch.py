@@ -1,0 +1,86 @@
+"""Token sequences, and the ragged batches of token sequences that engines compute."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from vecmill.values.aliases import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """The tokens of one text or pair, special tokens included. `tokenization` makes them.
+
+    `token_ids` and `token_type_ids` are (n,) int64. The first `prompt_length` tokens are a prompt, which some
+    models leave out of pooling. `token_count_before_truncation` is the number of tokens before the text was
+    cut. Two sequences have equal `key`s if and only if an engine computes the same output for both. No token
+    attends to the last `unseen` tokens, but these tokens attend to all other tokens.
+    """
+
+    token_ids: IntArray
+    token_type_ids: IntArray
+    prompt_length: int
+    token_count_before_truncation: int
+    key: bytes
+    unseen: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        token_ids: Sequence[int],
+        token_type_ids: Sequence[int] | None = None,
+        *,
+        prompt_length: int = 0,
+        token_count_before_truncation: int | None = None,
+        unseen: int = 0,
+    ) -> Self:
+        """Make a sequence from lists of ids; token types are 0 by default."""
+        ids = np.asarray(token_ids, dtype=np.int64)
+        types = np.zeros_like(ids) if token_type_ids is None else np.asarray(token_type_ids, np.int64)
+        key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
+        key += types.tobytes() if types.any() else b""
+        count = len(ids) if token_count_before_truncation is None else token_count_before_truncation
+        return cls(ids, types, prompt_length, count, key, unseen)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The token sequences of one engine call, end to end, without padding.
+
+    Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids` (both (tokens,),
+    int64); `offsets` is (texts + 1,), int64; `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens
+    attend only to the first `seen_lengths` tokens of their text. The fields have the same names as the inputs
+    of prepared graphs.
+    """
+
+    token_ids: IntArray
+    token_type_ids: IntArray
+    offsets: IntArray
+    prompt_lengths: IntArray
+    seen_lengths: IntArray
+
+    @classmethod
+    def of(cls, sequences: Sequence[TokenSequence]) -> Self:
+        """Concatenate sequences. `sequences` must not be empty."""
+        offsets = np.zeros(len(sequences) + 1, np.int64)
+        np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
+        return cls(
+            token_ids=np.concatenate([sequence.token_ids for sequence in sequences]),
+            token_type_ids=np.concatenate([sequence.token_type_ids for sequence in sequences]),
+            offsets=offsets,
+            prompt_lengths=np.array([sequence.prompt_length for sequence in sequences], np.int64),
+            seen_lengths=np.array([len(sequence) - sequence.unseen for sequence in sequences], np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> IntArray:
+        """The number of tokens of each text, (texts,) int64."""
+        return np.diff(self.offsets)

@@ -1,0 +1,68 @@
+"""The embeddings that an engine computes: dense (one for each text, or one for each token) or sparse."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+
+from vecmill.values.aliases import FloatArray, IntArray
+
+
+class OutputShape(StrEnum):
+    """The kind of output that an engine computes for each text."""
+
+    TEXT = "text"  # one embedding
+    TOKEN = "token"  # one embedding for each token
+    SPARSE = "sparse"  # one sparse embedding
+
+
+@dataclass(frozen=True, slots=True)
+class SparseEmbedding:
+    """The nonzero weights of an embedding over the vocabulary.
+
+    `columns` (nonzeros,) int64 are token ids, ascending; `values` (nonzeros,) float32 their weights.
+    """
+
+    columns: IntArray
+    values: FloatArray
+
+
+# The output for one text: (1, dim) or (tokens, dim) float32, or a sparse embedding.
+Embedding = FloatArray | SparseEmbedding
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """The output of one engine call, as values and offsets.
+
+    Text `i` owns `values[offsets[i]:offsets[i + 1]]`. `values` is float32: (texts, dim) with one embedding
+    per text, (tokens, dim) with one embedding per token, or (nonzeros,) for sparse embeddings. For sparse
+    embeddings, `columns` (nonzeros,) int64 holds the token ids. `computed_tokens` counts the positions that
+    were computed, padding included.
+    """
+
+    values: FloatArray
+    offsets: IntArray
+    computed_tokens: int
+    columns: IntArray | None = None
+
+    @classmethod
+    def one_per_text(cls, values: FloatArray, *, computed_tokens: int) -> Self:
+        """Make the output where text `i` owns `values[i]`."""
+        return cls(values, np.arange(len(values) + 1, dtype=np.int64), computed_tokens)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def of_text(self, index: int) -> FloatArray:
+        """Return the values of text `index`: (its embeddings, dim), or (nonzeros,) if sparse."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def split(self) -> list[Embedding]:
+        """Return the output of each text, in order."""
+        pairs = pairwise(self.offsets.tolist())
+        if self.columns is None:
+            return [self.values[start:end] for start, end in pairs]
+        return [SparseEmbedding(self.columns[start:end], self.values[start:end]) for start, end in pairs]

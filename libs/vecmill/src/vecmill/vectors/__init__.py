@@ -1,0 +1,1 @@
+"""Arithmetic on finished embeddings: stacking, truncation, normalisation, quantisation and comparison."""

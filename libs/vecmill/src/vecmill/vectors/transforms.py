@@ -1,0 +1,86 @@
+"""Transforms of finished embeddings: stacking, normalisation, truncation and quantisation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vecmill.values.aliases import FloatArray
+from vecmill.values.embeddings import Embedding, SparseEmbedding
+from vecmill.values.output_dtype import OutputDtype
+
+
+def dense(embedding: Embedding) -> FloatArray:
+    """Return an embedding that is known to be dense."""
+    assert isinstance(embedding, np.ndarray), "a sparse embedding"
+    return embedding
+
+
+def sparse(embedding: Embedding) -> SparseEmbedding:
+    """Return an embedding that is known to be sparse."""
+    assert isinstance(embedding, SparseEmbedding), "a dense embedding"
+    return embedding
+
+
+def stack_embeddings(embeddings: Sequence[Embedding]) -> FloatArray:
+    """Join the (1, dim) embeddings of several texts into (texts, dim), float32, C-contiguous."""
+    return np.concatenate([dense(embedding) for embedding in embeddings])
+
+
+def normalize_embeddings(embeddings: FloatArray) -> FloatArray:
+    """Scale each embedding of (n, dim) to length 1. Embeddings of zeros stay zeros."""
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    normalized: FloatArray = np.divide(embeddings, np.maximum(norms, np.float32(1e-12)), dtype=np.float32)
+    return normalized
+
+
+def truncate_embeddings(embeddings: FloatArray, dimensions: int, *, normalize: bool) -> FloatArray:
+    """Keep the first `dimensions` of (n, dim), C-contiguous. If `normalize`, scale to length 1 again.
+
+    Matryoshka models are trained for such truncation (Kusupati et al. 2022, arXiv:2205.13147).
+    """
+    truncated = np.ascontiguousarray(embeddings[:, :dimensions])
+    return normalize_embeddings(truncated) if normalize else truncated
+
+
+def finish_embeddings(
+    embeddings: FloatArray, dimensions: int | None, normalize: bool | None, is_normalized: bool
+) -> FloatArray:
+    """Truncate embeddings to `dimensions`, and normalise them if the model or the request says so.
+
+    `is_normalized` tells whether the engine's output has length 1. `normalize` is sentence-transformers'
+    `normalize_embeddings`: false adds no normalisation to the model's own. So if a model ends in
+    normalisation, its embeddings have length 1 unless they are truncated.
+    """
+    wants_unit = is_normalized if normalize is None else normalize
+    if dimensions is not None and dimensions < embeddings.shape[1]:
+        return truncate_embeddings(embeddings, dimensions, normalize=wants_unit)
+    return normalize_embeddings(embeddings) if wants_unit and not is_normalized else embeddings
+
+
+def find_ranges(embeddings: FloatArray) -> FloatArray:
+    """Return the minimum and the maximum of each dimension of (n, dim): (2, dim)."""
+    ranges: FloatArray = np.stack([embeddings.min(axis=0), embeddings.max(axis=0)])
+    return ranges
+
+
+def quantize(
+    embeddings: FloatArray, dtype: OutputDtype, ranges: FloatArray | None = None
+) -> npt.NDArray[np.generic]:
+    """Convert (n, dim) float32 to `dtype`: (n, dim), or (n, dim / 8) for binary types.
+
+    int8 and uint8 divide the `ranges` (2, dim) into 256 levels, and clip values outside the ranges. Bits that
+    do not fill a byte are padded with zeros. Source: sentence-transformers 6.2 (`quantize_embeddings`).
+    Cohere uses the same bit order.
+    """
+    if dtype is OutputDtype.FLOAT:
+        return embeddings
+    if dtype.needs_bytes:
+        packed = np.packbits(embeddings > 0, axis=-1)
+        return packed if dtype is OutputDtype.UBINARY else (packed.astype(np.int16) - 128).astype(np.int8)
+    assert ranges is not None, "int8 and uint8 need ranges"
+    low, high = ranges
+    steps = (high - low) / 255
+    steps[steps == 0] = 1
+    levels: FloatArray = np.clip(np.floor((embeddings - low) / steps), 0, 255)
+    return levels.astype(np.uint8) if dtype is OutputDtype.UINT8 else (levels - 128).astype(np.int8)

@@ -1,0 +1,92 @@
+"""Computation of an engine's outputs for the inputs of a check, in random batches or one by one."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from vecmill.engines.base import Engine
+from vecmill.models import ModelDescription, Task
+from vecmill.tokenization.late_interaction import encode_side, keep_tokens
+from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Embedding
+from vecmill.vectors.scores import activate_logits
+from vecmill.vectors.transforms import dense
+from vecmill.verification.check_inputs import CheckInput, CheckInputs
+
+LARGEST_BATCH = 12
+
+# The output of each input, float32: embeddings (1, dim) or (tokens, dim), scores (1, labels) or
+# (tokens, labels), or a sparse embedding.
+ModelOutputs = tuple[Embedding, ...]
+
+
+class ModelProcessor:
+    """The tokenisation of one model's inputs, and the postprocessing of an engine's outputs."""
+
+    def __init__(self, description: ModelDescription, tokenizer: Tokenizer) -> None:
+        self._description = description
+        self._tokenizer = tokenizer
+        reads_pairs = description.task in (Task.RERANK, Task.CLASSIFY)
+        self._pairs = PairTokenizer(tokenizer, description) if reads_pairs else None
+
+    @classmethod
+    def load(cls, description: ModelDescription) -> Self:
+        """Load the model's tokenizer. Raises the same errors as `Tokenizer.load`."""
+        return cls(description, Tokenizer.load(description))
+
+    def tokenize(self, item: CheckInput) -> TokenSequence:
+        """Return the model's tokens for an input with default text options."""
+        description = self._description
+        if description.task is Task.MULTI_VECTOR:
+            (sequence,) = encode_side(description, self._tokenizer, [item.text], item.purpose)
+            return sequence
+        (sequence,) = encode_texts_and_pairs(
+            self._tokenizer, self._pairs, [item.text_or_pair], prompt=description.default_prompt
+        )
+        return sequence
+
+    def postprocess(self, item: CheckInput, sequence: TokenSequence, output: Embedding) -> Embedding:
+        """Convert an engine's `output` to the served form: scores for logits, without skipped tokens."""
+        description = self._description
+        if description.task is Task.MULTI_VECTOR:
+            return keep_tokens(description, self._tokenizer, sequence, output, item.purpose)
+        if description.task is Task.SPARSE or description.head is None:
+            return output
+        return activate_logits(dense(output), description.head.activation)
+
+
+def compute_in_batches(
+    engine: Engine, processor: ModelProcessor, inputs: CheckInputs, *, seed: int
+) -> ModelOutputs:
+    """Compute the outputs for all `inputs` in random batches, drawn with `seed`."""
+    return _compute(engine, processor, inputs, _draw_batches(len(inputs), seed))
+
+
+def compute_singly(engine: Engine, processor: ModelProcessor, inputs: CheckInputs) -> ModelOutputs:
+    """Compute the outputs for all `inputs`, each in a batch of its own."""
+    return _compute(engine, processor, inputs, ([index] for index in range(len(inputs))))
+
+
+def _compute(
+    engine: Engine, processor: ModelProcessor, inputs: CheckInputs, batches: Iterator[Sequence[int]]
+) -> ModelOutputs:
+    sequences = [processor.tokenize(item) for item in inputs]
+    width = engine.info.lane_widths[0]
+    found: dict[int, Embedding] = {}
+    for members in batches:
+        outputs = engine.run(Batch.of([sequences[member] for member in members]), width=width).split()
+        for member, output in zip(members, outputs, strict=True):
+            found[member] = processor.postprocess(inputs[member], sequences[member], output)
+    return tuple(found[index] for index in range(len(inputs)))
+
+
+def _draw_batches(count: int, seed: int) -> Iterator[Sequence[int]]:
+    generator = random.Random(seed)
+    members = list(range(count))
+    generator.shuffle(members)
+    while members:
+        size = generator.randint(1, LARGEST_BATCH)
+        yield members[:size]
+        members = members[size:]

@@ -1,0 +1,95 @@
+"""The self-check of a loaded model at its start, without torch.
+
+The embeddings must be finite, have unit length if the model normalises, and be equal for a text alone and in
+a batch. The embeddings of the model that is packaged with vecmill must also equal the stored embeddings of
+sentence-transformers. If they differ, the processor, the runtime or a file is faulty.
+"""
+
+import base64
+import json
+from importlib.resources import files
+
+import numpy as np
+
+from vecmill.engines.base import Engine
+from vecmill.errors import SelfCheckFailed
+from vecmill.models import EMBEDDED_MODEL, ModelDescription
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
+
+# The lengths differ, so that the batch has padding.
+TEXTS = (
+    "A cat sleeps on the warm roof.",
+    "Vectors.",
+    "What a text means is where it lies: near to what says the same in other words, far from all else.",
+    "東京 naïve café 🦊",
+)
+
+# The largest difference between two computations of an embedding, by precision: rounding errors only.
+TOLERANCES = {"fp32": 1e-4}
+OTHER_TOLERANCE = 0.05
+
+STORED_EMBEDDINGS = "all-MiniLM-L6-v2.json"
+
+
+def check_engine(description: ModelDescription, engine: Engine, tokenizer: Tokenizer) -> None:
+    """Raise `SelfCheckFailed` if `engine` computes wrong embeddings."""
+    if engine.info.precision == "exact":
+        return  # hashes of token ids instead of embeddings
+    sequences = tokenizer.encode(TEXTS)
+    tolerance = TOLERANCES.get(engine.info.precision, OTHER_TOLERANCE)
+    for width in engine.info.lane_widths:
+        together = engine.run(Batch.of(sequences), width=width)
+        _check_finite(together)
+        if description.normalize:
+            _check_length(together, tolerance)
+        for index, sequence in enumerate(sequences):
+            alone = engine.run(Batch.of([sequence]), width=width)
+            one, other = _densify(together, index, engine.info.dim), _densify(alone, 0, engine.info.dim)
+            _check_same(one, other, tolerance, "alone and in a batch")
+        if description.name == EMBEDDED_MODEL:
+            _check_same(
+                together.values, load_stored_embeddings(), tolerance, "on this machine and in the reference"
+            )
+
+
+def load_stored_embeddings() -> FloatArray:
+    """Load sentence-transformers' embeddings of `TEXTS` by the embedded model: (4, 384), float32."""
+    stored = json.loads(files("vecmill.verification").joinpath(STORED_EMBEDDINGS).read_text(encoding="utf-8"))
+    return np.stack([np.frombuffer(base64.b64decode(stored[text]), "<f4") for text in TEXTS])
+
+
+def _densify(embeddings: Embeddings, index: int, dim: int) -> FloatArray:
+    """Return the embedding of text `index` as a dense array: sparse weights near 0 may be missing."""
+    if embeddings.columns is None:
+        return embeddings.of_text(index)
+    values = np.zeros(dim, np.float32)
+    columns = embeddings.columns[embeddings.offsets[index] : embeddings.offsets[index + 1]]
+    values[columns] = embeddings.of_text(index)
+    return values
+
+
+def _check_finite(embeddings: Embeddings) -> None:
+    if not np.isfinite(embeddings.values).all():
+        raise SelfCheckFailed("The model computes values that are not finite. Its weights may be damaged.")
+
+
+def _check_length(embeddings: Embeddings, tolerance: float) -> None:
+    lengths = np.linalg.norm(embeddings.values, axis=-1)
+    if np.abs(lengths - 1).max() > max(tolerance, 1e-5):
+        raise SelfCheckFailed("The model normalises, but its embeddings do not have unit length.")
+
+
+def _check_same(one: FloatArray, other: FloatArray, tolerance: float, where: str) -> None:
+    if one.shape != other.shape:
+        raise SelfCheckFailed(f"The model gives embeddings of different shapes {where}.")
+    scale = max(1.0, float(np.abs(other).max()))
+    difference = float(np.abs(one - other).max()) / scale
+    if difference > tolerance:
+        raise SelfCheckFailed(
+            f"The model gives different embeddings {where}: they differ by {difference:.1e}, and the "
+            f"tolerance is {tolerance:.0e}. Remove the prepared model from the cache. If this does not help, "
+            "try another engine."
+        )

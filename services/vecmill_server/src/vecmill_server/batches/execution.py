@@ -1,0 +1,253 @@
+"""The execution of one batch: the validation of its input, the running of its lines, and its output files.
+
+How it works. Lines are read in slices and started in order, as many as `InFlightLimit` allows. Each line is a
+task that returns the bytes to write. Results are collected in input order, and committed a few times a
+second. Lines that are not committed when the process ends are run again by the next process. Cancelling the
+task of `run_batch` stops the batch.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
+from vecmill_server.batches.in_flight_limit import InFlightLimit
+from vecmill_server.batches.jsonl import (
+    InputLine,
+    LineRequest,
+    LineResult,
+    read_line_request,
+    read_lines,
+    write_answer,
+    write_dropped,
+    write_failure,
+)
+from vecmill_server.batches.objects import BatchObject, BatchProgress, BatchStatus, LineError
+from vecmill_server.batches.store_thread import StoreThread
+from vecmill_server.batches.validation import Validation
+from vecmill_server.catalog import Catalog
+from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
+from vecmill_server.metrics import ServerMetrics
+from vecmill_server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+# The interval and size of commits, which bound the work that is repeated after the process ends.
+COMMIT_S = 0.2
+COMMIT_BYTES = 4 * 1024 * 1024
+
+# Temporary errors: a retry may succeed, in this process or in the one that replaces it.
+PASSING = (OverloadError, UnavailableError, DeviceLost)
+RETRY_S = 2.0
+LONGEST_RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """The dependencies of batches. `wall_clock` returns Unix seconds, `clock` monotonic seconds."""
+
+    store_thread: StoreThread
+    settings: ServerSettings
+    catalog: Catalog
+    metrics: ServerMetrics
+    options: DialectOptions
+    wall_clock: Callable[[], float]
+    clock: Callable[[], float]
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    @property
+    def now(self) -> int:
+        """The current time in whole Unix seconds."""
+        return int(self.wall_clock())
+
+
+async def validate_batch(context: BatchContext, batch_id: str) -> None:
+    """Check the input of a batch that is validating, and set it in progress or failed.
+
+    Raises `FileNotFoundError` if the file was removed from the disk.
+    """
+    settings = context.settings
+    batch = await context.store_thread.call(lambda store: store.batch(batch_id))
+    path = context.store_thread.store.folder.path(batch.input_file_id)
+    check = Validation(batch.endpoint, settings.max_batch_lines, settings.max_body_bytes)
+
+    def read_on() -> None:
+        check.read(read_lines(path, check.offset, check.lines, settings.max_body_bytes))
+
+    while not check.is_done:
+        await asyncio.to_thread(read_on)
+    if check.errors:
+        await fail_batch(context, batch_id, check.errors)
+    else:
+        await context.store_thread.call(lambda store: store.begin(batch_id, check.total, context.now))
+
+
+async def fail_batch(context: BatchContext, batch_id: str, problems: Sequence[LineError]) -> None:
+    """End a batch that cannot be run with the status failed, unless it has already ended."""
+    batch = await context.store_thread.call(lambda store: store.fail(batch_id, problems, context.now))
+    if batch.status is BatchStatus.FAILED:
+        context.metrics.batch_ended(batch.status)
+
+
+async def run_batch(context: BatchContext, batch_id: str) -> None:
+    """Run a batch in progress to its end. Raises `FileNotFoundError` if a file was removed from the disk."""
+    run = _BatchRun(context, await context.store_thread.call(lambda store: store.batch(batch_id)))
+    await context.store_thread.call(lambda store: store.check_contents(batch_id))
+    try:
+        await run.answer_lines()
+    finally:
+        run.drop_in_flight()
+    await run.drop_rest()
+    keep_s = context.settings.batch_keep_s
+    batch = await context.store_thread.call(lambda store: store.finish(batch_id, context.now, keep_s))
+    context.metrics.batch_ended(batch.status)
+
+
+@dataclass(slots=True)
+class _BatchRun:
+    """The state of one run of a batch."""
+
+    context: BatchContext
+    batch: BatchObject
+    limit: InFlightLimit = field(default_factory=InFlightLimit)
+    unread: deque[LineRequest] = field(default_factory=deque)
+    in_flight: deque[tuple[LineRequest, asyncio.Task[LineResult]]] = field(default_factory=deque)
+    ended: list[LineResult] = field(default_factory=list)
+    committed_at: float = 0.0
+    read_offset: int = 0
+    read_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.read_offset, self.read_count = self.batch.input_offset, self.batch.lines_done
+        self.committed_at = self.context.clock()
+
+    async def answer_lines(self) -> None:
+        """Run lines until none is left, or the batch is cancelled or expires."""
+        await self._commit()  # the batch may have expired before it begins
+        while self.batch.ending is BatchStatus.COMPLETED:
+            await self._start_lines()
+            if not self.in_flight:
+                await self._commit()
+                return
+            await self._collect()
+            if self._is_time():
+                await self._commit()
+
+    def drop_in_flight(self) -> None:
+        """Cancel the lines that are not committed. They count as not started."""
+        for _, task in self.in_flight:
+            task.cancel()
+        self.in_flight.clear()
+        self.unread.clear()
+        self.ended.clear()
+        self.read_offset, self.read_count = self.batch.input_offset, self.batch.lines_done
+
+    async def drop_rest(self) -> None:
+        """Write an error for each line that has not been run."""
+        while lines := await self._read():
+            self.ended.extend(write_dropped(self.batch.id, line, self.batch.ending) for line in lines)
+            await self._commit()
+
+    async def _start_lines(self) -> None:
+        while self.limit.has_room:
+            if not self.unread:
+                lines = await self._read()
+                requests = await asyncio.to_thread(self._read_requests, lines)
+                self.unread.extend(requests)
+            if not self.unread:
+                return
+            request = self.unread.popleft()
+            self.limit.enter(request.texts, request.line.size)
+            self.in_flight.append((request, asyncio.create_task(self._answer(request))))
+            await asyncio.sleep(0)  # other tasks run between two lines
+
+    async def _collect(self) -> None:
+        """Wait for the oldest line, at most for the commit interval, and collect the results."""
+        oldest = self.in_flight[0][1]
+        await asyncio.wait((oldest,), timeout=COMMIT_S)
+        while self.in_flight and self.in_flight[0][1].done():
+            request, task = self.in_flight.popleft()
+            self.limit.leave(request.texts, request.line.size)
+            self.ended.append(task.result())
+
+    def _is_time(self) -> bool:
+        late = self.context.clock() - self.committed_at >= COMMIT_S
+        return late or sum(len(one.written) for one in self.ended) >= COMMIT_BYTES
+
+    async def _commit(self) -> None:
+        """Store the results, and update the state of the batch: it may be cancelled or expired."""
+        batch, thread = self.batch, self.context.store_thread
+        if self.ended:
+            progress = _progress(self.ended, batch.lines_done)
+            self.batch = await thread.call(lambda store: store.advance(batch, progress))
+            dropped = sum(one.is_dropped for one in self.ended)
+            self.context.metrics.batch_lines(
+                completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
+            )
+            self.ended.clear()
+        else:
+            self.batch = await thread.call(lambda store: store.batch(batch.id))
+        if self.batch.ending is BatchStatus.COMPLETED and self.context.now >= self.batch.expires_at:
+            self.batch = await thread.call(lambda store: store.expire(batch.id))
+        self.committed_at = self.context.clock()
+
+    async def _read(self) -> list[InputLine]:
+        path = self.context.store_thread.store.folder.path(self.batch.input_file_id)
+        # Without a limit: the lines were validated, perhaps by a server with other settings.
+        lines = await asyncio.to_thread(read_lines, path, self.read_offset, self.read_count)
+        self.read_offset += sum(line.size for line in lines)
+        self.read_count = lines[-1].number if lines else self.read_count
+        return lines
+
+    def _read_requests(self, lines: list[InputLine]) -> list[LineRequest]:
+        return [read_line_request(line, self.batch.endpoint, self.context.options) for line in lines]
+
+    async def _answer(self, request: LineRequest) -> LineResult:
+        """Return the result of a line. Raises only when it is cancelled."""
+        while True:
+            began = self.context.clock()
+            try:
+                ended = await self._ask(request)
+            except PASSING as error:
+                self.limit.observe(request.texts, LONGEST_RETRY_S)
+                await self.context.pause(_retry_s(error))
+                continue
+            except VecmillError as error:
+                ended = write_failure(self.batch.id, request, error)
+            except Exception as error:
+                logger.exception("unexpected error in line %d of %s", request.line.number, self.batch.id)
+                ended = write_failure(self.batch.id, request, error)
+            self.limit.observe(request.texts, self.context.clock() - began)
+            return ended
+
+    async def _ask(self, request: LineRequest) -> LineResult:
+        if request.is_blank:
+            return LineResult(request.line)
+        if request.error is not None:
+            raise request.error
+        assert request.asked is not None
+        model = self.context.catalog.resolve(request.asked.model, request.asked.request.tasks)
+        result = await request.asked.run(model.mill)
+        write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
+        return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
+
+
+def _progress(ended: list[LineResult], lines_before: int) -> BatchProgress:
+    return BatchProgress(
+        lines=ended[-1].line.number - lines_before,
+        input_bytes=sum(one.line.size for one in ended),
+        output=b"".join(one.written for one in ended if one.is_completed),
+        errors=b"".join(one.written for one in ended if one.is_failed),
+        completed=sum(one.is_completed for one in ended),
+        failed=sum(one.is_failed for one in ended),
+        tokens=sum(one.tokens for one in ended),
+    )
+
+
+def _retry_s(error: BaseException) -> float:
+    """Return the seconds to wait before another attempt."""
+    return min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, QueueFull) else RETRY_S

@@ -1,0 +1,190 @@
+"""The JSON Lines of batches: the reading of input files, and the lines of output and error files.
+
+An input line is `{"custom_id", "method", "url", "body"}`, an output line `{"id", "custom_id", "response",
+"error"}`. Source: OpenAI's guide to its Batch API.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from vecmill.errors import VecmillError
+from vecmill.requests import Priority
+from vecmill.results import Result
+from vecmill_server.batches.objects import BatchStatus
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
+from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.error_responses import error_response
+from vecmill_server.json_io import decode_object, encode_json
+
+# The bodies of a batch's requests, by the `endpoint` of the batch and the `url` of its lines.
+ENDPOINTS: Mapping[str, type[InferenceBody]] = MappingProxyType(
+    {"/v1/embeddings": EmbeddingsRequest, "/embeddings": EmbeddingsRequest}
+)
+
+# The bytes to read in one call; a longer line is read whole.
+SLICE_BYTES = 64 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+# OpenAI's codes and messages for a line that was not run.
+DROPPED: Mapping[BatchStatus, tuple[str, str]] = MappingProxyType(
+    {
+        BatchStatus.CANCELLED: (
+            "batch_cancelled",
+            "This request was not executed: the batch was cancelled before.",
+        ),
+        BatchStatus.EXPIRED: (
+            "batch_expired",
+            "This request could not be executed before the completion window expired.",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InputLine:
+    """A line of input: its number from 1, its bytes without the end of the line, and its size with it.
+
+    Consecutive blank lines are merged into one, with the number of the last. `is_cut` marks a line over the
+    size limit, of which only the beginning was read.
+    """
+
+    number: int
+    text: bytes
+    size: int
+    is_cut: bool
+
+    @property
+    def is_blank(self) -> bool:
+        """True if the line has no request."""
+        return not self.is_cut and not self.text.strip()
+
+
+def read_lines(
+    path: Path, offset: int, lines_before: int, max_line_bytes: int | None = None
+) -> list[InputLine]:
+    """Read the next lines of a file, from the byte `offset`. Reading stops after a line that is cut.
+
+    Returns an empty list at the end of the file.
+    """
+    lines: list[InputLine] = []
+    limit = -1 if max_line_bytes is None else max_line_bytes + 1
+    left, number = SLICE_BYTES, lines_before
+    with path.open("rb") as content:
+        content.seek(offset)
+        while left > 0 and (read := content.readline(limit)):
+            number += 1
+            left -= len(read)
+            is_cut = len(read) == limit and not read.endswith(b"\n")
+            text = read.rstrip(b"\r\n")
+            if number == 1:
+                text = text.removeprefix(_BYTE_ORDER_MARK)
+            line = InputLine(number, text, len(read), is_cut)
+            if lines and lines[-1].is_blank and line.is_blank:
+                line = InputLine(number, b"", lines.pop().size + line.size, is_cut=False)
+            lines.append(line)
+            if is_cut:
+                break
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class LineRequest:
+    """A parsed line: its request, or the error in it. A blank line has neither.
+
+    `texts` is the number of inputs, or 1 if there are none.
+    """
+
+    line: InputLine
+    custom_id: str
+    asked: Asked | None = None
+    error: VecmillError | None = None
+    texts: int = 1
+
+    @property
+    def is_blank(self) -> bool:
+        """True if the line has no request."""
+        return self.line.is_blank
+
+
+def read_line_request(line: InputLine, endpoint: str, options: DialectOptions) -> LineRequest:
+    """Read a line of a file that has been validated."""
+    if line.is_blank:
+        return LineRequest(line, "")
+    entry = decode_object(line.text)
+    custom_id: str = entry["custom_id"]
+    try:
+        asked = ENDPOINTS[endpoint].parse(entry["body"], options)
+    except VecmillError as error:
+        return LineRequest(line, custom_id, error=error)
+    background = replace(asked.request, priority=Priority.BACKGROUND)
+    asked = replace(asked, request=background)
+    return LineRequest(line, custom_id, asked, texts=len(background.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class LineResult:
+    """The result of a line: the bytes to write, and their file. A line that `is_dropped` was not run."""
+
+    line: InputLine
+    written: bytes = b""
+    is_completed: bool = False
+    is_dropped: bool = False
+    tokens: int = 0
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the line is written to the error file."""
+        return bool(self.written) and not self.is_completed
+
+
+def write_answer(batch_id: str, request: LineRequest, result: Result, model: str, created: int) -> LineResult:
+    """Return the output line for a result."""
+    assert request.asked is not None
+    request_id = _request_id(batch_id, request.line)
+    body = request.asked.write(result, Envelope(request_id, model, created))
+    written = _write(batch_id, request, {"status_code": 200, "request_id": request_id, "body": body})
+    return LineResult(request.line, written, is_completed=True, tokens=result.token_count)
+
+
+def write_failure(batch_id: str, request: LineRequest, error: BaseException) -> LineResult:
+    """Return the error line for `error`, with its HTTP response."""
+    response = error_response(error)
+    failure = {
+        "status_code": response.status,
+        "request_id": _request_id(batch_id, request.line),
+        "body": decode_object(response.body),
+    }
+    return LineResult(request.line, _write(batch_id, request, failure))
+
+
+def write_dropped(batch_id: str, line: InputLine, ending: BatchStatus) -> LineResult:
+    """Return the error line for a request that was not run, because the batch ends as `ending`."""
+    if line.is_blank:
+        return LineResult(line)
+    code, message = DROPPED[ending]
+    request = LineRequest(line, decode_object(line.text)["custom_id"])
+    written = _write(batch_id, request, None, {"code": code, "message": message})
+    return LineResult(line, written, is_dropped=True)
+
+
+def _request_id(batch_id: str, line: InputLine) -> str:
+    return f"{batch_id}-{line.number}"
+
+
+def _write(
+    batch_id: str,
+    request: LineRequest,
+    response: Mapping[str, Any] | None,
+    error: Mapping[str, str] | None = None,
+) -> bytes:
+    entry = {
+        "id": f"batch_req_{batch_id.removeprefix('batch_')}_{request.line.number}",
+        "custom_id": request.custom_id,
+        "response": response,
+        "error": error,
+    }
+    return encode_json(entry) + b"\n"

@@ -1,0 +1,183 @@
+"""The parts of a dialect: request bodies that become model requests, response styles, and routes.
+
+A dialect is the way in which the clients of one API write requests and read responses.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+from vecmill.errors import RequestError
+from vecmill.mill import Mill
+from vecmill.requests import Request
+from vecmill.results import Result
+from vecmill.values.aliases import JsonValue
+from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
+from vecmill_server.dialects.text_fields import MODEL
+from vecmill_server.error_responses import (
+    ERROR_BODY,
+    SENTENCE_BODY,
+    ErrorResponse,
+    ErrorSpec,
+    error_response,
+    sentence_response,
+)
+from vecmill_server.json_schema import Component, like
+from vecmill_server.request_context import HeaderList, timing_headers
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The fields around the results of a response. `created` is a Unix time in seconds."""
+
+    request_id: str
+    model: str
+    created: int
+
+
+# Writes the result of a request as JSON.
+Write = Callable[[Any, Envelope], JsonValue]
+
+
+class CompositeRequest(Request[R], ABC):
+    """A request that a dialect composes from other requests, depending on the model."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def run(self, mill: Mill) -> R:
+        """Return the result of `mill`. Raises the same errors as `Mill.run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request body after reading: the request for `model`, and the function that writes its result.
+
+    `field_names` maps the library's names of fields to the client's names.
+    """
+
+    model: str | None
+    request: Request[Any]
+    write: Write = field(compare=False)
+    field_names: Mapping[str, str] = field(default_factory=dict)
+
+    async def run(self, mill: Mill, timeout_s: float | None = None) -> Any:
+        """Return the result of the request.
+
+        Raises the same errors as `Mill.run`, with the client's field names.
+        """
+        request = self.request if timeout_s is None else replace(self.request, timeout_s=timeout_s)
+        try:
+            return await (request.run(mill) if isinstance(request, CompositeRequest) else mill.run(request))
+        except RequestError as error:
+            error.rename_fields(self.field_names)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStyle:
+    """The errors and the timing headers of an API.
+
+    `headers` is a function of the request, its result and the device. `header_names` are the headers that the
+    function returns.
+    """
+
+    error_body: Component
+    respond: Callable[[BaseException], ErrorResponse]
+    status_of: Callable[[ErrorSpec], int]
+    headers: Callable[[Request[Any], Result, str], HeaderList]
+    header_names: tuple[str, ...]
+
+
+def _usual_status(spec: ErrorSpec) -> int:
+    return spec.status
+
+
+def _usual_headers(_request: Request[Any], result: Result, _device: str) -> HeaderList:
+    return timing_headers(result.timings)
+
+
+USUAL_STYLE = ResponseStyle(
+    ERROR_BODY, error_response, _usual_status, _usual_headers, ("x-compute-time", "server-timing")
+)
+# For clients that read a sentence at `error`.
+SENTENCE_STYLE = replace(USUAL_STYLE, error_body=SENTENCE_BODY, respond=sentence_response)
+
+
+class InferenceBody(RequestBody):
+    """The body of a request for a computation, in one dialect. Subclasses read and describe the body.
+
+    `responses` are the schemas of the responses.
+    """
+
+    __slots__ = ()
+
+    model = MODEL
+    style: ClassVar[ResponseStyle] = USUAL_STYLE
+    responses: ClassVar[tuple[Any, ...]] = ()
+
+    @classmethod
+    def parse(cls, json: Json, options: DialectOptions) -> Asked:
+        """Read the body. Raises `InvalidRequest`."""
+        return cls(json, options).read()
+
+    def read(self) -> Asked:
+        """Return the request for the model and the function that writes its result.
+
+        Raises `InvalidRequest`.
+        """
+        raise NotImplementedError
+
+    def asked(self, request: Request[Any], write: Write, **field_names: str) -> Asked:
+        """Return a request for the body's model. Raises `InvalidRequest`."""
+        return Asked(self.model, request, write, field_names)
+
+
+# Tells which of several bodies a JSON object is. Raises `UnknownModel`.
+Choose = Callable[[Json, DialectOptions], type[InferenceBody]]
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRoute:
+    """Paths that accept one or several kinds of bodies. `choose` selects the kind.
+
+    `name` is the route's label in metrics. If several routes share a path, the first route whose `when` is
+    true for the JSON object reads the body. If there is none, the route without `when` reads the body. The
+    route without `when` also answers bodies that are not JSON.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    summary: str
+    bodies: tuple[type[InferenceBody], ...]
+    choose: Choose | None = None
+    when: Callable[[Json], bool] | None = None
+
+
+USAGE = {"prompt_tokens": int, "total_tokens": int}
+
+
+def write_usage(tokens: int) -> dict[str, int]:
+    """Return the token counts of a request in OpenAI's format."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def describe_envelope(kind: str, **data: Any) -> Any:
+    """Return the schema of a response with `data` in OpenAI's or vLLM's envelope.
+
+    `kind` is the value of `object`.
+    """
+    return like({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
+
+
+def write_envelope(kind: str, prefix: str, envelope: Envelope) -> dict[str, Any]:
+    """Return OpenAI's envelope without `usage`. The id is `prefix` followed by the id of the request."""
+    return {
+        "id": f"{prefix}-{envelope.request_id}",
+        "object": kind,
+        "created": envelope.created,
+        "model": envelope.model,
+    }

@@ -1,0 +1,58 @@
+"""The dialects that the server supports. A new dialect is a module with `ROUTES` and a line in this file."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from vecmill_server.dialects import (
+    azure,
+    cohere,
+    cohere_rerank,
+    hugging_face,
+    ollama,
+    openai,
+    predict,
+    tei,
+    vllm,
+    voyage,
+    weaviate,
+)
+from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
+from vecmill_server.dialects.fields import DialectOptions, Json
+
+# The most frequent paths first, because the router tries one after the other. Where routes share a path, the
+# order is that of the shapes in the OpenAPI document.
+ROUTES: tuple[InferenceRoute, ...] = (
+    *openai.ROUTES,
+    *cohere_rerank.ROUTES,
+    *voyage.ROUTES,
+    *weaviate.ROUTES,
+    *vllm.ROUTES,
+    *tei.ROUTES,
+    *predict.ROUTES,
+    *cohere.ROUTES,
+    *ollama.ROUTES,
+    *azure.ROUTES,
+    *hugging_face.ROUTES,
+)
+
+
+def routes_by_path(routes: Iterable[InferenceRoute] = ROUTES) -> dict[str, InferenceRoute]:
+    """Return one route for each path, in order."""
+    sharing: dict[str, list[InferenceRoute]] = {}
+    for route in routes:
+        for path in route.paths:
+            sharing.setdefault(path, []).append(route)
+    return {path: _merge(path, found) for path, found in sharing.items()}
+
+
+def _merge(path: str, routes: list[InferenceRoute]) -> InferenceRoute:
+    usual = next(route for route in routes if route.when is None)
+    if len(routes) == 1:
+        return replace(usual, paths=(path,))
+
+    def choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
+        found = (route for route in routes if route.when is not None and route.when(json))
+        return next(found, usual).bodies[0]
+
+    bodies = tuple(body for route in routes for body in route.bodies)
+    return InferenceRoute(usual.name, (path,), usual.summary, bodies, choose)

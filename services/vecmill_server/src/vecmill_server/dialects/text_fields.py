@@ -1,0 +1,253 @@
+"""Fields that several APIs share: the model, the inputs, text options, dimensions and scores."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions, TextOrIds, Truncation
+from vecmill.values.aliases import JsonValue
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.json_schema import Component, Schema
+from vecmill_server.settings import ServerSettings, TokenIds
+
+MODEL = fields.string(
+    "model",
+    note="The name of the model, or an alias. Without it, the first model whose task fits the request.",
+    depends_on_model=True,
+)
+
+# The tasks of Jina's retrieval models; each has queries and passages.
+_SEARCHES = ("retrieval", "code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
+
+# The words of Cohere, Jina, Voyage, Nomic, Nvidia and Google for the purpose of a text.
+PURPOSES: Mapping[str, Purpose] = MappingProxyType(
+    {
+        "query": Purpose.QUERY,
+        "search_query": Purpose.QUERY,
+        "retrieval_query": Purpose.QUERY,
+        "code_retrieval_query": Purpose.QUERY,
+        "question_answering": Purpose.QUERY,  # Google's: the question; the answers are documents
+        "fact_verification": Purpose.QUERY,
+        **{f"{search}.query": Purpose.QUERY for search in _SEARCHES},
+        "document": Purpose.DOCUMENT,
+        "passage": Purpose.DOCUMENT,
+        "search_document": Purpose.DOCUMENT,
+        "retrieval_document": Purpose.DOCUMENT,
+        **{f"{search}.passage": Purpose.DOCUMENT for search in _SEARCHES},
+        "classification": Purpose.CLASSIFICATION,
+        "clustering": Purpose.CLUSTERING,
+        "separation": Purpose.CLUSTERING,
+        "similarity": Purpose.SIMILARITY,
+        "text-matching": Purpose.SIMILARITY,
+        "semantic_similarity": Purpose.SIMILARITY,
+    }
+)
+
+# Cohere's words for truncation name the end that is cut off.
+_CUTS: Mapping[str, Truncation] = MappingProxyType(
+    {
+        "none": Truncation(is_allowed=False),
+        "start": Truncation(keeps_end=True),
+        "end": Truncation(keeps_end=False),
+        "true": Truncation(),
+        "false": Truncation(is_allowed=False),
+    }
+)
+
+
+def _to_cut(value: JsonValue, field: str) -> Truncation:
+    key = str(value).lower() if isinstance(value, str | bool) else ""
+    if key not in _CUTS:
+        raise fields.invalid(field, "must be true, false, NONE, START or END.")
+    return _CUTS[key]
+
+
+def _to_limit(value: JsonValue, field: str) -> int | None:
+    return None if value == -1 else fields.to_count(value, field)
+
+
+def _to_purpose(value: JsonValue, field: str) -> Purpose:
+    key = fields.to_string(value, field).lower()
+    if key == "image":
+        raise fields.invalid(field, "is image, and this server reads only text.")
+    if key not in PURPOSES:
+        raise fields.invalid(field, f"must be one of: {', '.join(PURPOSES)}.")
+    return PURPOSES[key]
+
+
+_CUT = fields.optional(
+    ("truncate", "truncation"),
+    {
+        "anyOf": [
+            {"type": "boolean", "nullable": True},
+            {"type": "string", "pattern": json_schema.word_pattern(tuple(_CUTS))},
+        ]
+    },
+    _to_cut,
+    "Whether texts that are too long are cut (true, START, END; the default) or refused (false, NONE).",
+    depends_on_model=True,
+)
+_SIDE = fields.keyword(
+    "truncation_direction",
+    "truncation_side",
+    values={"left": True, "right": False},
+    wanted="Left or Right: the end that is cut off",
+    note="The end that is cut off; the model's own by default.",
+)
+_LIMIT = fields.optional(
+    ("truncate_prompt_tokens",),
+    {"type": "integer", "minimum": -1, "maximum": json_schema.LARGEST_WHOLE_NUMBER, "nullable": True},
+    _to_limit,
+    "The number of tokens that texts are cut to; 0 and -1 mean the longest input of the model.",
+    depends_on_model=True,
+)
+
+
+def _read_truncation(body: RequestBody) -> Truncation:
+    cut, keeps_end = _CUT.read(body) or Truncation(), _SIDE.read(body)
+    return Truncation(cut.is_allowed, cut.keeps_end if keeps_end is None else keeps_end, _LIMIT.read(body))
+
+
+TRUNCATION = fields.combined(_CUT, _SIDE, _LIMIT, read=_read_truncation, absent=Truncation())
+
+
+def purpose(*names: str) -> Field[Purpose | None]:
+    """Return the field for the purpose of the texts, which accepts the values of any API."""
+    return fields.optional(
+        names, json_schema.words_in_any_case(tuple(PURPOSES)), _to_purpose, "The purpose of the texts."
+    )
+
+
+PROMPT_NAME = fields.string(
+    "prompt_name", note="The name of one of the model's prompts.", depends_on_model=True
+)
+PROMPT = fields.string("prompt", note="A prompt to put before each text, instead of `prompt_name`.")
+
+
+def text_options(**parts: Field[Any]) -> Field[TextOptions]:
+    """Return the field for `TextOptions`, whose attributes are `parts`."""
+
+    def read(body: RequestBody) -> TextOptions:
+        return TextOptions(**{name: part.read(body) for name, part in parts.items()})
+
+    return fields.combined(*parts.values(), read=read, absent=DEFAULT_TEXT_OPTIONS)
+
+
+TEXT_OPTIONS = text_options(
+    prompt_name=PROMPT_NAME, prompt=PROMPT, purpose=purpose("input_type"), truncation=TRUNCATION
+)
+TRUNCATION_OPTIONS = text_options(truncation=TRUNCATION)
+PAIR_LIMITS = {
+    "query_tokens": fields.count(
+        "max_tokens_per_query", note="The number of tokens that queries are cut to; 0 means no limit."
+    ),
+    "document_tokens": fields.count(
+        "max_tokens_per_doc", note="The number of tokens that documents are cut to; 0 means no limit."
+    ),
+}
+
+DIMENSIONS = fields.count(
+    "dimensions",
+    "output_dimension",
+    note="The number of dimensions to keep; 0 keeps all. A multiple of 8 for binary and ubinary.",
+    depends_on_model=True,
+)
+NORMALIZE = fields.flag(
+    "normalize",
+    "normalized",
+    note="Whether to scale embeddings to length 1; by default as the model does.",
+    depends_on_model=True,
+)
+
+_RAW = fields.flag("raw_scores", note="Whether to leave out the model's activation function.")
+_ACTIVATED = fields.flag("use_activation", note="The opposite of `raw_scores`, which takes precedence.")
+
+
+def _read_raw_scores(body: RequestBody) -> bool:
+    is_activated, is_raw = _ACTIVATED.read(body), _RAW.read(body)
+    return is_activated is False if is_raw is None else is_raw
+
+
+RAW_SCORES = fields.combined(_RAW, _ACTIVATED, read=_read_raw_scores, absent=False)
+INSTRUCTION = fields.string(
+    "instruction", note="The task, for rerankers that are language models.", depends_on_model=True
+)
+
+
+def _check_modality(body: RequestBody) -> None:
+    value = body.json.get("modality")
+    if value is not None and fields.to_string(value, "modality") != "text":
+        raise fields.invalid("modality", 'must be "text": this server does not read images or audio.')
+
+
+MODALITY: Field[None] = Field(
+    {"modality": json_schema.described(json_schema.one_of_words(("text",)), "This server reads only text.")},
+    _check_modality,
+    is_refusal=True,
+)
+
+TEXT_OBJECT = Component("TextObject", json_schema.an_object(("text",), {"text": json_schema.STRING}))
+
+
+def describe_inputs(settings: ServerSettings) -> Schema:
+    """Return the schema of the inputs to embed, with token ids where the server accepts them."""
+    ids = (
+        ()
+        if settings.token_ids is TokenIds.REFUSE
+        else (json_schema.of_the_model(json_schema.TOKEN_IDS, "One text as token ids."),)
+    )
+    several = {
+        "type": "array",
+        "minItems": 1,
+        "items": json_schema.any_of(json_schema.STRING, TEXT_OBJECT, *ids),
+    }
+    return json_schema.described(
+        json_schema.any_of(json_schema.STRING, TEXT_OBJECT, several, *ids), "A text, or several."
+    )
+
+
+def read_inputs(body: RequestBody, name: str) -> tuple[TextOrIds, ...]:
+    """Return the inputs to embed: a text, a list of texts, or the same as token ids.
+
+    A list of numbers is one text. A text may also be `{"text": ...}`, the form of Jina's clients.
+    """
+    value = body.json.get(name)
+    if isinstance(value, str | dict):
+        return (_to_input(value, name, body),)
+    if value is None:
+        raise fields.invalid(name, f"is required: {fields.TEXTS_WANTED}.")
+    items = fields.to_items(value, name, fields.TEXTS_WANTED)
+    if {*map(type, items)} == {str}:
+        return tuple(items)
+    if type(items[0]) is int:  # one text, as ids
+        return (_to_input(items, name, body),)
+    return tuple(_to_input(item, f"{name}[{index}]", body) for index, item in enumerate(items))
+
+
+def embed_inputs(name: str) -> Field[tuple[TextOrIds, ...]]:
+    """Return the required inputs to embed."""
+    return Field({name: describe_inputs}, lambda body: read_inputs(body, name), (name,))
+
+
+def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
+    if isinstance(item, list):
+        return body.dialect_options.read_ids(fields.to_token_ids(item, field), field)
+    if isinstance(item, dict) and isinstance(item.get("text"), str):
+        return str(item["text"])
+    if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
+        raise fields.invalid(field, "is an image or audio, and this server reads only text.")
+    return fields.to_string(item, field)
+
+
+def token_ids(name: str) -> Field[tuple[int, ...]]:
+    """Return the required token ids of one text."""
+    return fields.required(
+        name,
+        json_schema.TOKEN_IDS,
+        fields.to_token_ids,
+        "a list of token ids",
+        "Token ids of the model.",
+        depends_on_model=True,
+    )

@@ -1,0 +1,102 @@
+"""The outermost middleware: it creates the context and id of each request, and updates metrics and log."""
+
+import itertools
+import logging
+import re
+import secrets
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vecmill.values.clock import Clock, monotonic
+from vecmill_server.drain import Drain
+from vecmill_server.metrics import CLIENT_GONE_STATUS, ServerMetrics
+from vecmill_server.request_context import RequestContext, header
+
+access_logger = logging.getLogger("vecmill.access")
+
+# The request ids of clients that are copied to logs and headers.
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+NO_ROUTE = "none"
+
+
+class RequestContexts:
+    """The middleware around the whole application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServerMetrics,
+        drain: Drain,
+        *,
+        access_log: bool,
+        clock: Clock = monotonic,
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._drain = drain
+        self._access_log = access_log
+        self._clock = clock
+        # The prefix makes ids unique among processes, the number within this process. Random bytes for
+        # each request would need a system call each.
+        self._id_prefix = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        context = RequestContext(self._request_id(scope), self._clock())
+        context.attach(scope)
+        scope["app"] = self  # makes Starlette's routes raise instead of answering in plain text
+        request_id = context.request_id.encode("ascii")
+        id_headers = ((b"x-request-id", request_id), (b"request-id", request_id))
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                context.status = message["status"]
+                message["headers"].extend(id_headers)
+                if not self._drain.is_serving:  # so that the next request goes to another process
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            self._finish(scope, context)
+
+    def _finish(self, scope: Scope, context: RequestContext) -> None:
+        route = scope.get("route")
+        name = NO_ROUTE if route is None else route.name
+        status = context.status or CLIENT_GONE_STATUS
+        duration_s = self._clock() - context.started_at
+        self._metrics.request_done(name, status, duration_s)
+        if context.reason is not None:
+            self._metrics.error_answered(context.reason)
+        if self._access_log and access_logger.isEnabledFor(logging.INFO):
+            _write_access(scope["method"], name, status, duration_s, context)
+
+    def _request_id(self, scope: Scope) -> str:
+        sent = header(scope, b"x-request-id")
+        if sent is not None and _REQUEST_ID.fullmatch(sent):
+            return sent.decode("ascii")
+        return f"{self._id_prefix}-{next(self._numbers):x}"
+
+
+def _write_access(method: str, route: str, status: int, duration_s: float, context: RequestContext) -> None:
+    # As `Logger.info`, but without the search for the calling line of source.
+    fields = {
+        "request_id": context.request_id,
+        "method": method,
+        "route": route,
+        "status": status,
+        "duration_ms": round(duration_s * 1000, 3),
+        "texts": context.texts,
+        "tokens": context.tokens,
+        "reason": context.reason,
+    }
+    level = logging.INFO
+    record = access_logger.makeRecord(
+        access_logger.name, level, __file__, 0, "request", (), None, extra=fields
+    )
+    access_logger.handle(record)

@@ -1,0 +1,87 @@
+"""The state of one HTTP request that middleware and routes share, and the access to its headers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Scope, Send
+
+from vecmill.results import Timings
+
+HeaderList = list[tuple[bytes, bytes]]
+
+_KEY = "vecmill.request_context"
+
+# Set by `protocol`: a function that sets the number of seconds in which the client must send the body.
+BODY_TIME = "vecmill.body_time"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """The state of one request, created by `middleware.request_contexts` and filled in by the route.
+
+    `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
+    the error in the response, or `None`. `texts` and `tokens` are counts for the log.
+    """
+
+    request_id: str
+    started_at: float
+    status: int = 0
+    reason: str | None = None
+    texts: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, scope: Scope) -> "RequestContext":
+        """Return the context of the request with this scope."""
+        context: RequestContext = scope[_KEY]
+        return context
+
+    def attach(self, scope: Scope) -> None:
+        """Make this the context of the request with this scope."""
+        scope[_KEY] = self
+
+
+def allow_body_time(scope: Scope, seconds: float) -> None:
+    """Set the time limit, in seconds, for the client to send the body of this request."""
+    allow = scope.get(BODY_TIME)
+    if allow is not None:  # absent where the application runs without `protocol`
+        allow(seconds)
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the value of the first header with this lower-case name, stripped; `None` if it is absent."""
+    for key, value in scope["headers"]:
+        if key == name:
+            stripped: bytes = value.strip()
+            return stripped
+    return None
+
+
+def timing_headers(timings: Timings) -> HeaderList:
+    """Return `x-compute-time` in seconds and `Server-Timing` in milliseconds."""
+    parts = (
+        ("tokenize", timings.tokenize_s),
+        ("queue", timings.queue_s),
+        ("inference", timings.inference_s),
+        ("total", timings.total_s),
+    )
+    server_timing = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in parts)
+    return [
+        (b"x-compute-time", b"%.6f" % timings.inference_s),
+        (b"server-timing", server_timing.encode("ascii")),
+    ]
+
+
+async def send_json(send: Send, body: bytes, extra_headers: HeaderList) -> None:
+    """Send a response with status 200 and `body`."""
+    start: dict[str, Any] = {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *extra_headers,
+        ],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

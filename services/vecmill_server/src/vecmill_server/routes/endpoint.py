@@ -1,0 +1,129 @@
+"""The endpoint of all inference routes: it reads the body, runs the request and writes the response.
+
+It handles deadlines, disconnects and large bodies for all dialects.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from vecmill.errors import VecmillError
+from vecmill_server.bodies import read_body
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.fields import Json
+from vecmill_server.error_responses import ErrorResponse
+from vecmill_server.errors import ClientGone, MalformedRequest
+from vecmill_server.json_io import (
+    LARGE_BODY_BYTES,
+    LARGE_INPUT_COUNT,
+    decode_object,
+    encode_json,
+    run_off_loop,
+)
+from vecmill_server.request_context import RequestContext, header, send_json
+from vecmill_server.service import Service
+
+T = TypeVar("T")
+
+
+class Endpoint:
+    """The ASGI application of one route. Starlette would create a `Request` for each call of a function."""
+
+    def __init__(self, service: Service, route: InferenceRoute) -> None:
+        self._service = service
+        self._limits = service.body_limits
+        self._options = service.dialect_options
+        self._usual = route.bodies[0]
+        self._choose = route.choose
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Errors about the bytes of the body have the same response on all routes, because the connection may
+        # have to close.
+        body = await read_body(scope["headers"], receive, self._limits)
+        is_large = len(body) > LARGE_BODY_BYTES
+        style = self._usual.style
+        try:
+            timeout_s = requested_timeout_s(scope)
+            json = await run_off_loop(is_large, lambda: decode_object(body))
+            if scope["path_params"]:
+                json = {**json, **scope["path_params"]}
+            kind = self.choose_body(json)
+            style = kind.style
+            asked = await run_off_loop(is_large, lambda: kind.parse(json, self._options))
+            await self._answer(kind, asked, timeout_s, scope, receive, send)
+        except VecmillError as error:
+            await _send_error(style.respond(error), scope, send)
+
+    def choose_body(self, json: Json) -> type[InferenceBody]:
+        """Return the class of the body `json`. Raises `UnknownModel` if the class depends on the model."""
+        return self._usual if self._choose is None else self._choose(json, self._options)
+
+    async def _answer(
+        self,
+        kind: type[InferenceBody],
+        asked: Asked,
+        timeout_s: float | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        context, request = RequestContext.of(scope), asked.request
+        model = self._service.catalog.resolve(asked.model, request.tasks)
+        context.texts = len(request.sizes)
+        result = await unless_client_leaves(asked.run(model.mill, timeout_s), receive)
+        context.tokens = result.token_count
+        envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
+        body = await run_off_loop(
+            context.texts > LARGE_INPUT_COUNT, lambda: encode_json(asked.write(result, envelope))
+        )
+        await send_json(send, body, kind.style.headers(request, result, model.mill.info.device))
+
+
+async def _send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:
+    RequestContext.of(scope).reason = response.reason
+    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def unless_client_leaves(awaitable: Awaitable[T], receive: Receive) -> T:
+    """Return the result of `awaitable`; cancel it and raise `ClientGone` if the client disconnects.
+
+    The body must have been read. A client that closes only its sending side counts as disconnected, because
+    the server cannot distinguish the two before it writes.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    has_left = False
+
+    async def watch() -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
+        task.cancel()
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        return await awaitable
+    except asyncio.CancelledError:
+        # If the task was also cancelled from outside, the cancellation continues.
+        if has_left and task.uncancel() == 0:
+            raise ClientGone from None
+        raise
+    finally:
+        watcher.cancel()
+
+
+def requested_timeout_s(scope: Scope) -> float | None:
+    """Return the time limit in `x-request-timeout-ms`, in seconds. Raises `MalformedRequest`."""
+    value = header(scope, b"x-request-timeout-ms")
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 9 or int(value) == 0:
+        raise MalformedRequest(
+            "The header x-request-timeout-ms must be a whole number of milliseconds, at least 1.",
+            field="x-request-timeout-ms",
+        )
+    return int(value) / 1000

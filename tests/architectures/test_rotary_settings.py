@@ -1,0 +1,161 @@
+"""What a `config.json` of the rotary families asks for is done, or refused by the name of the key."""
+
+from typing import Any
+
+import pytest
+
+from vecmill.architectures.decoder.config import DecoderConfig
+from vecmill.architectures.modernbert.config import ModernBertConfig
+from vecmill.architectures.registry import read_encoder
+from vecmill.architectures.rotary_bert.config import RotaryBertConfig
+from vecmill.errors import CorruptModel, SetupError, UnsupportedModel
+from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
+from vecmill.models.rope import Rope
+
+NOMIC_PUBLISHED: dict[str, Any] = {
+    "activation_function": "swiglu",
+    "layer_norm_epsilon": 1e-12,
+    "mlp_fc1_bias": False,
+    "mlp_fc2_bias": False,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_inner": 96,
+    "qkv_proj_bias": False,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+}
+
+# EncoderGraph, what its file says, and the words that the error must have.
+UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "axial": ("qwen3", {"rope_scaling": {"rope_type": "axial", "factor": 4.0}}, "rope_scaling of type axial"),
+    "proportional": ("gte", {"rope_parameters": {"rope_type": "proportional"}}, "type proportional"),
+    "two_types": ("qwen3", {"rope_scaling": {"type": "linear", "rope_type": "default"}}, "default, linear"),
+    "partial": ("qwen3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+    "partial_inside": ("gte", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    "layered_rope": (
+        "qwen3",
+        {"rope_parameters": {"full_attention": {"rope_theta": 5.0}}},
+        "each type of layer",
+    ),
+    "flat_rope": ("modernbert", {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters"),
+    "scaling_not_applied": (
+        "gemma3_text",
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
+        "rope_scaling",
+    ),
+    "scaled_layer": (
+        "gemma3_text",
+        {"rope_parameters": {"full_attention": {"rope_type": "mrope", "factor": 2.0}}},
+        "rope_parameters.full_attention of type mrope",
+    ),
+    "scaled_layer_unrounded": (
+        "gemma3_text",
+        {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2.0, "truncate": False}}},
+        "truncate False",
+    ),
+    "chunks": ("qwen3", {"num_hidden_layers": 1, "layer_types": ["chunked_attention"]}, "chunked_attention"),
+    "both_directions": ("qwen3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    "two_wishes": ("gemma3_text", {"use_bidirectional_attention": True, "is_causal": False}, "is_causal"),
+    "activation": ("qwen3", {"hidden_act": "xielu"}, "hidden_act 'xielu'"),
+    "capped_scores": ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
+    "mistral_layers": ("mistral", {"layer_types": ["full_attention"]}, "layer_types"),
+    "mistral_biases": ("mistral", {"attention_bias": True}, "attention_bias"),
+    "modernbert_pooling": ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling 'max'"),
+    "modernbert_heads": ("modernbert", {"head_dim": 32}, "head_dim 32"),
+    "modernbert_windows": ("modernbert", {"local_attention": 128, "sliding_window": 8}, "sliding_window 8"),
+    "nomic_biases": ("nomic_bert", {**NOMIC_PUBLISHED, "qkv_proj_bias": True}, "qkv_proj_bias"),
+    "nomic_experts": ("nomic_bert", {**NOMIC_PUBLISHED, "num_experts": 8}, "num_experts 8"),
+    "nomic_scaling": ("nomic_bert", {**NOMIC_PUBLISHED, "rotary_scaling_factor": 2}, "rotary_scaling_factor"),
+    "nomic_unclear": ("nomic_bert", {"n_embd": 64}, "rotary_emb_base"),
+    "new_positions": ("new", {"position_embedding_type": "absolute"}, "position_embedding_type"),
+    "new_norm": ("new", {"layer_norm_type": "rms_norm"}, "layer_norm_type"),
+    "new_scores": ("new", {"logn_attention_scale": True}, "logn_attention_scale"),
+    "new_scaling": ("new", {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.5}}, "mixed_b"),
+    "t5_decoder": ("t5", {"is_decoder": True}, "is_decoder"),
+    "t5_gate": ("t5", {"feed_forward_proj": "double-gelu"}, "feed_forward_proj 'double-gelu'"),
+    "t5_two_wishes": ("t5", {"feed_forward_proj": "gated-gelu", "dense_act_fn": "relu"}, "dense_act_fn"),
+}
+CORRUPT: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no_low_factor": (
+        "mistral",
+        {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}},
+        "type llama3 needs a low_freq_factor",
+    ),
+    "low_above_high": (
+        "mistral",
+        {"rope_scaling": {"type": "llama3", "factor": 2.0, "low_freq_factor": 4, "high_freq_factor": 4}},
+        "high_freq_factor must be above",
+    ),
+    "no_short_factor": (
+        "gte",
+        {"rope_parameters": {"rope_type": "longrope", "factor": 2.0}},
+        "rope_parameters.short_factor must list numbers",
+    ),
+    "no_factor": ("qwen3", {"rope_scaling": {"rope_type": "linear"}}, "factor"),
+    "theta": ("qwen3", {"rope_theta": -1}, "rope_theta"),
+    "groups": ("qwen3", {"num_attention_heads": 4, "num_key_value_heads": 3}, "num_key_value_heads 3"),
+    "odd_heads": ("qwen3", {"head_dim": 5}, "5 dimensions"),
+    "layers": ("qwen3", {"num_hidden_layers": 2, "layer_types": ["full_attention"]}, "layer_types"),
+    "no_window": ("qwen3", {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}, "sliding_window"),
+    "window": ("gemma3_text", {"sliding_window": 0}, "sliding_window"),
+    "heads": ("modernbert", {"num_attention_heads": 7}, "hidden_size 768"),
+    "nomic_both": ("nomic_bert", {**NOMIC_PUBLISHED, "hidden_size": 32}, "n_embd and hidden_size"),
+    "t5_buckets": ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets"),
+}
+
+
+@pytest.mark.parametrize("name", [*UNSUPPORTED, *CORRUPT])
+def test_what_is_not_built_is_refused_by_name(name: str) -> None:
+    error: type[SetupError] = UnsupportedModel if name in UNSUPPORTED else CorruptModel
+    family, config, words = (UNSUPPORTED | CORRUPT)[name]
+    with pytest.raises(error) as caught:
+        read_encoder({"model_type": family, **config}, "config.json")
+    assert words in caught.value.message
+    assert caught.value.message.startswith("config.json")
+
+
+def read_decoder(family: str, **config: Any) -> DecoderConfig:
+    encoder = read_encoder({"model_type": family, "num_hidden_layers": 4, **config}, "config.json")
+    assert isinstance(encoder, DecoderConfig)
+    return encoder
+
+
+def test_windows_are_read_as_transformers_means_them() -> None:
+    window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}
+    windows = [layer.window for layer in read_decoder("qwen3", **window).layers]
+    assert windows == [CAUSAL, CAUSAL, CAUSAL, AttentionWindow(7, 0)]
+    windows = [layer.window for layer in read_decoder("qwen3", **window, is_causal=False).layers]
+    assert windows == [BIDIRECTIONAL, BIDIRECTIONAL, BIDIRECTIONAL, AttentionWindow(8, 8)]
+    both = read_decoder(
+        "gemma3_text", sliding_window=8, sliding_window_pattern=2, use_bidirectional_attention=True
+    )
+    assert [layer.window for layer in both.layers] == [AttentionWindow(4, 4), BIDIRECTIONAL] * 2
+    assert {layer.window for layer in read_decoder("mistral").layers} == {AttentionWindow(4095, 0)}
+    assert {layer.window for layer in read_decoder("mistral", sliding_window=None).layers} == {CAUSAL}
+
+
+def test_old_and_new_spellings_of_rotary_positions_say_the_same() -> None:
+    old = read_decoder("qwen3", rope_theta=5000, rope_scaling={"type": "linear", "factor": 2})
+    new = read_decoder("qwen3", rope_parameters={"rope_type": "linear", "factor": 2, "rope_theta": 5000})
+    assert old == new
+    assert old.layers[0].rope == Rope(5000.0, 2.0)
+    old = read_decoder("gemma3_text", rope_theta=50, rope_local_base_freq=20)
+    types = {"full_attention": {"rope_theta": 50}, "sliding_attention": {"rope_theta": 20}}
+    assert old == read_decoder("gemma3_text", rope_parameters=types)
+    assert [layer.rope for layer in old.layers] == [Rope(20.0)] * 4
+
+
+def test_old_and_new_spellings_of_modernbert_say_the_same() -> None:
+    base = {"model_type": "modernbert", "num_hidden_layers": 3}
+    old = ModernBertConfig.read({**base, "global_attn_every_n_layers": 2, "local_rope_theta": 20})
+    types = ["full_attention", "sliding_attention", "full_attention"]
+    thetas = {"sliding_attention": {"rope_theta": 20}}
+    assert old == ModernBertConfig.read({**base, "layer_types": types, "rope_parameters": thetas})
+    assert [layer.window for layer in old.layers] == [BIDIRECTIONAL, AttentionWindow(64, 64), BIDIRECTIONAL]
+
+
+def test_a_scaling_that_makes_inputs_shorter_is_none_at_all() -> None:
+    scaling = {"type": "ntk", "factor": 0.5}
+    shorter = read_encoder({"model_type": "new", "rope_scaling": scaling}, "config.json")
+    assert isinstance(shorter, RotaryBertConfig)
+    assert shorter.rope == Rope(10_000.0)

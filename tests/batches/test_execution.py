@@ -1,0 +1,346 @@
+"""Lines end in order, whatever passes is tried again, and what is too late is said to be."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from support.batches import request_line
+from vecmill import Mill
+from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, ShuttingDown, VecmillError
+from vecmill.models import locate_model
+from vecmill.requests import Priority, Request
+from vecmill_server.batches.batch_service import BatchService
+from vecmill_server.batches.execution import LONGEST_RETRY_S, RETRY_S, BatchContext, run_batch, validate_batch
+from vecmill_server.batches.folder import new_file_id
+from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
+from vecmill_server.batches.jsonl import InputLine, read_line_request
+from vecmill_server.batches.objects import BatchObject, BatchStatus, FileObject, FilePurpose, NewBatch
+from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, BatchScheduler
+from vecmill_server.batches.store import Store
+from vecmill_server.batches.store_thread import StoreThread
+from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.metrics import ServerMetrics
+from vecmill_server.settings import ServerSettings
+from vecmill_server.token_ids import refuse_ids
+
+NOW = 1_700_000_000
+HOUR_S = 3600
+PATIENCE_S = 20.0
+OPTIONS = DialectOptions(refuse_ids, lambda _: None)
+
+
+@dataclass
+class MoodyMill:
+    """A mill that raises what it is told to before it answers, and remembers what it was asked."""
+
+    real: Mill
+    errors: list[Exception] = field(default_factory=list)
+    asked: list[Request[Any]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    async def run(self, request: Request[Any]) -> Any:
+        self.asked.append(request)
+        if self.errors:
+            raise self.errors.pop(0)
+        return await self.real.run(request)
+
+
+@dataclass
+class Bench:
+    """A workcontext whose time is told by the test."""
+
+    context: BatchContext
+    mill: MoodyMill
+    pauses: list[float]
+    now: list[float]
+
+    async def add(self, lines: list[str]) -> str:
+        """A batch of these lines, which has an hour; its id."""
+        access, file_id = self.context.store_thread, new_file_id()
+        content = "\n".join(lines).encode()
+        with access.store.folder.create(file_id) as written:
+            written.write(content)
+            access.store.folder.seal(written)
+        record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, None)
+        await access.call(lambda store: store.add_file(record))
+        request = NewBatch(file_id, "/v1/embeddings", "1h", HOUR_S)
+        ids = (new_file_id(), new_file_id())
+        return (await access.call(lambda store: store.add_batch(request, ids, NOW))).id
+
+    async def record(self, batch_id: str) -> BatchObject:
+        return await self.context.store_thread.call(lambda store: store.batch(batch_id))
+
+    async def run(self, lines: list[str]) -> BatchObject:
+        """A batch of these lines, worked on to its end."""
+        batch_id = await self.add(lines)
+        await validate_batch(self.context, batch_id)
+        await run_batch(self.context, batch_id)
+        return await self.record(batch_id)
+
+    def lines(self, file_id: str) -> list[dict[str, Any]]:
+        path = self.context.store_thread.store.folder.path(file_id)
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@asynccontextmanager
+async def bench(folder: Path) -> AsyncIterator[Bench]:
+    now, pauses = [float(NOW)], list[float]()
+    description = describe_model(locate_model())
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async with Mill(description, MillConfig(engine="fake")) as real:
+        mill = MoodyMill(real)
+        catalog = Catalog([ServedModel("fake", cast("Mill", mill))])
+        access = StoreThread(folder, max_open=10)
+        await access.open()
+        settings = ServerSettings(batch_dir=folder)
+        context = BatchContext(
+            access, settings, catalog, ServerMetrics(), OPTIONS, lambda: now[0], lambda: now[0], pause
+        )
+        try:
+            yield Bench(context, mill, pauses, now)
+        finally:
+            await access.close()
+
+
+def requests(count: int) -> list[str]:
+    return [request_line(str(number), {"input": f"text {number}"}) for number in range(count)]
+
+
+async def test_lines_are_asked_as_bulk_and_end_in_order(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch = await place.run(requests(400))
+        assert (batch.status, batch.completed, batch.lines_done) == ("completed", 400, 400)
+        assert all(request.priority is Priority.BACKGROUND for request in place.mill.asked)
+        found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
+        assert found == [str(number) for number in range(400)]
+
+
+@pytest.mark.parametrize("line", ["", request_line("bad", {})])
+def test_a_line_that_asks_nothing_of_the_model_takes_room_too(line: str) -> None:
+    request = read_line_request(InputLine(1, line.encode(), 100, is_cut=False), "/v1/embeddings", OPTIONS)
+    limit = InFlightLimit()
+    while limit.has_room:  # else the memory of the server would be all that bounds how many are held
+        limit.enter(request.texts, request.line.size)
+    assert limit.bytes == 100 * FEWEST_TEXTS
+
+
+async def test_blank_lines_are_passed_over(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        lines = requests(2)
+        batch = await place.run(["", "", lines[0], *[" "] * 1_000, lines[1], "", ""])
+        assert (batch.total, batch.completed, batch.lines_done) == (2, 2, 1_005)
+
+
+async def test_lines_that_were_found_valid_stay_so_when_the_limit_is_lowered(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add([request_line("long", {"input": "a" * 3_000}), *requests(1)])
+        await validate_batch(place.context, batch_id)
+        settings = replace(place.context.settings, max_body_bytes=1_024)
+        await run_batch(replace(place.context, settings=settings), batch_id)
+        assert (await place.record(batch_id)).completed == 2
+
+
+PASSING: list[tuple[VecmillError, float]] = [
+    (QueueFull("full", retry_after_s=0.25), 0.25),
+    (QueueFull("full", retry_after_s=1e9), LONGEST_RETRY_S),
+    (NotReady("loading"), RETRY_S),
+    (ShuttingDown("ending"), RETRY_S),
+    (LaneLost("lost"), RETRY_S),
+    (DeviceLost("lost"), RETRY_S),
+]
+
+
+@pytest.mark.parametrize(("error", "pause_s"), PASSING, ids=lambda value: type(value).__name__)
+async def test_what_passes_is_tried_again_after_a_pause(
+    tmp_path: Path, error: VecmillError, pause_s: float
+) -> None:
+    async with bench(tmp_path) as place:
+        place.mill.errors = [error, error]
+        batch = await place.run(requests(1))
+        assert (batch.completed, batch.failed) == (1, 0)
+        assert place.pauses == [pause_s, pause_s]
+
+
+async def test_what_nobody_foresaw_costs_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with bench(tmp_path) as place:
+        place.mill.errors = [ZeroDivisionError("secret")]
+        batch = await place.run(requests(3))
+        assert (batch.status, batch.completed, batch.failed) == ("completed", 2, 1)
+        (line,) = place.lines(batch.error_file_id)
+        assert (line["custom_id"], line["response"]["status_code"]) == ("0", 500)
+        assert "secret" not in json.dumps(line)
+        assert f"line 1 of {batch.id}" in caplog.text
+
+
+async def test_what_has_not_been_run_in_time_is_said_to_be_too_late(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(600))
+        await validate_batch(place.context, batch_id)
+
+        class Late(MoodyMill):
+            async def run(self, request: Request[Any]) -> Any:
+                place.now[0] += HOUR_S / 100
+                return await super().run(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Late(place.mill.real)))])
+        await run_batch(replace(place.context, catalog=catalog), batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.total) == ("expired", 600)
+        assert batch.expired_at is not None
+        assert 0 < batch.completed < 600 == batch.completed + batch.failed
+        answers, errors = place.lines(batch.output_file_id), place.lines(batch.error_file_id)
+        assert [line["custom_id"] for line in answers + errors] == [str(number) for number in range(600)]
+        assert {line["error"]["code"] for line in errors} == {"batch_expired"}
+
+
+async def test_nothing_is_run_once_the_time_is_over(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(3))
+        await validate_batch(place.context, batch_id)
+        place.now[0] += HOUR_S  # the server was not running meanwhile
+        await run_batch(place.context, batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.failed, place.mill.asked) == ("expired", 3, [])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_batch_that_waits_for_a_place_can_be_cancelled_and_expires(
+    tmp_path: Path, is_late: bool
+) -> None:
+    async with bench(tmp_path) as place:
+
+        class Hanging(MoodyMill):
+            async def run(self, request: Request[Any]) -> Any:
+                await asyncio.Event().wait()
+                return await super().run(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Hanging(place.mill.real)))])
+        scheduler = BatchScheduler(replace(place.context, catalog=catalog))
+        waiting = [await place.add(requests(3)) for _ in range(BATCHES_AT_ONCE + 1)][-1]
+        scheduler.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(waiting)).status is BatchStatus.VALIDATING:
+                pass
+            if is_late:
+                place.now[0] += HOUR_S
+            else:
+                await place.context.store_thread.call(lambda store: store.cancel(waiting, NOW))
+            scheduler.wake()
+            while (await place.record(waiting)).is_open:
+                pass
+        await scheduler.stop()
+        batch = await place.record(waiting)
+        assert (batch.status, batch.failed) == ("expired" if is_late else "cancelled", 3)
+
+
+@pytest.mark.parametrize("line", [requests(1)[0], "{"])
+async def test_a_batch_that_is_cancelled_before_it_begins_is_counted_once(tmp_path: Path, line: str) -> None:
+    async with bench(tmp_path) as place:
+        batches, batch_id = BatchService(place.context), await place.add([line])
+        for _ in range(2):
+            assert (await batches.cancel(batch_id)).status is BatchStatus.CANCELLED
+        await validate_batch(place.context, batch_id)  # it was being read meanwhile
+        count = place.context.metrics.registry.get_sample_value
+        assert count("vecmill_batch_api_batches_total", {"status": "cancelled"}) == 1
+        assert count("vecmill_batch_api_batches_total", {"status": "failed"}) is None
+
+
+async def test_work_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(300))
+        await validate_batch(place.context, batch_id)
+
+        class Stopping(MoodyMill):
+            async def run(self, request: Request[Any]) -> Any:
+                place.now[0] += 0.01
+                if (await place.record(batch_id)).completed:
+                    task.cancel()
+                return await super().run(request)
+
+        catalog = Catalog([ServedModel("fake", cast("Mill", Stopping(place.mill.real)))])
+        task = asyncio.ensure_future(run_batch(replace(place.context, catalog=catalog), batch_id))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stopped = await place.record(batch_id)
+        assert (stopped.status, 0 < stopped.completed < 300) == ("in_progress", True)
+        await run_batch(place.context, batch_id)
+        batch = await place.record(batch_id)
+        assert (batch.status, batch.completed) == ("completed", 300)
+        found = [line["custom_id"] for line in place.lines(batch.output_file_id)]
+        assert found == [str(number) for number in range(300)]
+
+
+async def test_scheduler_go_on_after_an_error_that_nobody_foresaw(tmp_path: Path) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(2))
+        settings, count = place.context.settings, iter(range(10**6))
+
+        class Broken:
+            """Settings that cannot be read the first time, as on a disk that is full for a while."""
+
+            def __getattr__(self, name: str) -> Any:
+                if next(count) == 0:
+                    raise OSError("no space left")
+                return getattr(settings, name)
+
+        scheduler = BatchScheduler(replace(place.context, settings=cast("ServerSettings", Broken())))
+        scheduler.start()
+        while (await place.record(batch_id)).status is not BatchStatus.COMPLETED:
+            pass
+        await scheduler.stop()
+        assert 30.0 in place.pauses
+
+
+async def test_scheduler_rest_when_they_cannot_even_say_that_a_batch_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = Store.fail
+
+    def fail_later(store: Store, *values: Any) -> BatchObject:
+        if 30.0 in place.pauses:
+            return fail(store, *values)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Store, "fail", fail_later)
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(["{"])
+        place.context.store_thread.store.folder.remove((await place.record(batch_id)).input_file_id)
+        scheduler = BatchScheduler(place.context)
+        scheduler.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(batch_id)).is_open:
+                pass
+        await scheduler.stop()
+        assert 30.0 in place.pauses
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_a_batch_whose_input_somebody_took_away_fails(tmp_path: Path, is_begun: bool) -> None:
+    async with bench(tmp_path) as place:
+        batch_id = await place.add(requests(2))
+        if is_begun:
+            await validate_batch(place.context, batch_id)
+        place.context.store_thread.store.folder.remove((await place.record(batch_id)).input_file_id)
+        scheduler = BatchScheduler(place.context)
+        scheduler.start()
+        while (await place.record(batch_id)).is_open:
+            pass
+        await scheduler.stop()
+        batch = await place.record(batch_id)
+        assert (batch.status, [error.code for error in batch.errors]) == ("failed", ["file_gone"])

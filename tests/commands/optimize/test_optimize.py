@@ -1,0 +1,202 @@
+"""`vecmill optimize` from end to end, on a tiny model and real engines, and what serves its directory."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from support.server import live_server
+from support.texts import mixed_texts
+from support.tiny_models import save_tiny_bert
+from vecmill.commands.main import main
+from vecmill.commands.optimize import run as command
+from vecmill.commands.optimize.candidates import SearchSpace, list_candidates
+from vecmill.commands.optimize.output_directory import describe_result
+from vecmill.commands.optimize.progress import DONE, TOO_NOISY
+from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
+from vecmill.commands.optimize.worker_calls import find_engine_capabilities
+from vecmill.config import MillConfig
+from vecmill.mill import Mill
+from vecmill.models import locate_model
+from vecmill.values.engine_plan import EnginePlan
+
+TEXTS = mixed_texts(7, 48)
+LIMIT_S = 5.0
+PLANTED = EnginePlan("fake", None, "none", (1, 2), None, 512)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_bert(tmp_path_factory.mktemp("model") / "tiny-bert")
+
+
+@pytest.fixture(scope="module")
+def directory(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command writes."""
+    folder = tmp_path_factory.mktemp("optimised")
+    texts = folder / "texts"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    result = optimize(
+        model, folder / "out", "--texts", str(texts), "--time-limit-s", str(LIMIT_S), cache=folder / "cache"
+    )
+    assert result.exit_code in (DONE, TOO_NOISY), result.output
+    assert "vecmill serve" in result.output
+    return folder / "out"
+
+
+def optimize(model: Path, out: Path, *arguments: str, cache: Path) -> Result:
+    options = ["-o", str(out), "--engine", "onnx", "--cache-dir", str(cache), *arguments]
+    return CliRunner().invoke(main, ["optimize", str(model), *options])
+
+
+def with_planted(engines: list[str], cores: int) -> SearchSpace:
+    """The ONNX engine, and one that is very fast and gives hashes."""
+    space = list_candidates({"onnx": find_engine_capabilities("onnx")}, cores=cores)
+    return SearchSpace((PLANTED, *space.kinds), {**space.variants, PLANTED: (PLANTED,)}, {})
+
+
+def test_the_report_has_the_choice_and_every_plan(directory: Path) -> None:
+    page = (directory / "report.md").read_text(encoding="utf-8")
+    manifest = json.loads((directory / "vecmill.json").read_text())
+    assert page.startswith("# tiny-bert, optimised")
+    assert "onnx fp32, calls on" in page
+    rows = [line for line in page.splitlines() if line.startswith("| onnx")]
+    assert len(rows) == len(manifest["candidates"])
+    assert f"{len(TEXTS)} texts" in page
+    assert manifest["versions"]["onnxruntime"] in page
+
+
+def test_serving_needs_nothing_but_the_directory(directory: Path, model: Path, tmp_path: Path) -> None:
+    async def rows(served: Path) -> np.ndarray:
+        async with Mill(served, MillConfig(cache_dir=tmp_path / "cache")) as mill:
+            return await mill.embed(TEXTS)
+
+    np.testing.assert_allclose(asyncio.run(rows(directory)), asyncio.run(rows(model)), atol=1e-4)
+    # The second prepared the model; the first had no need to.
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_the_server_tells_engine_precision_and_accuracy(directory: Path, tmp_path: Path) -> None:
+    manifest = json.loads((directory / "vecmill.json").read_text())
+    with live_server(tmp_path, arguments=[str(directory)]) as server:
+        (entry,) = httpx.get(f"{server.url}/models").json()["data"]
+    assert entry["id"] == "tiny-bert"
+    assert entry["engine"] == manifest["plan"]["engine"]
+    assert entry["precision"] == manifest["plan"]["precision"]
+    assert entry["accuracy"]["reference"] == "onnx fp32, each text alone"
+    assert entry["accuracy"]["cosine_min"] >= 0.999
+    assert entry["accuracy"]["texts"] == len(TEXTS)
+
+
+def test_a_model_that_was_not_optimised_tells_no_accuracy(model: Path, tmp_path: Path) -> None:
+    with live_server(tmp_path, arguments=[str(model)]) as server:
+        (entry,) = httpx.get(f"{server.url}/models").json()["data"]
+    assert entry["accuracy"] is None
+    assert entry["engine"] == "onnx"
+
+
+def test_a_planted_engine_is_refused_however_fast(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "find_search_space", with_planted)
+    optimize_options = OptimizeOptions(
+        str(model), tmp_path / "out", texts=TEXTS, time_limit_s=LIMIT_S, cache_dir=tmp_path / "cache"
+    )
+    optimization_result = optimize_model(optimize_options)
+    assert optimization_result.choice.plan.engine == "onnx"
+    planted = next(
+        entry
+        for entry in describe_result(optimization_result)["candidates"]
+        if entry["plan"]["engine"] == "fake"
+    )
+    assert planted["accuracy"]["cosine_min"] < 0.9
+    assert len(planted["ratios"]) == 1
+    assert "refused: the cosine of its worst text" in (tmp_path / "out/report.md").read_text()
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_goes_on(model: Path, tmp_path: Path) -> None:
+    optimize_options = OptimizeOptions(
+        str(model),
+        tmp_path / "out",
+        texts=TEXTS,
+        engines=["onnx"],
+        time_limit_s=600.0,
+        cache_dir=tmp_path / "cache",
+    )
+
+    def interrupt(step: str) -> None:
+        if step.startswith("pass 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        optimize_model(optimize_options, interrupt)
+    assert "interrupted" in (tmp_path / "out/report.md").read_text()
+    assert not (tmp_path / "out/vecmill.json").exists()
+
+    steps: list[str] = []
+    optimize_model(replace(optimize_options, time_limit_s=LIMIT_S), steps.append)
+    assert "continuing an earlier run (passes: 1)" in steps
+    assert "interrupted" not in (tmp_path / "out/report.md").read_text()
+    assert locate_model(tmp_path / "out").name == "tiny-bert"
+
+
+def test_stopped_while_it_writes_it_goes_on_with_all_that_was_measured(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    optimize_options = OptimizeOptions(
+        str(model),
+        tmp_path / "out",
+        texts=TEXTS,
+        engines=["onnx"],
+        time_limit_s=LIMIT_S,
+        cache_dir=tmp_path / "cache",
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "_prepare", stop)
+        with pytest.raises(Interrupted):
+            optimize_model(optimize_options)
+    assert not (tmp_path / "out/vecmill.json").exists()
+    steps: list[str] = []
+    optimize_model(optimize_options, steps.append)
+    assert any(step.startswith("continuing an earlier run") for step in steps)
+    assert (tmp_path / "out/vecmill.json").exists()
+
+
+def test_the_command_says_how_to_go_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("vecmill.commands.optimize.progress.optimize_model", interrupt)
+    result = optimize(model, tmp_path / "out", cache=tmp_path / "cache")
+    assert result.exit_code == 130
+    assert "continues" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "onyx"], "There is no engine named 'onyx'"),
+        (["--min-cosine", "1.1"], "--min-cosine"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_status_2(
+    model: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    result = optimize(model, tmp_path / "out", *arguments, cache=tmp_path / "cache")
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_too_few_texts_are_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts").write_text("one\ntwo\ntwo\n")
+    result = optimize(model, tmp_path / "out", "--texts", str(tmp_path / "texts"), cache=tmp_path / "cache")
+    assert result.exit_code == 2
+    assert "--texts has 2 different texts" in result.output

@@ -1,0 +1,91 @@
+"""The `vecmill` command: its own subcommands, those of others, and how it fails."""
+
+from importlib.metadata import EntryPoint, version
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from vecmill.commands import main as cli
+from vecmill.errors import InvalidConfig
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.main, arguments, prog_name="vecmill")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **commands: str) -> None:
+    """Pretend that other distributions bring these commands, and only these."""
+    entries = [EntryPoint(name, value, cli.ENTRY_POINT_GROUP) for name, value in commands.items()]
+    monkeypatch.setattr(cli, "entry_points", lambda group: entries if group == cli.ENTRY_POINT_GROUP else [])
+
+
+@click.command()
+@click.argument("model", required=False)
+def grumble(model: str | None) -> None:
+    """Always fails."""
+    raise InvalidConfig(f"There is nothing to do with {model}.")
+
+
+def test_version() -> None:
+    assert run("--version").output == f"vecmill {version('vecmill')}\n"
+
+
+def test_help_lists_the_commands_of_every_package() -> None:
+    output = run("--help").output
+    assert "describe" in output
+    assert "serve" in output
+
+
+def test_serving_without_the_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    result = run("serve")
+    assert result.exit_code == 2
+    assert "pip install vecmill-server" in result.output
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    result = run("fly")
+    assert result.exit_code == 2
+    assert "No such command 'fly'" in result.output
+
+
+def test_a_command_that_cannot_be_loaded_breaks_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, serve="vecmill_gone.cli:serve")
+    assert run("--help").exit_code == 0
+    result = run("serve", "--port", "1")
+    assert result.exit_code == 1
+    assert "vecmill_gone" in result.output
+
+
+def test_an_entry_that_is_no_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, serve="vecmill.errors:InvalidConfig")
+    assert "not a click command" in run("serve").output
+
+
+def test_a_setup_error_is_one_sentence_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, grumble="grumbling:grumble")
+    monkeypatch.setattr(EntryPoint, "load", lambda entry: grumble)
+    result = run("grumble", "this")
+    assert (result.exit_code, result.output) == (2, "Error: There is nothing to do with this.\n")
+
+
+@pytest.mark.parametrize("arguments", [("check", "/no"), ("embed", "/no.csv", "-o", "no.npy")], ids=str)
+def test_a_precision_is_called_what_it_is_called_everywhere(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, "--precision", "int8-fast")
+    assert result.exit_code == 2
+    assert "There is no" in result.output
+
+
+def test_describe_says_what_the_embedded_model_is() -> None:
+    result = run("describe")
+    assert result.exit_code == 0
+    for line in ("name           all-MiniLM-L6-v2", "dimensions     384", "longest input  256 tokens"):
+        assert line in result.output.splitlines()
+
+
+def test_describe_of_nothing_says_where_it_looked(tmp_path: Path) -> None:
+    result = run("describe", str(tmp_path / "nothing"))
+    assert result.exit_code == 2
+    assert str(tmp_path / "nothing") in result.output

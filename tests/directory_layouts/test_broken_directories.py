@@ -1,0 +1,137 @@
+"""Directories broken in each way that users break them: `vecmill serve` says so once, and ends with 2."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.numpy
+
+from support.server import free_port
+from support.tiny_models import TinyBert, save_tiny_bert
+
+Break = Callable[[Path], None]
+
+
+def remove(name: str) -> Break:
+    return lambda directory: (directory / name).unlink()
+
+
+def truncate(name: str, share: float) -> Break:
+    def change(directory: Path) -> None:
+        path = directory / name
+        os.truncate(path, int(path.stat().st_size * share))
+
+    return change
+
+
+def edit(name: str, **values: object) -> Break:
+    def change(directory: Path) -> None:
+        document = json.loads((directory / name).read_text())
+        (directory / name).write_text(json.dumps({**document, **values}))
+
+    return change
+
+
+def pickle_only(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+
+
+def lose_a_tensor(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    del tensors["encoder.layer.1.output.dense.weight"]
+    safetensors.numpy.save_file(tensors, path)
+
+
+def lose_a_part(directory: Path) -> None:
+    index = {"weight_map": {"embeddings.word_embeddings.weight": "model-00001-of-00002.safetensors"}}
+    (directory / "model.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def link_outside(directory: Path) -> None:
+    outside = directory.parent / "elsewhere.json"
+    (directory / "config.json").rename(outside)
+    (directory / "config.json").symlink_to(outside)
+
+
+def module_outside(directory: Path) -> None:
+    modules = json.loads((directory / "modules.json").read_text())
+    shutil.copytree(directory / "1_Pooling", directory.parent / "1_Pooling")
+    modules[1]["path"] = "../1_Pooling"
+    (directory / "modules.json").write_text(json.dumps(modules))
+
+
+def garble_tokenizer(directory: Path) -> None:
+    (directory / "tokenizer.json").write_text('{"version": "1.0"}')
+
+
+BROKEN: dict[str, tuple[Break, str]] = {
+    "no_config": (remove("config.json"), "config.json is missing"),
+    "no_modules": (remove("modules.json"), "modules.json is missing"),
+    "no_pooling": (remove("1_Pooling/config.json"), "1_Pooling/config.json is missing"),
+    "no_weights": (remove("model.safetensors"), "model.safetensors is missing"),
+    "half_a_config": (truncate("config.json", 0.5), "config.json cannot be read as JSON"),
+    "half_of_the_weights": (truncate("model.safetensors", 0.5), "is not a complete safetensors file"),
+    "no_bytes_of_weights": (truncate("model.safetensors", 0), "is not a complete safetensors file"),
+    "lost_tensor": (lose_a_tensor, "has no tensor 'encoder.layer.1.output.dense.weight'"),
+    "lost_part": (lose_a_part, "model-00001-of-00002.safetensors is missing"),
+    "wrong_shapes": (edit("config.json", intermediate_size=48), "config.json asks for"),
+    "wrong_width": (edit("config.json", hidden_size=64), "config.json"),
+    "unknown_architecture": (
+        edit("config.json", model_type="brand_new"),
+        "cannot load model_type 'brand_new'",
+    ),
+    "pickle_only": (pickle_only, "the weights are a pickle"),
+    "no_tokenizer": (remove("tokenizer.json"), "has no tokenizer"),
+    "half_a_tokenizer": (truncate("tokenizer.json", 0.5), "tokenizer.json is not a tokenizer"),
+    "another_tokenizer": (garble_tokenizer, "tokenizer.json is not a tokenizer"),
+    "link_out_of_the_directory": (link_outside, "leads out of the model directory"),
+    "module_out_of_the_directory": (module_outside, "leads out of the model directory"),
+    "foreign_code": (edit("config.json", auto_map={"AutoModel": "own.Model"}), "not run by default"),
+}
+
+
+def serve(model: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}
+    return subprocess.run(
+        [sys.executable, "-m", "vecmill", "serve", model, "--port", str(free_port())],
+        env={**kept, "VECMILL_CACHE_DIR": str(folder / "cache"), "HF_ENDPOINT": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def assert_refused(done: "subprocess.CompletedProcess[str]", message: str, folder: Path) -> None:
+    printed = done.stdout + done.stderr
+    assert done.returncode == 2, printed
+    assert printed.count(message) == 1, printed
+    assert "Traceback" not in printed
+    # Where the engine's part is sound and was prepared meanwhile, it is there whole.
+    prepared = {path.parent for path in (folder / "cache").rglob("*") if path.is_file()}
+    assert [path for path in prepared if not (path / "manifest.json").exists()] == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_directories_are_refused(name: str, tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model", TinyBert())
+    change, message = BROKEN[name]
+    change(directory)
+    assert_refused(serve(str(directory), tmp_path), message, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["owner/..", "../owner/model", "owner/../../etc", "owner/name@../../etc"])
+def test_names_that_climb_are_refused(name: str, tmp_path: Path) -> None:
+    assert_refused(serve(name, tmp_path), "There is no directory", tmp_path)
+
+
+def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    assert_refused(serve(str(tmp_path / "model"), tmp_path), "config.json is missing", tmp_path)

@@ -1,0 +1,138 @@
+"""Sessions fed in other ways than ragged give the same outputs, and no more."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from support.rows_check import assert_same_rows, compute_rows
+from support.task_models import save_task_model
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.architectures.build import build_graph
+from vecmill.directory_layouts import describe_model
+from vecmill.engines import onnx as onnx_engine
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines.providers import ProviderChoice
+from vecmill.engines.session_calls import IndexedCall, RaggedCall
+from vecmill.errors import InvalidConfig
+from vecmill.graphs.batch_layout import IndexedLayout
+from vecmill.graphs.finish import drop_unused, write_graph
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import OutputShape
+from vecmill.values.engine_plan import EnginePlan
+
+LENGTHS = [1, 2, 5, 12, 30, 40, 40, 3, 17, 8]
+FORMS = {
+    OutputShape.TEXT: ("BertForSequenceClassification", {"num_labels": 3}, None),
+    OutputShape.TOKEN: ("BertForTokenClassification", {"num_labels": 4}, None),
+    OutputShape.SPARSE: ("BertForMaskedLM", {}, Task.SPARSE),
+}
+
+
+def sequences() -> list[TokenSequence]:
+    random = np.random.default_rng(5)
+    return [TokenSequence.of(random.integers(5, 500, length).tolist()) for length in LENGTHS]
+
+
+def open_session(model: Any, path: Path) -> onnxruntime.InferenceSession:
+    write_graph(model, path)
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("output_shape", FORMS)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_indices_from_outside_give_the_same_outputs(
+    tmp_path: Path, output_shape: OutputShape, compiles: bool
+) -> None:
+    class_name, settings, task = FORMS[output_shape]
+    directory = save_task_model(tmp_path / "model", class_name, **settings)
+    description = describe_model(locate_model(directory), task)
+    ragged = RaggedCall(open_session(build_graph(description), tmp_path / "ragged.onnx"))
+    plain = drop_unused(build_graph(description, IndexedLayout))
+    indexed = IndexedCall(
+        open_session(plain, tmp_path / "indexed.onnx"),
+        output_shape,
+        token_count=description.vocab_size,
+        compiles=compiles,
+    )
+    texts = sequences()
+    for batch in (Batch.of(texts), Batch.of(texts[:1]), Batch.of(texts[3:5])):
+        for ours, expected in zip(indexed(batch), ragged(batch), strict=True):
+            assert ours.shape == expected.shape
+            assert np.abs(ours - expected).max() <= 1e-4 * max(1.0, float(np.abs(expected).max()))
+
+
+class Watched:
+    """A session that notes the shapes that it sees, and computes nothing."""
+
+    def __init__(self) -> None:
+        self.shapes: set[tuple[tuple[int, ...], ...]] = set()
+
+    def get_inputs(self) -> list[Any]:
+        names = ("token_ids", "token_of_slot")
+        return [type("Input", (), {"name": name})() for name in names]
+
+    def run(self, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
+        self.shapes.add(tuple(values.shape for values in feed.values()))
+        return [np.zeros((len(feed["token_of_slot"]), 4), np.float32)]
+
+
+def test_a_provider_that_compiles_sees_few_shapes() -> None:
+    random = np.random.default_rng(1)
+    seen = {}
+    for compiles in (True, False):
+        session = Watched()
+        call = IndexedCall(session, OutputShape.TEXT, token_count=2, compiles=compiles)
+        for _ in range(300):
+            lengths = random.integers(1, 64, int(random.integers(1, 9)))
+            batch = Batch.of([TokenSequence.of([1] * length) for length in lengths])
+            assert call(batch)[0].shape == (len(batch), 4)
+        seen[compiles] = len(session.shapes)
+    assert seen[True] <= 12
+    assert seen[False] > 200
+
+
+# A provider that every wheel has and that computes nothing itself, so that all falls back on the CPU's.
+STAND_IN = ProviderChoice(
+    "stand-in:0", (("AzureExecutionProvider", {}), ("CPUExecutionProvider", {})), compiles=True
+)
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> ModelDescription:
+    return describe_model(locate_model(save_tiny_bert(tmp_path / "model", TinyBert())))
+
+
+def test_a_device_has_one_session_for_one_call_at_a_time(
+    description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "AzureExecutionProvider" in onnxruntime.get_available_providers()
+    cache_dir = tmp_path / "cache"
+    expected = OnnxEngine.load(description, EnginePlan(), cores=2, cache_dir=cache_dir)
+    monkeypatch.setattr(onnx_engine, "choose_provider", lambda device, offered, *, cache_dir: STAND_IN)
+    for _ in range(2):  # a first and a later start
+        engine = OnnxEngine.load(description, EnginePlan(device="stand-in"), cores=2, cache_dir=cache_dir)
+        info = engine.info
+        assert (info.device, info.lane_widths, info.parallel_calls) == ("stand-in:0", (1,), 1)
+        assert engine.prepared_model_path != expected.prepared_model_path
+        assert engine.warm_up().per_token_s > 0
+        texts = sequences()
+        alone = compute_rows(lambda batch: expected.run(batch, width=1), texts, [[one] for one in range(10)])
+        assert_same_rows(lambda batch: engine.run(batch, width=1), texts, alone)  # noqa: B023
+        engine.close()
+    expected.close()
+
+
+def test_a_provider_that_did_not_come_up_is_not_replaced_in_silence(
+    description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: offered)
+    with (
+        pytest.warns(UserWarning, match="CUDAExecutionProvider"),
+        pytest.raises(InvalidConfig, match=r"could not start CUDAExecutionProvider for the device cuda:1"),
+    ):
+        OnnxEngine.load(description, EnginePlan(device="cuda:1"), cores=2, cache_dir=tmp_path / "cache")

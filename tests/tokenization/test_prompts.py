@@ -1,0 +1,74 @@
+"""What goes before a text: own words, a prompt by its name, that of a purpose, or the model's default."""
+
+import pytest
+
+from vecmill.errors import InvalidRequest, UnknownPrompt
+from vecmill.requests import Purpose, TextOptions, Truncation
+from vecmill.tokenization.prompts import PROMPT_NAMES, find_prompt
+
+PROMPTS = {"query": "query: ", "passage": "passage: ", "Clustering": "cluster: ", "mine": "mine: "}
+DEFAULT = "mine: "
+
+
+@pytest.mark.parametrize(
+    ("reading", "prompt"),
+    [
+        (TextOptions(), DEFAULT),
+        (TextOptions(prompt="in my words: "), "in my words: "),
+        (TextOptions(prompt=""), ""),
+        (TextOptions(prompt_name="passage"), "passage: "),
+        (TextOptions(prompt_name="passage", purpose=Purpose.QUERY), "passage: "),
+        (TextOptions(prompt="own: ", purpose=Purpose.QUERY), "own: "),
+        (TextOptions(purpose=Purpose.QUERY), "query: "),
+        (TextOptions(purpose=Purpose.DOCUMENT), "passage: "),
+        (TextOptions(purpose=Purpose.CLUSTERING), "cluster: "),
+        (TextOptions(purpose=Purpose.CLASSIFICATION), DEFAULT),
+        (TextOptions(purpose=Purpose.SIMILARITY), DEFAULT),
+    ],
+)
+def test_the_prompt_is_the_one_that_is_asked_for(reading: TextOptions, prompt: str) -> None:
+    assert find_prompt(PROMPTS, DEFAULT, reading) == prompt
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_purpose_finds_every_name_that_models_give_its_prompt(purpose: Purpose) -> None:
+    for name in PROMPT_NAMES[purpose]:
+        assert find_prompt({name: "found: "}, "", TextOptions(purpose=purpose)) == "found: "
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_the_reference_s_name_comes_before_the_others(purpose: Purpose) -> None:
+    prompts = {name: f"{name}: " for name in reversed(PROMPT_NAMES[purpose])}
+    first = PROMPT_NAMES[purpose][0]
+    assert find_prompt(prompts, "", TextOptions(purpose=purpose)) == f"{first}: "
+
+
+@pytest.mark.parametrize("name", ["query", "document"])
+def test_queries_and_documents_have_an_empty_prompt_where_a_model_has_none(name: str) -> None:
+    """As in the reference, also where the model's default prompt is another."""
+    prompts = {"mine": DEFAULT}
+    assert find_prompt(prompts, DEFAULT, TextOptions(prompt_name=name)) == ""
+    assert find_prompt(prompts, DEFAULT, TextOptions(purpose=Purpose(name))) == ""
+
+
+def test_an_unknown_name_is_told_which_there_are() -> None:
+    with pytest.raises(UnknownPrompt, match="It has: Clustering, mine, passage, query") as refusal:
+        find_prompt(PROMPTS, DEFAULT, TextOptions(prompt_name="x" * 1_000))
+    assert refusal.value.field == "prompt_name"
+    assert len(refusal.value.message) < 200
+    with pytest.raises(UnknownPrompt, match="It has: none"):
+        find_prompt({}, "", TextOptions(prompt_name="passage"))
+
+
+def test_two_prompts_are_one_too_many() -> None:
+    with pytest.raises(InvalidRequest, match="not both") as refusal:
+        find_prompt(PROMPTS, DEFAULT, TextOptions(prompt_name="query", prompt="own: "))
+    assert refusal.value.field == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "limit"), [(None, None, None), (5, None, 5), (None, 7, 7), (5, 7, 5), (9, 7, 7)]
+)
+def test_the_lower_of_two_limits_holds(asked: int | None, own: int | None, limit: int | None) -> None:
+    truncation = Truncation(is_allowed=False, keeps_end=True, max_tokens=asked).within(own)
+    assert truncation == Truncation(is_allowed=False, keeps_end=True, max_tokens=limit)

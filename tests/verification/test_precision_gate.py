@@ -1,0 +1,100 @@
+"""A model that a precision ruins is refused with the figure, at its first start and at every later one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill import MillConfig, SyncMill
+from vecmill.directory_layouts import describe_model
+from vecmill.engines import load_engine
+from vecmill.engines.onnx import OnnxEngine
+from vecmill.errors import UnsupportedModel
+from vecmill.models import ModelDescription, locate_model
+from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification import precision_gate
+from vecmill.verification.precision_gate import load_gated_engine, measure_precision_loss
+
+# The weights are as large as those of a narrow model: what goes in hardly matters for what comes out.
+CHAOTIC = TinyBert(config={"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 6})
+TAME = TinyBert(config={"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1})
+FAST = EnginePlan("onnx", Precision.INT8_FAST)
+
+pytestmark = pytest.mark.skipif(
+    Precision.INT8_FAST not in OnnxEngine.find_capabilities().devices["cpu"],
+    reason="no int8 on this processor",
+)
+
+
+def describe(folder: Path, model: TinyBert) -> ModelDescription:
+    return describe_model(locate_model(save_tiny_bert(folder, model)))
+
+
+def load(description: ModelDescription, plan: EnginePlan, cache_dir: Path) -> None:
+    load_gated_engine(description, plan, cores=1, cache_dir=cache_dir).close()
+
+
+def refuse_to_work(*_: object, **__: object) -> None:
+    raise AssertionError("this should not have been done again")
+
+
+def test_a_ruined_model_is_refused_with_the_figure(tmp_path: Path) -> None:
+    description = describe(tmp_path / "model", CHAOTIC)
+    engine = load_engine(description, FAST, cores=1, cache_dir=tmp_path / "cache")
+    found = measure_precision_loss(description, engine, cores=1, cache_dir=tmp_path / "cache")
+    engine.close()
+    assert found.worst_cosine < 0.95
+    with pytest.raises(
+        UnsupportedModel, match=f"int8-fast .* the lowest cosine .* is {found.worst_cosine:.4f}"
+    ):
+        load(description, FAST, tmp_path / "cache")
+
+
+def test_a_refusal_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    description = describe(tmp_path / "model", CHAOTIC)
+    with pytest.raises(UnsupportedModel):
+        load(description, FAST, tmp_path / "cache")
+    monkeypatch.setattr(precision_gate, "load_engine", refuse_to_work)
+    with pytest.raises(UnsupportedModel, match="loses too much"):
+        load(description, FAST, tmp_path / "cache")
+
+
+def test_a_model_that_loses_little_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    description = describe(tmp_path / "model", TAME)
+    load(description, FAST, tmp_path / "cache")
+    (file,) = (tmp_path / "cache").glob("*.proof.json")
+    kept = json.loads(file.read_text())
+    assert kept["worst_cosine"] >= precision_gate.MIN_COSINES[Precision.INT8_FAST]
+    assert kept["texts"] == precision_gate.TEXTS
+    monkeypatch.setattr(precision_gate, "measure_precision_loss", refuse_to_work)
+    load(description, FAST, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    "damaged", ["", "{", "[]", '{"worst_cosine": 1.0}', '{"worst_cosine": "x", "texts": 1}']
+)
+def test_what_cannot_be_read_is_measured_anew(tmp_path: Path, damaged: str) -> None:
+    file = tmp_path / "found.proof.json"
+    file.write_text(damaged)
+    assert precision_gate.PrecisionResult.read(file) is None
+
+
+def test_a_cosine_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    description = describe(tmp_path / "model", TAME)
+    with pytest.raises(UnsupportedModel, match="is nan"):
+        precision_gate.PrecisionResult(float("nan"), 1).require(0.5, description, FAST)
+
+
+def test_fp32_is_what_others_are_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision_gate, "measure_precision_loss", refuse_to_work)
+    description = describe(tmp_path / "model", CHAOTIC)
+    for plan in (EnginePlan("onnx"), EnginePlan("onnx", Precision.FP32)):
+        load(description, plan, tmp_path / "cache")
+
+
+def test_a_mill_serves_no_ruined_model(tmp_path: Path) -> None:
+    directory = save_tiny_bert(tmp_path / "model", CHAOTIC)
+    config = MillConfig(cache_dir=tmp_path / "cache", precision=Precision.INT8_FAST)
+    with pytest.raises(UnsupportedModel, match="Choose --precision fp32"):
+        SyncMill(directory, config)
