@@ -78,7 +78,10 @@ class Catalog:
         return found
 
     def task_of(self, name: str | None) -> Task | None:
-        """Return the task of the model of a request; `None` until it is described. Raises `UnknownModel`."""
+        """Return the task of the model that a request names, `None` while that model has no description.
+
+        Raises `UnknownModel`.
+        """
         return self.resolve(name).task
 
     def _find(self, name: str) -> ServedModel | None:

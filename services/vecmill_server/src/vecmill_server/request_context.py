@@ -37,7 +37,7 @@ class RequestContext:
         return context
 
     def attach(self, scope: Scope) -> None:
-        """Make this the context of the request with this scope."""
+        """Store this context in `scope`, the scope of its request."""
         scope[_KEY] = self
 
 

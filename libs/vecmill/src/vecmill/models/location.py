@@ -39,7 +39,7 @@ class ModelLocation:
 def locate_model(
     model: str | Path | None = None, *, exported: bool = False, trusts_code: bool = False
 ) -> ModelLocation:
-    """Find the directory of `model`: the embedded model if `None` or its name, a path, or a name on a hub.
+    """Find the directory of `model`, a path or a name on a hub; `None` means the embedded model.
 
     A path may name an exported ONNX graph in a model directory; that graph is then run. A directory takes
     precedence over a name on a hub (`owner/name`, `owner/name@revision`). A model of a hub is downloaded if

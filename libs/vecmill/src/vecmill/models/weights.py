@@ -32,7 +32,7 @@ class StoredTensor:
 
 
 def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
-    """Return the tensors concatenated along the first axis, when they are read."""
+    """Return one tensor that joins these along the first axis; they are joined when it is read."""
     rows = sum(tensor.shape[0] for tensor in tensors)
     return StoredTensor(
         name,

@@ -74,7 +74,10 @@ class Store:
         return read_file(row)
 
     def files(self, page: Page, purpose: str | None = None) -> tuple[list[FileObject], bool]:
-        """Return a page of the files, and whether more follow. Raises `UnknownObject` for `after`."""
+        """Return a page of the files, and whether more follow.
+
+        Raises `UnknownObject` if `after` names no file.
+        """
         condition, values = ("purpose = ?", (purpose,)) if purpose is not None else ("1", ())
         rows, has_more = self._page("files", page, condition, values)
         return [read_file(row) for row in rows], has_more
@@ -159,7 +162,10 @@ class Store:
         return read_batch(row)
 
     def batches(self, page: Page) -> tuple[list[BatchObject], bool]:
-        """Return a page of the batches, and whether more follow. Raises `UnknownObject` for `after`."""
+        """Return a page of the batches, and whether more follow.
+
+        Raises `UnknownObject` if `after` names no batch.
+        """
         rows, has_more = self._page("batches", page)
         return [read_batch(row) for row in rows], has_more
 

@@ -40,7 +40,7 @@ _DOCUMENTS: Schema = {"type": "array", "minItems": 1, "items": _DOCUMENT}
 
 @dataclass(frozen=True, slots=True)
 class RankedDocument:
-    """The text of a document, and its object in responses that return documents."""
+    """A document: its text, and the JSON object that stands for it in a response."""
 
     text: str
     as_sent: JsonValue

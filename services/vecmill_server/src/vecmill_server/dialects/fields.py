@@ -69,7 +69,7 @@ class Field(Generic[T]):
         return self if body is None else self.read(body)
 
     def otherwise(self: "Field[U | None]", default: U) -> "Field[U]":
-        """Return the same field with a value for bodies without it."""
+        """Return a copy of this field with a default for bodies that lack the field."""
         read = self.read
 
         def read_or_default(body: "RequestBody") -> U:
