@@ -42,7 +42,10 @@ def test_the_old_request_becomes_the_new_one() -> None:
     options = TextOptions("query")
     with pytest.warns(DeprecationWarning, match="vecmill.EmbedRequest is now vecmill.Embed"):
         request = vecmill.EmbedRequest(("a",), options, dimensions=8, field="texts", is_bulk=True)
+    with pytest.warns(DeprecationWarning, match="vecmill.EmbedRequest is now vecmill.Embed"):
+        in_order = vecmill.EmbedRequest(("a",), options, 8, True, 1.5, late_chunking=True)
     assert request == Embed(("a",), 8, options=options, priority=Priority.BACKGROUND)
+    assert in_order == Embed(("a",), 8, True, late_chunking=True, options=options, timeout_s=1.5)
 
 
 async def test_methods_of_a_mill() -> None:

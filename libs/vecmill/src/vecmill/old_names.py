@@ -43,16 +43,19 @@ T = TypeVar("T")
 def embed_request(
     inputs: tuple[TextOrIds, ...],
     reading: TextOptions = DEFAULT_TEXT_OPTIONS,
-    *,
-    is_bulk: bool = False,
+    dimensions: int | None = None,
+    normalize: bool | None = None,
+    timeout_s: float | None = None,
     field: str = "input",
-    **same: Any,
+    **others: bool,
 ) -> Embed:
-    """Make an `Embed` from the arguments of `EmbedRequest`.
+    """Make an `Embed` from the arguments of `EmbedRequest`, in the same order.
 
     `field` has no effect: errors always name the inputs `input`. See `RequestError.rename_fields`.
     """
-    return Embed(inputs, options=reading, priority=Priority.BACKGROUND if is_bulk else None, **same)
+    priority = Priority.BACKGROUND if others.pop("is_bulk", False) else None
+    options: Any = {"options": reading, "priority": priority, "timeout_s": timeout_s, **others}
+    return Embed(inputs, dimensions, normalize, **options)
 
 
 # The old name, the new one, and what the old one gives.
