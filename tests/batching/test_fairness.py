@@ -16,6 +16,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel
 from vecmill.values.observer import Observer
 
 ONE_TEXT_A_CALL = MillConfig(hang_s=1e6, batch=BatchConfig(max_batch_tokens=1))
@@ -49,7 +50,7 @@ class Shared:
             ONE_TEXT_A_CALL,
             budget=self.budget,
             observer=Observer(),
-            pace=1.0,
+            cost=CostModel(0.0, 1.0),
             clock=lambda: self.now,
         )
 

@@ -107,7 +107,7 @@ class Mill(OldMethods):
             self.config.sized_for(self._engine.info),
             budget=self._budget,
             observer=self._observer,
-            pace=1 / cost.per_token_s,
+            cost=cost,
             clock=self._clock,
         )
         self._admission = Admission(

@@ -39,6 +39,7 @@ from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.serving_plan.plan_json import JsonObject, read_plan, write_accuracy
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
+from vecmill.values.engine_info import CostModel
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.observer import Observer
 from vecmill.verification.check_inputs import make_check_inputs
@@ -87,12 +88,12 @@ class LoadedEngine:
     """An engine with a loaded model, and the texts as token sequences."""
 
     def __init__(
-        self, setup: WorkerSetup, description: ModelDescription, engine: Engine, pace: float
+        self, setup: WorkerSetup, description: ModelDescription, engine: Engine, cost: CostModel
     ) -> None:
         self._setup = setup
         self._description = description
         self._engine = engine
-        self._pace = pace
+        self._cost = cost
         self._processor = ModelProcessor.load(description)
         self._texts = setup.texts()
         inputs = make_check_inputs(description, self._texts)
@@ -108,7 +109,7 @@ class LoadedEngine:
         cost = engine.warm_up()
         check_engine(description, engine, Tokenizer.load(description))
         load_s = time.perf_counter() - began
-        loaded = cls(setup, description, engine, 1 / cost.per_token_s)
+        loaded = cls(setup, description, engine, cost)
         return loaded, {"load_s": load_s, "memory_mb": resident_mb()}
 
     def store_reference(self, file: str, budget_s: float) -> JsonObject:
@@ -178,7 +179,7 @@ class LoadedEngine:
             config.sized_for(self._engine.info),
             budget=CoreBudget(self._setup.cores),
             observer=Observer(),
-            pace=self._pace,
+            cost=self._cost,
         )
         dispatcher.start()
         return dispatcher
