@@ -20,7 +20,8 @@ class RequestContext:
     """The state of one request, created by `middleware.request_contexts` and filled in by the route.
 
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
-    the error in the response, or `None`. `texts` and `tokens` are counts for the log.
+    the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
+    the API key, which is empty for keys without a name; `None` if the request needs no key.
     """
 
     request_id: str
@@ -29,6 +30,7 @@ class RequestContext:
     reason: str | None = None
     texts: int = 0
     tokens: int = 0
+    owner: str | None = None
 
     @classmethod
     def of(cls, scope: Scope) -> "RequestContext":

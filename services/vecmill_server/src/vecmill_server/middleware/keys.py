@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill_server.errors import InvalidKey
-from vecmill_server.request_context import header
+from vecmill_server.request_context import RequestContext, header
 
 # The paths that may be read without a key. A new route requires a key unless it is listed here. Other
 # methods on these paths, such as POST /, require a key.
@@ -17,6 +17,9 @@ _READ_METHODS = frozenset({"GET", "HEAD"})
 # The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.
 WRONG = "Incorrect API key provided. Ask the operator of this server for a key."
 MISSING = "An API key is required: Authorization: Bearer <key>."
+
+# The owner of keys that have no name, which are the keys of `--api-key`.
+UNNAMED = ""
 
 
 class Keys:
@@ -35,6 +38,7 @@ class Keys:
         sent = tuple(_sent_keys(scope))
         if not any(self._is_known(key) for key in sent):
             raise InvalidKey(WRONG if sent else MISSING)
+        RequestContext.of(scope).owner = UNNAMED
 
     def _is_known(self, key: bytes) -> bool:
         # Digests have equal lengths and all are compared, so the time reveals nothing about the keys.
