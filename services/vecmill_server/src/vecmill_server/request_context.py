@@ -43,6 +43,15 @@ class RequestContext:
         scope[_KEY] = self
 
 
+def client_of(scope: Scope) -> str | None:
+    """Return the name of the client for fair sharing: of its key, otherwise its address, if there is one."""
+    owner = RequestContext.of(scope).owner
+    if owner is not None:
+        return f"key {owner}"
+    address = scope.get("client")
+    return None if address is None else str(address[0])
+
+
 def allow_body_time(scope: Scope, seconds: float) -> None:
     """Set the time limit, in seconds, for the client to send the body of this request."""
     allow = scope.get(BODY_TIME)
