@@ -6,6 +6,7 @@ from starlette.types import ASGIApp
 
 from vecmill_server.middleware.error_handler import ErrorHandler
 from vecmill_server.middleware.keys import Keys
+from vecmill_server.middleware.origins import OriginRules, Origins
 from vecmill_server.middleware.paths import Paths
 from vecmill_server.middleware.request_contexts import RequestContexts
 from vecmill_server.openapi.document import describe_api
@@ -31,6 +32,7 @@ def create_app(service: Service) -> ASGIApp:
     """Return the application for `service`. `runner`, not the application, loads and closes the models."""
     settings = service.settings
     app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
+    app = Origins(app, OriginRules.of(settings))
     if settings.api_key:
         app = Keys(app, settings.api_key)
     app = ErrorHandler(Paths(app, settings.url_prefix), service.body_limits)

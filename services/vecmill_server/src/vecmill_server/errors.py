@@ -10,6 +10,8 @@
         ├── BodyTooLarge            the body is over the limit
         ├── UnsupportedEncoding     the body is compressed
         ├── InvalidKey              the key is missing or wrong
+        ├── ForeignOrigin           the request comes from a web page of another origin
+        ├── ForeignHost             the request is for a host name that is not the server's
         ├── UnknownModel            no model with that name is served
         ├── UnknownObject           no file or batch with that id is stored
         ├── Conflict                the operation is impossible in the current state of the object
@@ -57,6 +59,14 @@ class UnsupportedEncoding(HttpError):
 
 class InvalidKey(HttpError):
     """The key is missing or wrong."""
+
+
+class ForeignOrigin(HttpError):
+    """The request comes from a web page of an origin that is not allowed."""
+
+
+class ForeignHost(HttpError):
+    """The request is for a host name that is not known to be the server's."""
 
 
 class UnknownModel(HttpError):

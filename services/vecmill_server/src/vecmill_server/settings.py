@@ -67,6 +67,11 @@ class ServerSettings:
     cors_origin: tuple[str, ...] = setting(
         (), "An origin whose web pages may call the server, or *; may be repeated."
     )
+    allowed_host: tuple[str, ...] = setting(
+        (),
+        "A host name of this server, such as the name that a proxy serves, or *; may be repeated. Addresses, "
+        "names without dots and names of private domains need not be listed.",
+    )
     alias: tuple[str, ...] = setting(
         (),
         "An additional name of the first model, such as text-embedding-3-small, or NAME=MODEL for another "
