@@ -4,6 +4,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from vecmill_server.api_keys import ApiKeys
 from vecmill_server.middleware.error_handler import ErrorHandler
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.origins import OriginRules, Origins
@@ -33,8 +34,9 @@ def create_app(service: Service) -> ASGIApp:
     settings = service.settings
     app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
     app = Origins(app, OriginRules.of(settings))
-    if settings.api_key:
-        app = Keys(app, settings.api_key)
+    if service.keys is not None or settings.metrics_key:
+        metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None
+        app = Keys(app, service.keys, metrics_keys)
     app = ErrorHandler(Paths(app, settings.url_prefix), service.body_limits)
     if settings.cors_origin:
         app = CORSMiddleware(
