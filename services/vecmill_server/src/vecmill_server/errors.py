@@ -8,6 +8,7 @@
         ├── HeadersTooLarge         the request line and headers are over the limit
         ├── RequestTimedOut         the headers or the body took too long to arrive
         ├── BodyTooLarge            the body is over the limit
+        ├── StorageFull             the stored files are at a limit, or the disk is full
         ├── UnsupportedEncoding     the body is compressed
         ├── InvalidKey              the key is missing or wrong
         ├── ForeignOrigin           the request comes from a web page of another origin
@@ -51,6 +52,14 @@ class RequestTimedOut(HttpError):
 
 class BodyTooLarge(HttpError):
     """The body is over the limit."""
+
+
+class StorageFull(HttpError):
+    """The stored files would pass a limit, or the disk is full. `room` bytes can be stored."""
+
+    def __init__(self, message: str, *, room: int = 0) -> None:
+        super().__init__(message)
+        self.room = room
 
 
 class UnsupportedEncoding(HttpError):

@@ -19,6 +19,7 @@ from vecmill.values.task import Task
 from vecmill_server.api_keys import ApiKeys
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
+from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.catalog import Catalog, ServedModel
@@ -89,18 +90,27 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
         plain_documents=settings.rerank_document is RerankDocument.STRING,
     )
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
-    batches = _assemble_batches(settings, catalog, metrics, options)
+    batches = _assemble_batches(settings, catalog, metrics, options, keys)
     return Service(
         settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches, keys
     )
 
 
 def _assemble_batches(
-    settings: ServerSettings, catalog: Catalog, metrics: ServerMetrics, options: DialectOptions
+    settings: ServerSettings,
+    catalog: Catalog,
+    metrics: ServerMetrics,
+    options: DialectOptions,
+    keys: ApiKeys | None,
 ) -> BatchService | None:
     if settings.batch_dir is None:
         return None
-    thread = StoreThread(settings.batch_dir, max_open=settings.max_open_batches)
+    limits = StoreLimits(
+        settings.max_open_batches,
+        settings.max_stored_bytes,
+        lambda: 1 if keys is None else keys.owner_count,
+    )
+    thread = StoreThread(settings.batch_dir, limits)
     return BatchService(BatchContext(thread, settings, catalog, metrics, options, time.time, monotonic))
 
 

@@ -22,6 +22,7 @@ _NOT_OF_INFERENCE = frozenset(
         "invalid_key",
         "method_not_allowed",
         "setup",
+        "storage_full",
         "unknown_object",
         "unknown_route",
     }
