@@ -69,6 +69,18 @@ def test_a_key_sees_the_objects_of_its_name_only(settings: ServerSettings) -> No
         assert ids(mine, "/v1/files") == files[1:]
 
 
+def test_all_files_can_be_deleted_page_by_page(settings: ServerSettings) -> None:
+    with serve_in_thread(settings) as server, client_of(server, "key-1") as client:
+        made = [upload(client, [str(number)]) for number in range(7)]
+        deleted, page = list[str](), client.get("/v1/files", params={"limit": 2}).json()
+        while page["data"]:
+            for entry in page["data"]:
+                assert client.delete(f"/v1/files/{entry['id']}").status_code == 200
+                deleted.append(entry["id"])
+            page = client.get("/v1/files", params={"limit": 2, "after": page["last_id"]}).json()
+        assert deleted == made[::-1]
+
+
 def test_names_outlive_keys(settings: ServerSettings) -> None:
     with serve_in_thread(settings) as server, client_of(server, "key-1") as client:
         file_id = upload(client, ["{}"])

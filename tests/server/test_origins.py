@@ -135,6 +135,8 @@ def test_on_loopback_every_client_needs_a_name_of_the_server(name: str) -> None:
         "host.docker.internal:7997",
         "vecmill.default.svc.cluster.local",
         "nas.home.arpa",
+        "nas.lan:7997",
+        "vecmill.default.svc",
         "app.localhost",
     ],
 )

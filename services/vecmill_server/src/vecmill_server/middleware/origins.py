@@ -27,8 +27,11 @@ from vecmill_server.request_context import RequestContext
 from vecmill_server.settings import ServerSettings
 
 ANY = "*"
-# Top-level domains that are not public, so that no stranger can register a name in them.
-_PRIVATE_DOMAINS = frozenset({"localhost", "local", "internal"})
+# Top-level domains that are not public, so that no stranger can register a name in them: RFC 6761, RFC 6762
+# with its appendix G, and the short names of Kubernetes services.
+_PRIVATE_DOMAINS = frozenset(
+    {"localhost", "local", "internal", "lan", "home", "corp", "intranet", "private", "svc"}
+)
 _HOME_DOMAIN = ".home.arpa"
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _MOST_SHOWN = 100
