@@ -96,6 +96,21 @@ def test_the_count_is_the_one_of_the_next_start(tmp_path: Path) -> None:
     store.close()
 
 
+def test_what_an_upload_had_reserved_is_free_after_a_crash(tmp_path: Path) -> None:
+    store = Store(tmp_path, StoreLimits(10, 1_000))
+    assert upload(store, "", 400) is not None
+    Reservation(store.stored, "").grow(600)
+    half = store.folder.create(new_file_id())
+    half.write(b"x" * 600)
+    half.flush()
+    assert (store.stored.total, upload(store, "", 1)) == (1_000, None)
+    half.close()
+    store.close()  # as the end of the process would, without a word to the upload
+    store = Store(tmp_path, StoreLimits(10, 1_000))
+    assert (store.stored.total, len(list((tmp_path / "files").iterdir()))) == (400, 1)
+    store.close()
+
+
 def upload(store: Store, owner: str, size: int) -> str | None:
     reservation, file_id = Reservation(store.stored, owner), new_file_id()
     try:

@@ -1,5 +1,7 @@
 """Requests of foreign web pages are refused, and every other client goes on as before."""
 
+from pathlib import Path
+
 import pytest
 
 from vecmill_server.errors import ForeignHost, ForeignOrigin
@@ -169,7 +171,7 @@ def test_the_name_to_listen_on_is_a_name_of_the_server() -> None:
 
 
 def test_a_page_cannot_reach_a_socket() -> None:
-    rules = OriginRules(frozenset(), frozenset(), is_loopback=True, is_socket=True)
+    rules = OriginRules.of(ServerSettings(uds=Path("/run/vecmill.sock")))
     rules.check("GET", [(b"host", b"embed.example.com"), (b"accept-language", b"en")])
     with pytest.raises(ForeignOrigin):
         rules.check("GET", [(b"host", b"localhost"), (b"origin", b"https://attacker.example")])
