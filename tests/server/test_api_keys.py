@@ -28,7 +28,8 @@ def keys_in(folder: Path, text: str, *unnamed: str) -> ApiKeys:
 
 
 def owner(keys: ApiKeys, *sent: str) -> str | None:
-    return keys.owner_of(key.encode() for key in sent)
+    holder = keys.find_holder(key.encode() for key in sent)
+    return None if holder is None else holder.owner
 
 
 def test_a_file_names_the_owners_of_keys_and_of_digests(tmp_path: Path) -> None:
@@ -184,3 +185,12 @@ async def ask(scope: Scope) -> RequestContext:
 
     await Keys(app, ApiKeys((SECRET,)))(scope, receive, send)
     return context
+
+
+def test_keys_without_a_name_share_files_but_not_their_turns() -> None:
+    keys = ApiKeys(["one", "two"])
+    first, second = keys.find_holder([b"one"]), keys.find_holder([b"two"])
+    assert first is not None
+    assert second is not None
+    assert first.owner == second.owner
+    assert first.client != second.client

@@ -18,6 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from vecmill.errors import InvalidConfig
@@ -37,6 +38,17 @@ _DIGEST_PREFIX = "sha256:"
 Owners = Mapping[bytes, str]
 # Changes when a file is written or replaced.
 _Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """Who sent a valid key. `owner` owns files and batches; `client` shares the engine with other clients.
+
+    Keys without a name have one owner, but each is a client.
+    """
+
+    owner: str
+    client: str
 
 
 class ApiKeys:
@@ -74,9 +86,9 @@ class ApiKeys:
         """The number of owners. The keys without a name have one owner."""
         return len(set(self._owners.values()))
 
-    def owner_of(self, keys: Iterable[bytes]) -> str | None:
-        """Return the owner of the first key that is valid; `None` if none is."""
-        return next((owner for key in keys if (owner := self._find(key)) is not None), None)
+    def find_holder(self, keys: Iterable[bytes]) -> KeyHolder | None:
+        """Return the holder of the first key that is valid; `None` if none is."""
+        return next((holder for key in keys if (holder := self._find(key)) is not None), None)
 
     def watch(self) -> None:
         """Look at the file once a second from now on, if there is one. Call in the event loop."""
@@ -114,11 +126,11 @@ class ApiKeys:
         # One assignment, because requests read it in another thread.
         self._owners: Owners = {**self._unnamed, **named}
 
-    def _find(self, key: bytes) -> str | None:
+    def _find(self, key: bytes) -> KeyHolder | None:
         # Digests have equal lengths and all are compared, so the time reveals nothing about the keys.
         digest = _digest(key)
         found = [owner for known, owner in self._owners.items() if hmac.compare_digest(digest, known)]
-        return found[0] if found else None
+        return KeyHolder(found[0], found[0] or digest.hex()) if found else None
 
 
 def read_key_file(path: Path) -> tuple[_Stamp, Owners]:

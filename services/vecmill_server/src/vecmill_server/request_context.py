@@ -21,7 +21,8 @@ class RequestContext:
 
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
     the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
-    the API key, which is empty for keys without a name; `None` if the request needs no key.
+    the API key, which is empty for keys without a name; `None` if the request needs no key. `client` tells
+    holders of keys apart, for fair sharing.
     """
 
     request_id: str
@@ -31,6 +32,7 @@ class RequestContext:
     texts: int = 0
     tokens: int = 0
     owner: str | None = None
+    client: str | None = None
 
     @classmethod
     def of(cls, scope: Scope) -> "RequestContext":
@@ -45,9 +47,9 @@ class RequestContext:
 
 def client_of(scope: Scope) -> str | None:
     """Return the name of the client for fair sharing: of its key, otherwise its address, if there is one."""
-    owner = RequestContext.of(scope).owner
-    if owner is not None:
-        return f"key {owner}"
+    client = RequestContext.of(scope).client
+    if client is not None:
+        return client
     address = scope.get("client")
     return None if address is None else str(address[0])
 

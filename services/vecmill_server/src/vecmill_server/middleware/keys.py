@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from vecmill_server.api_keys import ApiKeys
+from vecmill_server.api_keys import ApiKeys, KeyHolder
 from vecmill_server.errors import InvalidKey
 from vecmill_server.request_context import RequestContext, header
 from vecmill_server.settings import ServerSettings
@@ -37,7 +37,9 @@ class Keys:
             keys = self._keys_for(scope["method"], scope["path"])
             if keys is not None:
                 keys.watch()
-                RequestContext.of(scope).owner = _find_owner(keys, scope)
+                holder = _find_holder(keys, scope)
+                context = RequestContext.of(scope)
+                context.owner, context.client = holder.owner, holder.client
         await self._app(scope, receive, send)
 
     def _keys_for(self, method: str, path: str) -> ApiKeys | None:
@@ -46,12 +48,12 @@ class Keys:
         return self._keys
 
 
-def _find_owner(keys: ApiKeys, scope: Scope) -> str:
+def _find_holder(keys: ApiKeys, scope: Scope) -> KeyHolder:
     sent = tuple(_sent_keys(scope))
-    owner = keys.owner_of(sent)
-    if owner is None:
+    holder = keys.find_holder(sent)
+    if holder is None:
         raise InvalidKey(WRONG if sent else MISSING)
-    return owner
+    return holder
 
 
 def is_public(method: str, path: str) -> bool:
