@@ -1,6 +1,5 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +8,8 @@ from vecmill.mill import Mill, MillState
 from vecmill.values.task import Task
 from vecmill_server.errors import UnknownModel
 
-# The suffixes that Ollama's clients (`:latest`) and RAGFlow (`___...`) append to a model's name.
-_CLIENT_SUFFIX = re.compile("(:latest|___.*)$")
+# A longer name that is not exactly the name of a model is refused without further search.
+LONGEST_NAME = 1024
 
 # The name that some clients send when no model is configured.
 UNSPECIFIED = "default/not-specified"
@@ -68,7 +67,7 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
-        found = self._find(name) or self._find(_CLIENT_SUFFIX.sub("", name))
+        found = self._find(name) or self._find(without_client_suffix(name))
         if found is None:
             shown = name[:100]
             raise UnknownModel(
@@ -85,6 +84,8 @@ class Catalog:
         return self.resolve(name).task
 
     def _find(self, name: str) -> ServedModel | None:
+        if len(name) > LONGEST_NAME:
+            return self._by_name.get(name)
         folded = name.casefold()
         for names, key in (
             (self._by_name, name),
@@ -106,3 +107,8 @@ class Catalog:
     def is_ready(self) -> bool:
         """True if every model accepts requests and has all of its lanes."""
         return all(model.mill.state is MillState.READY for model in self._models)
+
+
+def without_client_suffix(name: str) -> str:
+    """Return `name` without the suffix that Ollama's clients (`:latest`) or RAGFlow (`___...`) append."""
+    return name.partition("___")[0].removesuffix(":latest")
