@@ -4,11 +4,11 @@ Every label has a fixed set of values (routes, statuses, reasons, models, lanes)
 series does not depend on what clients send.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -69,6 +69,8 @@ class ServerMetrics:
         self._model_metrics = _ModelMetrics(self.registry)
         self._backlogs = _BacklogCollector()
         self.registry.register(self._backlogs)
+        self._log_lines = _LogCollector()
+        self.registry.register(self._log_lines)
         # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -102,6 +104,10 @@ class ServerMetrics:
     def watch_backlog(self, model: str, mill: Mill) -> None:
         """Report the backlog of a model, read at each scrape."""
         self._backlogs.mills[model] = mill
+
+    def watch_log(self, dropped: Callable[[], int]) -> None:
+        """Report the number of dropped log lines, read at each scrape."""
+        self._log_lines.dropped = dropped
 
     def render(self) -> bytes:
         """Return all metrics in the format `CONTENT_TYPE`."""
@@ -224,3 +230,14 @@ class _BacklogCollector(Collector):
             tokens.add_metric((model,), backlog.tokens)
             seconds.add_metric((model,), backlog.seconds)
         return (texts, tokens, seconds)
+
+
+class _LogCollector(Collector):
+    """A collector of the number of dropped log lines."""
+
+    def __init__(self) -> None:
+        self.dropped: Callable[[], int] = int  # 0
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Log lines that were dropped because standard error was not read fast enough."
+        yield CounterMetricFamily("vecmill_log_lines_dropped", text, value=self.dropped())
