@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -50,6 +51,11 @@ def address(lines: Sequence[str]) -> str:
     found = re.search(r"http://\S+", lines[0])
     assert found is not None, lines
     return found.group()
+
+
+def answers_503(url: str) -> bool:
+    """Whether a probe is told to go away."""
+    return httpx.get(url).status_code == 503
 
 
 def test_the_printed_line_works_when_pasted() -> None:
@@ -101,8 +107,7 @@ def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
         for thread in threads:
             thread.join()
     assert set(answers) == {200}
-    # A connection that the kernel had taken but the server never saw may be reset as the listener closes.
-    assert len(failures) <= len(threads)
+    assert failures == []
 
 
 def test_a_request_that_is_being_read_still_gets_its_answer() -> None:
@@ -132,6 +137,44 @@ def test_a_second_signal_stops_at_once() -> None:
         wait_until(lambda: httpx.get(f"{address(lines)}/readyz").status_code == 503)
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=5) == 1
+
+
+def test_a_stop_waits_for_balancers_only_where_one_has_asked() -> None:
+    for probes, is_patient in (((), False), (("/livez",), False), (("/readyz",), True), (("/health",), True)):
+        with process() as (running, lines):
+            for path in probes:
+                httpx.get(address(lines) + path)
+            running.send_signal(signal.SIGTERM)
+            if is_patient:
+                wait_until(partial(answers_503, f"{address(lines)}/readyz"))
+                running.send_signal(signal.SIGTERM)  # this test does not wait for 5 s
+                assert running.wait(timeout=10) == 1
+            else:
+                assert running.wait(timeout=4) == 0
+
+
+def test_sighup_stops_as_sigterm_does_and_a_second_one_changes_nothing() -> None:
+    with process("--lame-duck-s", "0.5") as (running, lines):
+        running.send_signal(signal.SIGHUP)
+        wait_until(lambda: httpx.get(f"{address(lines)}/readyz").status_code == 503)
+        running.send_signal(signal.SIGHUP)
+        assert httpx.post(f"{address(lines)}/embeddings", json={"input": "a"}).status_code == 200
+        assert running.wait(timeout=10) == 0
+
+
+def test_a_request_that_outlives_the_drain_time_is_answered_before_the_process_ends() -> None:
+    body = b'{"input": "hello"}'
+    with process("--lame-duck-s", "0", "--drain-s", "0.2") as (running, lines):
+        port = int(address(lines).rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body[:5])
+            time.sleep(0.1)  # the server has to have seen the headers
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.6)
+            connection.sendall(body[5:])
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")
+        assert running.wait(timeout=10) == 1
 
 
 def test_the_environment_sets_options_and_the_prefix_is_in_the_printed_line() -> None:

@@ -23,7 +23,9 @@ Rules:
 """
 
 import asyncio
+import fcntl
 import re
+import termios
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -125,6 +127,16 @@ class LimitedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         if not self._is_lingering:  # otherwise the timer closes the connection
             super().shutdown()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is arriving, waiting in the kernel or being answered."""
+        if self._is_lingering or self._part is not RequestPart.NONE or self._answers_earlier_request():
+            return False
+        if self.transport.is_closing():
+            return False
+        unread = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
+        return not any(unread)
 
     # Callbacks of the parser.
 

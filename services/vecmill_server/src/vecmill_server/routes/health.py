@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.values.clock import Clock, monotonic
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
 from vecmill_server.openapi.operations import Paths, as_json, at, get
@@ -25,8 +26,9 @@ def health_routes(service: Service) -> list[Route]:
 class Health:
     """The endpoints of the probes."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, clock: Clock = monotonic) -> None:
         self._service = service
+        self._clock = clock
 
     async def live(self, request: Request) -> Response:
         """Answer 200 if the event loop runs."""
@@ -35,6 +37,7 @@ class Health:
     async def ready(self, request: Request) -> Response:
         """Answer 200 if the server accepts requests; 503 while it loads or stops, or after it lost a lane."""
         service = self._service
+        service.drain.note_probe(self._clock())
         if service.is_ready:
             return self._response(200, "ready")
         states = [model.mill.state.value for model in service.catalog]
