@@ -227,11 +227,37 @@ def test_what_cannot_work_is_said_in_a_sentence() -> None:
     assert "--task names 'b'" in refused("--task", "b=embed")
 
 
-def test_one_model_that_cannot_be_loaded_stops_all(tmp_path: Path) -> None:
-    broken = save_tiny_bert(tmp_path / "broken")
-    weights = (broken / "model.safetensors").read_bytes()
-    (broken / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    options = ("--port", "0", "--engine", "onnx", "--cache-dir", str(tmp_path / "cache"))
+def save_broken_models(folder: Path) -> tuple[Path, Path]:
+    """Two models that cannot be loaded: the weights of one and the settings of the other are cut off."""
+    found = save_tiny_bert(folder / "broken-weights"), save_tiny_bert(folder / "broken-settings")
+    for directory, name in zip(found, ("model.safetensors", "config.json"), strict=True):
+        content = (directory / name).read_bytes()
+        (directory / name).write_bytes(content[: len(content) // 2])
+    return found
+
+
+def test_with_strict_one_model_that_cannot_be_loaded_stops_all(tmp_path: Path) -> None:
+    broken, unreadable = save_broken_models(tmp_path)
+    options = ("--strict", "--port", "0", "--engine", "onnx", "--cache-dir", str(tmp_path / "cache"))
     whole = save_tiny_bert(tmp_path / "whole")
-    assert "broken/model.safetensors" in refused(*options, str(whole), str(broken))
-    assert "broken/model.safetensors" in refused(*options, str(broken), str(whole))
+    assert "broken-weights/model.safetensors" in refused(*options, str(whole), str(broken))
+    assert "broken-weights/model.safetensors" in refused(*options, str(broken), str(whole))
+    assert "broken-settings" in refused(*options, str(whole), str(unreadable))
+
+
+def test_one_model_that_cannot_be_loaded_leaves_the_others_and_the_last_one_stops_all(tmp_path: Path) -> None:
+    broken, unreadable = save_broken_models(tmp_path)
+    options = ("--engine", "onnx", "--cache-dir", str(tmp_path / "cache"))
+    whole = save_tiny_bert(tmp_path / "whole")
+    with process(*options, str(unreadable), str(whole), str(broken)) as (_, lines):
+        assert lines[0].startswith("vecmill serves whole on ")
+        answer = httpx.post(f"{address(lines)}/embeddings", json={"input": "a", "model": "whole"})
+        assert answer.status_code == 200
+        # The model that could not be read may be the one that this request means.
+        answer = httpx.post(f"{address(lines)}/embeddings", json={"input": "a"})
+        assert answer.status_code == 503
+        assert "`broken-settings`" in answer.json()["message"]
+        states = [model["state"] for model in httpx.get(f"{address(lines)}/readyz").json()["models"]]
+        assert states == ["failed", "ready", "failed"]
+    assert "broken-weights/model.safetensors" in refused("--port", "0", *options, model=str(broken))
+    assert "broken-settings" in refused("--port", "0", *options, str(unreadable), str(broken))

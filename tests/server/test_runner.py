@@ -10,7 +10,6 @@ from vecmill_server.catalog import ServedModel
 from vecmill_server.listener import Address
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.ready_message import ready_message
-from vecmill_server.runner import exit_status
 from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings
 
@@ -44,7 +43,3 @@ def test_a_socket_and_a_key_are_in_the_command_but_not_the_key_itself() -> None:
     assert command[command.index("--unix-socket") + 1] == "/tmp/a b"
     assert "authorization: Bearer YOUR_KEY" in command
     assert "secret" not in " ".join(command)
-
-
-def test_the_exit_status_tells_whether_anything_was_lost() -> None:
-    assert (exit_status(is_clean=True), exit_status(is_clean=False)) == (0, 1)

@@ -86,6 +86,9 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
         http.UnsupportedEncoding: ErrorSpec(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
         http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
         http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),
+        http.ModelUnavailable: ErrorSpec(
+            503, _SERVER, "service_unavailable", "model_unavailable", Retry.LATER
+        ),
         http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
         # Clients retry a conflict by default, but a retry cannot succeed.
         http.Conflict: ErrorSpec(409, _INVALID, None, "conflict", Retry.NEVER),

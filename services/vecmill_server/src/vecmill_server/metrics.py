@@ -105,6 +105,10 @@ class ServerMetrics:
         """Report the backlog of a model, read at each scrape."""
         self._backlogs.mills[model] = mill
 
+    def watch_model(self, model: str, is_ready: Callable[[], bool]) -> None:
+        """Report whether a model is ready, read at each scrape."""
+        self._backlogs.is_ready[model] = is_ready
+
     def watch_log(self, dropped: Callable[[], int]) -> None:
         """Report the number of dropped log lines, read at each scrape."""
         self._log_lines.dropped = dropped
@@ -211,10 +215,11 @@ class ModelObserver(Observer):
 
 
 class _BacklogCollector(Collector):
-    """A collector that reads the backlog of every model at each scrape, instead of counting changes."""
+    """A collector that reads the backlog and state of every model at each scrape."""
 
     def __init__(self) -> None:
         self.mills: dict[str, Mill] = {}
+        self.is_ready: dict[str, Callable[[], bool]] = {}
 
     def collect(self) -> Iterable[Metric]:
         texts = GaugeMetricFamily("vecmill_queue_texts", "Waiting texts.", labels=("model",))
@@ -229,7 +234,12 @@ class _BacklogCollector(Collector):
             texts.add_metric((model,), backlog.texts)
             tokens.add_metric((model,), backlog.tokens)
             seconds.add_metric((model,), backlog.seconds)
-        return (texts, tokens, seconds)
+        ready = GaugeMetricFamily(
+            "vecmill_model_ready", "1 if the model is loaded and has all of its workers.", labels=("model",)
+        )
+        for model, is_ready in self.is_ready.items():
+            ready.add_metric((model,), is_ready())
+        return (texts, tokens, seconds, ready)
 
 
 class _LogCollector(Collector):

@@ -23,12 +23,12 @@ EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
 
 def ready_message(service: Service, address: Address) -> str:
     """Return the names of the models, the address of the server, and an example request for the shell."""
-    names = ", ".join(model.name for model in service.catalog)
+    served = [model for model in service.catalog if model.failure is None]
+    names = ", ".join(model.name for model in served)
     base, options = _base_url(service.settings.url_prefix, address)
     if service.settings.api_key:
         options += ["-H", "authorization: Bearer YOUR_KEY"]
-    first = next(iter(service.catalog)).task
-    path, body = EXAMPLES[first or Task.EMBED]
+    path, body = EXAMPLES[served[0].task or Task.EMBED]
     command = ["curl", *options, f"{base}{path}", "-d", body]
     place = base if address.path is None else f"the socket {address.path}"
     return f"vecmill serves {names} on {place}\n{shlex.join(command)}"

@@ -14,13 +14,15 @@ from types import FrameType
 import uvicorn
 
 from vecmill.errors import SetupError
-from vecmill.mill import MillState
 from vecmill_server.app import create_app
+from vecmill_server.catalog import ServedModel
 from vecmill_server.drain import Phase
+from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.protocol import HeadLimits, LimitedProtocol
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
+from vecmill_server.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +38,19 @@ LAST_ANSWERS_S = 1.0
 POLL_S = 0.01
 
 
-def run_server(service: Service, announce: Announce) -> bool:
-    """Serve until a signal, and return True if every accepted request was answered.
+def run_server(service: Service, announce: Announce) -> ExitStatus:
+    """Serve until a signal or a fault, and return the exit status of the process.
 
-    `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or a
-    model cannot be loaded.
+    `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or no
+    model can be loaded.
     """
     listener = open_listener(service.settings)
     runner = Runner(service, listener, lambda: announce(ready_message(service, listener.address)))
+    runner.is_watched = True
     runner.run()
     if runner.load_error is not None:
         raise runner.load_error
-    return runner.is_clean
+    return runner.exit_status
 
 
 def uvicorn_config(service: Service) -> uvicorn.Config:
@@ -75,18 +78,35 @@ class Runner(uvicorn.Server):
     def __init__(self, service: Service, listener: Listener, on_ready: Callable[[], None]) -> None:
         super().__init__(uvicorn_config(service))
         self.load_error: SetupError | None = None
-        self.is_clean = False
+        self.is_watched = False  # the watchdog ends the process, so not in a test
+        self._is_clean = False
+        self._has_fault = False
         self._service = service
         self._listener = listener
         self._acceptor = Acceptor(listener, self._make_protocol)
         self._on_ready = on_ready
         self._loading: asyncio.Task[None] | None = None
 
+    @property
+    def exit_status(self) -> ExitStatus:
+        """The exit status after `run`."""
+        if self._has_fault:
+            return ExitStatus.FAULT
+        return ExitStatus.CLEAN if self._is_clean else ExitStatus.LOST
+
+    def stop_for_fault(self) -> None:
+        """Stop because no model can answer. Call this on the event loop."""
+        self._has_fault = True
+        if self._service.drain.is_serving:
+            self._service.drain.stop(time.monotonic(), at_once=True)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, so that probes are answered, and start loading the models."""
         if not self._listener.is_inherited:
             await self._acceptor.open()
         self._loading = asyncio.create_task(self._load())
+        if self.is_watched:
+            Watchdog(self._service, self.stop_for_fault, lambda: self.exit_status).start()
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -117,11 +137,11 @@ class Runner(uvicorn.Server):
         service = self._service
         if sig == signal.SIGHUP and not service.drain.is_serving:
             return
-        is_loading = any(model.mill.state is MillState.LOADING for model in service.catalog)
-        service.drain.stop(time.monotonic(), at_once=sig == signal.SIGINT or is_loading)
+        at_once = sig == signal.SIGINT or service.catalog.is_loading
+        service.drain.stop(time.monotonic(), at_once=at_once)
         if service.drain.is_forced:
             # Exits without the event loop, which may be blocked.
-            os._exit(exit_status(is_clean=False))
+            os._exit(ExitStatus.LOST)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""
@@ -132,10 +152,11 @@ class Runner(uvicorn.Server):
         # The models accept work until the last connection closes. Otherwise requests that had arrived,
         # in whole or in part, when the listener closed would be lost.
         await self._acceptor.close()
-        self.is_clean = await self._finish_connections(self._service.settings.drain_s)
+        drain_s = LAST_ANSWERS_S if self._has_fault else self._service.settings.drain_s
+        self._is_clean = await self._finish_connections(drain_s)
         self._service.drain.finish()
         closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog))
-        if not self.is_clean:
+        if not self._is_clean:
             # Requests that wait for a model have failed by now, and are answered with 503.
             await self._finish_connections(LAST_ANSWERS_S)
             for task in self.server_state.tasks:
@@ -169,23 +190,41 @@ class Runner(uvicorn.Server):
     async def _load(self) -> None:
         batches = self._service.batches
         try:
-            # The first failure cancels the other models: all are served, or none.
             async with asyncio.TaskGroup() as group:
                 if batches is not None:
                     group.create_task(batches.open())
                 for model in self._service.catalog:
-                    group.create_task(model.mill.start())
+                    group.create_task(self._load_model(model))
+            self._refuse_without_models()
         except* SetupError as errors:
             self.load_error = first_error(errors)
-        except* Exception:
-            logger.exception("loading failed")
-            self.load_error = SetupError("The model could not be loaded. The log has the cause.")
         else:
             if batches is not None:
                 batches.start()
             if self._listener.is_inherited:
                 await self._acceptor.open()
             self._on_ready()
+
+    async def _load_model(self, model: ServedModel) -> None:
+        """Load a model, or note its failure. Raises `SetupError` if all models have to be served."""
+        if model.failure is not None:
+            return
+        try:
+            await model.mill.start()
+        except SetupError as error:
+            model.failure = error
+        except Exception:
+            logger.exception("loading %s failed", model.name)
+            model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
+        if model.failure is not None:
+            if self._service.settings.strict:
+                raise model.failure
+            logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
+
+    def _refuse_without_models(self) -> None:
+        failures = [model.failure for model in self._service.catalog if model.failure is not None]
+        if failures and len(failures) == len(list(self._service.catalog)):
+            raise failures[0]
 
     async def _stop_loading(self) -> None:
         if self._loading is None or self._loading.done():
@@ -195,14 +234,9 @@ class Runner(uvicorn.Server):
             await self._loading
 
 
-def first_error(errors: ExceptionGroup[SetupError]) -> SetupError:
+def first_error(errors: BaseExceptionGroup[SetupError]) -> SetupError:
     """Return the first error of a group, which may be nested."""
-    error: SetupError | ExceptionGroup[SetupError] = errors
-    while isinstance(error, ExceptionGroup):
+    error: SetupError | BaseExceptionGroup[SetupError] = errors
+    while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def exit_status(*, is_clean: bool) -> int:
-    """Return 0 if every accepted request was answered, otherwise 1."""
-    return 0 if is_clean else 1

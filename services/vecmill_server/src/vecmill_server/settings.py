@@ -83,6 +83,11 @@ class ServerSettings:
         "The task of models whose files do not determine it: embed, rerank, classify, classify_tokens, "
         "sparse or multi_vector, or MODEL=TASK for one of several models; may be repeated.",
     )
+    strict: bool = setting(
+        False,
+        "Serve all models or none: exit if one cannot be loaded or loses its workers. By default the other "
+        "models are served.",
+    )
     trust_remote_code: tuple[str, ...] = setting(
         (),
         "A model whose own Python code may run, once you have read that code: its name as served or as "

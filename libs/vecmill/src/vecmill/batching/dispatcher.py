@@ -139,6 +139,11 @@ class Dispatcher:
         return any(lane.state in LOST for lane in self.lanes)
 
     @property
+    def is_lost(self) -> bool:
+        """Whether every lane has been lost."""
+        return self._is_lost
+
+    @property
     def backlog(self) -> Backlog:
         """The waiting work."""
         tokens = self.queue.work_tokens
