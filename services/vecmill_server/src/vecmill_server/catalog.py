@@ -116,10 +116,9 @@ class Catalog:
         Raises `UnknownModel`, and `ModelUnavailable` if the model failed to load or lost its workers.
         """
         model = self.resolve(name, tasks)
-        state = model.state
-        if state is ModelState.FAILED:
+        if model.failure is not None:
             raise ModelUnavailable(f"The model `{model.name}` could not be loaded. /readyz has the reason.")
-        if state is ModelState.LOST:
+        if model.mill.is_lost:
             raise ModelUnavailable(
                 f"The model `{model.name}` has lost its workers. Another server may answer."
             )

@@ -22,9 +22,11 @@ Rules:
 
 import asyncio
 import ctypes
+import fcntl
 import os
 import socket
 import struct
+import termios
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -218,6 +220,12 @@ class Acceptor:
                 path.unlink()
         elif drop_new_connections(self._listener.socket):
             await asyncio.sleep(HANDSHAKE_S)
+
+
+def has_unread_bytes(transport: asyncio.BaseTransport) -> bool:
+    """Return True if the kernel has bytes of this connection that the event loop has not read yet."""
+    fd = transport.get_extra_info("socket").fileno()
+    return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
 
 
 def drop_new_connections(listening: socket.socket) -> bool:

@@ -23,9 +23,7 @@ Rules:
 """
 
 import asyncio
-import fcntl
 import re
-import termios
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -34,6 +32,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from vecmill_server.error_responses import error_response
 from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest, RequestTimedOut
+from vecmill_server.listener import has_unread_bytes
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.request_context import BODY_TIME
@@ -129,14 +128,11 @@ class LimitedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     @property
-    def is_idle(self) -> bool:
-        """True if no request is arriving, waiting in the kernel or being answered."""
-        if self._is_lingering or self._part is not RequestPart.NONE or self._answers_earlier_request():
+    def is_arriving(self) -> bool:
+        """True if the headers of a request have begun to arrive, or bytes of them wait in the kernel."""
+        if self._is_lingering or self.transport.is_closing():
             return False
-        if self.transport.is_closing():
-            return False
-        unread = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
-        return not any(unread)
+        return self._part is RequestPart.HEAD or has_unread_bytes(self.transport)
 
     # Callbacks of the parser.
 

@@ -90,6 +90,8 @@ class Runner(uvicorn.Server):
     @property
     def exit_status(self) -> ExitStatus:
         """The exit status after `run`."""
+        if self.load_error is not None:
+            return ExitStatus.SETUP
         if self._has_fault:
             return ExitStatus.FAULT
         return ExitStatus.CLEAN if self._is_clean else ExitStatus.LOST
@@ -173,19 +175,19 @@ class Runner(uvicorn.Server):
         """Wait until every connection is closed, and return True if none is left."""
         clock, state = time.monotonic, self.server_state
         began = clock()
+        told: set[object] = set()
         while state.connections or state.tasks:
             passed_s = clock() - began
             if passed_s >= timeout_s:
                 return False
             if passed_s >= IDLE_S:
-                self._close_idle_connections()
+                # Closes a connection without a request; any other connection closes after its response.
+                for connection in state.connections - told:
+                    if isinstance(connection, LimitedProtocol) and not connection.is_arriving:
+                        connection.shutdown()
+                        told.add(connection)
             await asyncio.sleep(POLL_S)
         return True
-
-    def _close_idle_connections(self) -> None:
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, LimitedProtocol) and connection.is_idle:
-                connection.shutdown()
 
     async def _load(self) -> None:
         batches = self._service.batches
@@ -198,6 +200,9 @@ class Runner(uvicorn.Server):
             self._refuse_without_models()
         except* SetupError as errors:
             self.load_error = first_error(errors)
+        except* Exception:
+            logger.exception("loading failed")
+            self.load_error = SetupError("The server could not start. The log has the cause.")
         else:
             if batches is not None:
                 batches.start()
