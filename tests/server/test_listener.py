@@ -1,5 +1,6 @@
 """The listening socket: where it comes from, who may connect, and how it stops new connections."""
 
+import asyncio
 import os
 import socket
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from vecmill.errors import InvalidConfig
 from vecmill_server.listener import (
+    Acceptor,
     Address,
     bind_listener,
     bind_unix_socket,
@@ -110,3 +112,28 @@ def test_new_connections_are_dropped_and_old_ones_go_on(host: str) -> None:
                 assert accepted.recv(5) == b"hello"
                 early.close()
                 assert accepted.recv(5) == b""
+
+
+async def test_the_end_of_an_inherited_socket_takes_what_waits_and_leaves_what_comes_later() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as parent:
+        clients: list[socket.socket] = []
+
+        def connect() -> None:
+            clients.append(socket.create_connection(parent.getsockname()))
+
+        def make_protocol() -> asyncio.Protocol:
+            connect()  # a new client arrives for each connection that is served
+            return asyncio.Protocol()
+
+        acceptor = Acceptor(open_listener(ServerSettings(fd=os.dup(parent.fileno()))), make_protocol)
+        await acceptor.open()
+        for _ in range(3):
+            connect()
+        await acceptor.close()
+        assert len(clients) == 6
+        await asyncio.sleep(0)
+        parent.settimeout(5)
+        for _ in range(3):  # they wait for the next process
+            parent.accept()[0].close()
+        for client in clients:
+            client.close()

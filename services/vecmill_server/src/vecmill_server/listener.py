@@ -193,25 +193,33 @@ class Acceptor:
 
     async def close(self) -> None:
         """Accept every connection that the kernel has completed, and stop listening."""
-        listener = self._listener
+        connections: list[socket.socket] = []
         if self._server is not None:
-            if not listener.is_inherited:
+            if not self._listener.is_inherited:
                 await self._end_new_connections()
             self._server.close()
-            await self._accept_rest()
-        listener.socket.close()
-
-    async def _accept_rest(self) -> None:
-        loop, listening = asyncio.get_running_loop(), self._listener.socket
-        listening.setblocking(False)
-        for _ in range(BACKLOG):
-            try:
-                connection, _ = listening.accept()
-            except OSError:  # the queue is empty
-                return
-            connection.setblocking(False)
+            connections = self._accept_rest()
+        self._listener.socket.close()
+        loop = asyncio.get_running_loop()
+        for connection in connections:
             with suppress(OSError):  # the client has left
                 await loop.connect_accepted_socket(self._make_protocol, connection)
+
+    def _accept_rest(self) -> list[socket.socket]:
+        """Return the connections in the queue.
+
+        The event loop does not run meanwhile. Otherwise connections might arrive at an inherited socket as
+        fast as they are accepted, and the stop would not end.
+        """
+        listening = self._listener.socket
+        found: list[socket.socket] = []
+        listening.setblocking(False)
+        with suppress(OSError):  # the queue is empty
+            while len(found) <= BACKLOG:
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                found.append(connection)
+        return found
 
     async def _end_new_connections(self) -> None:
         path = self._listener.address.path

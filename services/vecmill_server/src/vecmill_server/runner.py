@@ -159,6 +159,8 @@ class Runner(uvicorn.Server):
         self._service.drain.finish()
         closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog))
         if not self._is_clean:
+            requests, connections = len(self.server_state.tasks), len(self.server_state.connections)
+            logger.warning("%d requests on %d connections did not end in time", requests, connections)
             # Requests that wait for a model have failed by now, and are answered with 503.
             await self._finish_connections(LAST_ANSWERS_S)
             for task in self.server_state.tasks:
