@@ -87,25 +87,9 @@ def test_a_process_that_was_stopped_goes_on(tmp_path: Path, tick_s: float, stopp
         assert httpx.get(f"{url}/readyz").status_code == 200
 
 
-def test_a_server_whose_workers_are_lost_answers_what_waits_and_ends(tmp_path: Path) -> None:
-    body = b'{"input": "a"}'
-    with ailing_server(tmp_path) as (running, url):
-        address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        with socket.create_connection(address, timeout=10) as connection:
-            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
-            connection.sendall(head)
-            time.sleep(0.1)  # the server has to have seen the headers
-            (tmp_path / "lost").touch()
-            connection.sendall(body)
-            answer = connection.recv(65_536)
-        assert answer.startswith(b"HTTP/1.1 503 ")
-        assert b"all-MiniLM-L6-v2" in answer
-        status, log = ended(running)
-        assert status == 70
-        assert "The workers of the models are lost." in log
-
-
-def test_one_model_without_workers_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_server_goes_on_while_one_model_has_workers_and_then_answers_what_waits_and_ends(
+    tmp_path: Path,
+) -> None:
     models = [str(save_tiny_bert(tmp_path / name)) for name in ("first", "second")]
     with ailing_server(tmp_path, *models) as (running, url), httpx.Client(base_url=url) as client:
         (tmp_path / "lost-first").touch()
@@ -117,5 +101,17 @@ def test_one_model_without_workers_does_not_stop_the_others(tmp_path: Path) -> N
         assert client.get("/readyz").status_code == 200
         time.sleep(3 * TICK_S)
         assert running.poll() is None
-        (tmp_path / "lost-second").touch()
-        assert ended(running)[0] == 70
+
+        body = b'{"input": "a", "model": "second"}'
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as connection:
+            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            connection.sendall(head)
+            time.sleep(0.1)  # the server has to have seen the headers
+            (tmp_path / "lost-second").touch()
+            connection.sendall(body)
+            answered = connection.recv(65_536)
+        assert answered.startswith(b"HTTP/1.1 503 ")
+        assert b"`second`" in answered
+        status, log = ended(running)
+        assert status == 70
+        assert "The workers of the models are lost." in log

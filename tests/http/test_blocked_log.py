@@ -64,12 +64,7 @@ def test_requests_are_answered_and_a_stop_takes_a_second_while_nobody_reads_the_
         assert time.monotonic() - began < 4
 
 
-def test_a_pipe_that_is_full_from_the_start_does_not_keep_the_server_from_starting() -> None:
-    with server_with_blocked_output(is_full=True) as (_, port, _):
-        assert answered(port, 100) == 100
-
-
-def test_dropped_lines_are_counted_and_told_once_somebody_reads() -> None:
+def test_with_a_pipe_that_is_full_from_the_start_dropped_lines_are_counted_and_told() -> None:
     with server_with_blocked_output(is_full=True) as (_, port, reader):
         assert answered(port, 12_000) == 12_000
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
