@@ -4,11 +4,11 @@ Every label has a fixed set of values (routes, statuses, reasons, models, lanes)
 series does not depend on what clients send.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -69,6 +69,8 @@ class ServerMetrics:
         self._model_metrics = _ModelMetrics(self.registry)
         self._backlogs = _BacklogCollector()
         self.registry.register(self._backlogs)
+        self._log_lines = _LogCollector()
+        self.registry.register(self._log_lines)
         # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -102,6 +104,14 @@ class ServerMetrics:
     def watch_backlog(self, model: str, mill: Mill) -> None:
         """Report the backlog of a model, read at each scrape."""
         self._backlogs.mills[model] = mill
+
+    def watch_model(self, model: str, is_ready: Callable[[], bool]) -> None:
+        """Report whether a model is ready, read at each scrape."""
+        self._backlogs.is_ready[model] = is_ready
+
+    def watch_log(self, dropped: Callable[[], int]) -> None:
+        """Report the number of dropped log lines, read at each scrape."""
+        self._log_lines.dropped = dropped
 
     def render(self) -> bytes:
         """Return all metrics in the format `CONTENT_TYPE`."""
@@ -205,10 +215,11 @@ class ModelObserver(Observer):
 
 
 class _BacklogCollector(Collector):
-    """A collector that reads the backlog of every model at each scrape, instead of counting changes."""
+    """A collector that reads the backlog and state of every model at each scrape."""
 
     def __init__(self) -> None:
         self.mills: dict[str, Mill] = {}
+        self.is_ready: dict[str, Callable[[], bool]] = {}
 
     def collect(self) -> Iterable[Metric]:
         texts = GaugeMetricFamily("vecmill_queue_texts", "Waiting texts.", labels=("model",))
@@ -223,4 +234,20 @@ class _BacklogCollector(Collector):
             texts.add_metric((model,), backlog.texts)
             tokens.add_metric((model,), backlog.tokens)
             seconds.add_metric((model,), backlog.seconds)
-        return (texts, tokens, seconds)
+        ready = GaugeMetricFamily(
+            "vecmill_model_ready", "1 if the model is loaded and has all of its workers.", labels=("model",)
+        )
+        for model, is_ready in self.is_ready.items():
+            ready.add_metric((model,), is_ready())
+        return (texts, tokens, seconds, ready)
+
+
+class _LogCollector(Collector):
+    """A collector of the number of dropped log lines."""
+
+    def __init__(self) -> None:
+        self.dropped: Callable[[], int] = int  # 0
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Log lines that were dropped because standard error was not read fast enough."
+        yield CounterMetricFamily("vecmill_log_lines_dropped", text, value=self.dropped())

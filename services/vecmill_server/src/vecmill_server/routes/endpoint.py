@@ -75,7 +75,7 @@ class Endpoint:
         send: Send,
     ) -> None:
         context, request = RequestContext.of(scope), asked.request
-        model = self._service.catalog.resolve(asked.model, request.tasks)
+        model = self._service.catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
         result = await unless_client_leaves(asked.run(model.mill, timeout_s, client_of(scope)), receive)
         context.tokens = result.token_count
