@@ -146,7 +146,7 @@ def test_tokens_are_those_of_the_whole_text(library: Any, small_pieces: None) ->
     print(f"seed {seed}")
     draw = random.Random(seed)
     reader, several = PieceReader(encoder(library), boundaries), 0
-    for text in [*hard_texts(), *mixed_texts(4, 10), *(random_text(draw, 60) for _ in range(150))]:
+    for text in [*hard_texts(), *mixed_texts(4, 10), *(random_text(draw, 60) for _ in range(40))]:
         if len(text) > 2_000:
             continue
         whole = library.encode(text, add_special_tokens=False)
@@ -163,7 +163,7 @@ def test_tokens_are_those_of_the_whole_text(library: Any, small_pieces: None) ->
         assert last.ids == whole.ids[len(whole) - len(last) :]
         assert last.offsets == whole.offsets[len(whole) - len(last) :]
         assert len(last) >= min(room, len(whole))
-    assert several > 50
+    assert several > 10
 
 
 def test_each_boundary_is_one(library: Any) -> None:
@@ -174,7 +174,7 @@ def test_each_boundary_is_one(library: Any) -> None:
     print(f"seed {seed}")
     draw = random.Random(seed)
     encode, found = encoder(library), 0
-    for _ in range(60):
+    for _ in range(15):
         text = random_text(draw, 40)
         whole, place = library.encode(text, add_special_tokens=False), 0
         while (place := boundaries.first(text, place, len(text)) or 0) > 0:
@@ -183,7 +183,7 @@ def test_each_boundary_is_one(library: Any) -> None:
             right = encode(text[place - 1 :], True)
             assert left.ids + right.ids[skipped:] == whole.ids, (text, place)
             found += 1
-    assert found > 50
+    assert found > 10
 
 
 @pytest.mark.parametrize("window", [4, 32_768])

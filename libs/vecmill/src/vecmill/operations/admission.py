@@ -31,7 +31,7 @@ from vecmill.values.embeddings import Embedding
 from vecmill.values.observer import Observer
 
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
-INLINE_NUMBERS = 65_536
+INLINE_NUMBERS = 32_768
 
 T = TypeVar("T")
 
@@ -159,8 +159,8 @@ class Admission:
         if max(sizes) > limits.max_text_characters:
             index = sizes.index(max(sizes))
             raise InvalidRequest(
-                f"`input[{index}]` has {sizes[index]} characters; at most {limits.max_text_characters} are "
-                "accepted.",
+                f"`input[{index}]` has {sizes[index]} characters, prompt included; at most "
+                f"{limits.max_text_characters} are accepted.",
                 field="input",
             )
         if sum(sizes) > limits.max_request_characters:

@@ -199,7 +199,7 @@ def _score_tokens(admission: Admission, request: Rerank, done: Computation) -> F
 # How many numbers the scoring reads or makes, as far as that decides where to compute it.
 
 # The fixed time of a score, as numbers.
-_SCORE_NUMBERS = 5_000
+_SCORE_NUMBERS = 10_000
 
 
 def _count_scores(admission: Admission, request: Rerank, done: Computation) -> int:
