@@ -3,6 +3,7 @@
 import functools
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,11 @@ def make_library(name: str) -> Any:
         folder = Path(_folder()) / rest
         save_tokenizer(folder, rest, mixed_texts(1, 100), longest=100)
         return Library.from_file(str(folder / "tokenizer.json"))
+    if sort == "gemma":
+        document = json.loads(make_library("class GemmaTokenizer").to_str())
+        if rest == "apart":
+            keep_words_apart(document["model"])
+        return Library.from_str(json.dumps(document))
     if sort == "class":
         class_name, _, options = rest.partition(" ")
         made = make_tokenizer(class_name)
@@ -92,6 +98,17 @@ def make_library(name: str) -> Any:
         return library
     description = describe_model(locate_model())
     return Tokenizer.load(description).library
+
+
+def keep_words_apart(model: dict[str, Any]) -> None:
+    """Take out the tokens that reach from a letter over the space after it, which large vocabularies lack."""
+
+    def is_apart(piece: str) -> bool:
+        return not re.search("[^\u2581]\u2581", piece)
+
+    pieces = [piece for piece in model["vocab"] if is_apart(piece)]
+    model["vocab"] = {piece: number for number, piece in enumerate(pieces)}
+    model["merges"] = [merge for merge in model["merges"] if is_apart("".join(merge))]
 
 
 @functools.cache
@@ -103,6 +120,7 @@ def _folder() -> str:
 
 LIBRARIES = (
     "embedded",
+    "gemma apart",
     *(f"kind {kind}" for kind in KINDS),
     *(f"class {name}" for name in CLASSES),
     'class BertTokenizer {"do_lower_case": false, "tokenize_chinese_chars": false}',

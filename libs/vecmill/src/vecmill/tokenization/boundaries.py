@@ -11,7 +11,9 @@ for these steps of a tokenizer; with any other step no position counts as a boun
   normal forms never combine a space, a CJK ideograph or CJK punctuation with the character before it.
 - Pre-tokenizers: those that always begin a word at a separator: splits at whitespace, sentencepiece's
   Metaspace, and the regular expressions of GPT-2, Qwen2 and Llama 3.
-- Models: each of them encodes each word alone, unless BPE drops merges at random.
+- Models: each of them encodes each word alone, unless BPE drops merges at random. If a text is one word whose
+  spaces are marks, BPE must have no token with a mark after another character: then no merge reaches from a
+  letter over the space after it.
 
 Letters count only if all Unicode versions since 3.2 agree on their category, and if NFKC keeps them.
 
@@ -33,6 +35,8 @@ _IDEOGRAPH = "[\u4e00-\u9fa5]"
 _CJK_PUNCTUATION = "\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f"
 _LETTER = r"[^\W_]"
 _MARKS = r"[,.;:!?)]"
+_SPACED = rf"(?P<stable>{_LETTER}|{_MARKS})(?= {_LETTER}"
+_SPACE_MARK = "\u2581"  # sentencepiece's
 
 _WORD_SPLITS = frozenset({"BertPreTokenizer", "Whitespace", "WhitespaceSplit"})
 _INNER_SPLITS = frozenset({"Digits", "Punctuation"})
@@ -81,9 +85,10 @@ class Boundaries:
         if getattr(library.model, "dropout", None):
             return None
         normalizers, splits = _steps(library.normalizer), _steps(library.pre_tokenizer)
-        if not all(_is_local(stage) for stage in normalizers):
-            return None
-        pattern = _choose_pattern(normalizers, splits)
+        if _marks_spaces(normalizers, splits):
+            pattern = f"{_SPACED})" if _keeps_words_apart(library) else None
+        else:
+            pattern = _choose_pattern(normalizers, splits) if all(map(_is_local, normalizers)) else None
         tokens = library.get_added_tokens_decoder().values()
         return None if pattern is None or any(map(_may_cross, tokens)) else cls(re.compile(pattern))
 
@@ -136,23 +141,41 @@ def _is_local(normalizer: Mapping[str, Any]) -> bool:
     return normalizer["type"] in _NORMALIZERS
 
 
+def _marks_spaces(normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether spaces become marks, and the text stays one word, as in Gemma and Mistral."""
+    replaced = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE_MARK}
+    # A split at spaces finds none.
+    is_whole = all(split["type"] == "Split" and split["pattern"] == {"String": " "} for split in splits)
+    return list(normalizers) == [replaced] and is_whole
+
+
+def _keeps_words_apart(library: Any) -> bool:
+    """Return whether BPE can join nothing with the space after it, since no token has a space there."""
+    model, vocabulary = library.model, library.get_vocab(with_added_tokens=False)
+    if type(model).__name__ != "BPE" or _SPACE_MARK not in vocabulary:
+        return False
+    # These depend on where a word ends, and on whole words.
+    is_plain = not (model.ignore_merges or model.end_of_word_suffix or model.continuing_subword_prefix)
+    inner = re.compile(f"[^{_SPACE_MARK}]{_SPACE_MARK}")
+    return is_plain and not any(map(inner.search, vocabulary))
+
+
 def _choose_pattern(
     normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]
 ) -> str | None:
     kinds = [split["type"] for split in splits]
     if not kinds or not all(map(_is_known_split, splits)):
         return None
-    spaced = rf"(?P<stable>{_LETTER}|{_MARKS})(?= {_LETTER}"
     if kinds[0] in _WORD_SPLITS:
         ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
         between = rf"|{_IDEOGRAPH}(?={_IDEOGRAPH})" if ideographs else ""
-        return rf"{spaced}|\n{_LETTER}){between}"
+        return rf"{_SPACED}|\n{_LETTER}){between}"
     if "Metaspace" in kinds:
-        return f"{spaced})"
+        return f"{_SPACED})"
     cuts_words = any(split["type"] == "Split" or split.get("use_regex") for split in splits)
     # A newline after a punctuation mark belongs to the same word as the mark.
     after_letter = rf"(?<={_LETTER})[\n{_CJK_PUNCTUATION}]{_LETTER}"
-    return f"{spaced}|{after_letter})" if cuts_words else None
+    return f"{_SPACED}|{after_letter})" if cuts_words else None
 
 
 def _is_known_split(split: Mapping[str, Any]) -> bool:
