@@ -33,6 +33,9 @@ from vecmill.values.observer import Observer
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
 INLINE_NUMBERS = 32_768
 
+# More than the special tokens that any tokenizer adds to a text.
+TOKENS_AROUND = 8
+
 T = TypeVar("T")
 
 
@@ -103,10 +106,17 @@ class Admission:
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
         self.check_sizes(sizes, uncounted)
-        self.dispatcher.refuse_if_full()
+        most_tokens = sum(sizes) + TOKENS_AROUND * len(sizes)
+        self.dispatcher.refuse_if_full(request.client, most_tokens, request.priority)
         sequences = await self._encode(encode, request, sizes)
         tokenized = self._clock()
-        ended = await self._dispatch(sequences, request, tokenized - began)
+        ended = await self.dispatcher.submit(
+            sequences,
+            priority=request.priority,
+            client=request.client,
+            timeout_s=request.timeout_s,
+            accepted_at=began,
+        )
         embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
         return Computation(sequences, embeddings, _timings(ended, began, tokenized, self._clock()))
 
@@ -211,15 +221,6 @@ class Admission:
         is_background = request.priority is Priority.BACKGROUND
         longest_s = math.inf if is_background else self._config.queue.timeout_s
         return longest_s if request.timeout_s is None else min(longest_s, request.timeout_s)
-
-    async def _dispatch(
-        self, sequences: list[TokenSequence], request: Request[Any], elapsed_s: float
-    ) -> QueuedRequest:
-        is_large = len(sequences) > self._config.batch.bulk_texts
-        priority = request.priority or (Priority.BULK if is_large else Priority.INTERACTIVE)
-        return await self.dispatcher.submit(
-            sequences, priority=priority, timeout_s=self._longest_s(request) - elapsed_s
-        )
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:
