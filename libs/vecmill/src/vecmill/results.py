@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Protocol, Self, overload
 
 import numpy as np
@@ -166,16 +165,11 @@ class Tokens(Sequence[Token]):
     ends: IntArray
 
     @classmethod
-    def of(
-        cls, ids: list[int], pieces: list[str], is_special: list[int], offsets: list[tuple[int, int]]
-    ) -> Self:
-        """Make the tokens of lists that are equally long."""
-        # Much faster than `np.array` of pairs, which would hold the interpreter lock for long.
-        places = np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)
-        spellings: dict[str, str] = {}  # one object for all tokens with the same spelling
-        shared = tuple(spellings.setdefault(piece, piece) for piece in pieces)
-        starts = np.where(np.array(is_special, np.bool_), -1, places[:, 0])
-        return cls(np.array(ids, np.int64), shared, starts, np.ascontiguousarray(places[:, 1]))
+    def of(cls, ids: list[int], pieces: list[str], is_special: list[int], offsets: IntArray) -> Self:
+        """Make the tokens of equally many ids, pieces, marks and `offsets` (tokens, 2)."""
+        has_place = np.frombuffer(bytes(is_special), np.uint8) == 0
+        starts = np.where(has_place, offsets[:, 0], -1)
+        return cls(np.array(ids, np.int64), tuple(pieces), starts, np.ascontiguousarray(offsets[:, 1]))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -6,13 +6,16 @@ the piece for the beginning of a text. If truncation keeps the first tokens of a
 there are enough; if it keeps the last tokens, the reading goes from the end of the text to its beginning.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.slices import Slices
+from vecmill.values.aliases import IntArray
 
 # A piece takes a few milliseconds. Shorter pieces lose time, since each is a call of its own.
 LONGEST_PIECE = 8_192
@@ -21,6 +24,9 @@ SHORTEST_PIECE = 1_024
 TOKEN_CHARACTERS = 6
 # A common beginning of several texts is tokenised once if it is at least this long.
 SHORTEST_SHARED = 64
+
+NO_PLACES: IntArray = np.zeros((0, 2), np.int64)
+NO_PLACES.flags.writeable = False
 
 # Text, whether places are needed -> the library's encoding, without special tokens.
 Encode = Callable[[str, bool], Any]
@@ -33,12 +39,18 @@ Known = dict[str, list[int]]
 class Body:
     """The tokens of a text or of a part of it, without special tokens.
 
-    `words` and `offsets` are empty unless places are asked for; `offsets` are positions in the whole text.
+    `words` and `places` are empty unless places are asked for. Each array of `places` (tokens, 2) has the
+    starts and ends of some tokens in the whole text, in characters.
     """
 
     ids: list[int] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    offsets: list[tuple[int, int]] = field(default_factory=list)
+    places: list[IntArray] = field(default_factory=list)
+
+    @property
+    def offsets(self) -> IntArray:
+        """The start and the end of each token: (tokens, 2) int64."""
+        return np.concatenate([NO_PLACES, *self.places])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,7 +94,7 @@ class PieceReader:
         """
         if reading.from_end and reading.room is not None:
             return (yield from self._read_backwards(text, reading))
-        body, start = Body(), 0
+        body, start, spellings = Body(), 0, dict[str, str]()
         head = self._end_of_head(text, shared) if known is not None and not reading.places else 0
         while start < len(text) and (reading.room is None or len(body) < reading.room):
             in_head = start < head
@@ -95,7 +107,7 @@ class PieceReader:
                 body.ids += known[piece]
             else:
                 yield end - start
-                self._append(body, self._part(text, start, end, reading.places))
+                self._append(body, self._part(text, start, end, reading.places), spellings)
             start = end
         return body
 
@@ -115,7 +127,7 @@ class PieceReader:
         return Body(
             list(chain.from_iterable(part.ids for part in parts)),
             list(chain.from_iterable(part.words for part in parts)),
-            list(chain.from_iterable(part.offsets for part in parts)),
+            list(chain.from_iterable(part.places for part in parts)),
         )
 
     def _end_of_head(self, text: str, shared: int) -> int:
@@ -137,16 +149,21 @@ class PieceReader:
         skipped = len(self._encode(text[start - 1 : start], False))
         return _body(self._encode(text[start - 1 : end], places), skipped, start - 1, places)
 
-    def _append(self, body: Body, part: Body) -> None:
+    def _append(self, body: Body, part: Body, spellings: dict[str, str]) -> None:
         body.ids += part.ids
-        body.words += part.words
-        body.offsets += part.offsets
+        # One object for all tokens with the same spelling. Freeing many objects at once would take long.
+        body.words += [spellings.setdefault(word, word) for word in part.words]
+        body.places += part.places
 
 
 def _body(encoding: Any, skipped: int, shift: int, places: bool) -> Body:
     if not places:
         return Body(encoding.ids[skipped:])
-    offsets = encoding.offsets[skipped:]
-    if shift:
-        offsets = [(start + shift, end + shift) for start, end in offsets]
-    return Body(encoding.ids[skipped:], encoding.tokens[skipped:], offsets)
+    offsets = to_places(encoding.offsets)[skipped:] + shift
+    return Body(encoding.ids[skipped:], encoding.tokens[skipped:], [offsets])
+
+
+def to_places(offsets: Sequence[tuple[int, int]]) -> IntArray:
+    """Return pairs of starts and ends as an array: (tokens, 2) int64."""
+    # Much faster than `np.array`.
+    return np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)

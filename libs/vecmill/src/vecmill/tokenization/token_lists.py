@@ -3,25 +3,32 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
-from vecmill.tokenization.pieces import Body
+import numpy as np
+
+from vecmill.tokenization.pieces import NO_PLACES, Body, to_places
+from vecmill.values.aliases import IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLists:
-    """The tokens of a text. `words`, `offsets` and `is_special` are empty unless places were asked for."""
+    """The tokens of a text. `offsets` (tokens, 2) int64 are starts and ends in the text.
+
+    `words`, `offsets` and `is_special` are empty unless places were asked for.
+    """
 
     ids: list[int]
     types: list[int]
     words: list[str]
-    offsets: list[tuple[int, int]]
+    offsets: IntArray
     is_special: list[int]
 
     @classmethod
     def of(cls, encoding: Any, types: list[int], places: bool) -> Self:
         """Read the library's encoding of a text. `types` are the token types that the model reads."""
         if not places:
-            return cls(encoding.ids, types, [], [], [])
-        return cls(encoding.ids, types, encoding.tokens, encoding.offsets, encoding.special_tokens_mask)
+            return cls(encoding.ids, types, [], NO_PLACES, [])
+        offsets = to_places(encoding.offsets)
+        return cls(encoding.ids, types, encoding.tokens, offsets, encoding.special_tokens_mask)
 
     @classmethod
     def inside(cls, body: Body) -> Self:
@@ -53,11 +60,11 @@ class SpecialTokens:
         ids = before.ids + body.ids + after.ids
         types = [*before.types, *[self.text_type] * count, *after.types]
         if not places:
-            return TokenLists(ids, types, [], [], [])
+            return TokenLists(ids, types, [], NO_PLACES, [])
         return TokenLists(
             ids,
             types,
             before.words + body.words + after.words,
-            before.offsets + body.offsets + after.offsets,
+            np.concatenate([before.offsets, *body.places, after.offsets]),
             [*before.is_special, *[0] * count, *after.is_special],
         )

@@ -162,12 +162,18 @@ class Tokenizer:
                 refuse_empty(input_at(index))
             if count > limit:
                 check_length(count, limit, truncation)
-            ids, types, offsets, special = (
+            ids, types, starts, ends, special = (
                 self._cut(values, limit, truncation)
-                for values in (tokens.ids, tokens.types, tokens.offsets, tokens.is_special)
+                for values in (
+                    tokens.ids,
+                    tokens.types,
+                    tokens.offsets[:, 0].tolist(),
+                    tokens.offsets[:, 1].tolist(),
+                    tokens.is_special,
+                )
             )
-            starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
-            found.append((TokenSequence.of(ids, types), Spans(starts, ends, tuple(map(bool, special)))))
+            spans = Spans(tuple(starts), tuple(ends), tuple(map(bool, special)))
+            found.append((TokenSequence.of(ids, types), spans))
         return found
 
     def encode_expanded_in_slices(
@@ -249,7 +255,7 @@ class Tokenizer:
                 text, input_at(index), Reading(max_tokens + 1, places=True), special=False
             )
             is_long = len(tokens.ids) > max_tokens
-            cut.append(text[: tokens.offsets[max_tokens - 1][1]] if is_long else text)
+            cut.append(text[: int(tokens.offsets[max_tokens - 1, 1])] if is_long else text)
         return cut
 
     def ids_in_slices(
