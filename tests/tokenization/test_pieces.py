@@ -1,5 +1,6 @@
 """A text that is read piece by piece, or only as far as the model reads, has the tokens of the whole text."""
 
+import dataclasses
 import functools
 import json
 import random
@@ -14,10 +15,14 @@ from support.texts import hard_texts, mixed_texts
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
 from vecmill.directory_layouts import describe_model
-from vecmill.models import locate_model
+from vecmill.errors import InputTooLong, InvalidRequest
+from vecmill.models import ModelDescription, locate_model
+from vecmill.models.heads import PairTemplate
+from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.building.classes import apply_class
+from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Body, PieceReader, Reading
 from vecmill.tokenization.slices import complete
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -220,3 +225,90 @@ def test_first_and_last_agree(monkeypatch: pytest.MonkeyPatch, window: int) -> N
             between = [place for place in places if start < place < end]
             assert boundaries.first(text, start, end) == (between[0] if between else None)
             assert boundaries.last(text, start, end) == (between[-1] if between else None)
+
+
+def describe(kind: str, max_tokens: int, *, truncate_left: bool) -> ModelDescription:
+    plain = dataclasses.replace(
+        describe_model(locate_model()), max_tokens=max_tokens, truncate_left=truncate_left
+    )
+    if kind == "template":
+        template = PairTemplate(
+            start="Judge. ", body="{instruction} the query {query} and {document}", end=" now", instruction=""
+        )
+        return dataclasses.replace(plain, pair_template=template)
+    return plain
+
+
+@pytest.mark.parametrize("kind", ["texts", "pairs", "template"])
+@pytest.mark.parametrize("truncate_left", [False, True])
+def test_sequences_are_those_of_whole_texts(
+    monkeypatch: pytest.MonkeyPatch, kind: str, truncate_left: bool
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    for max_tokens in (20, 21, 60):
+        description = describe(kind, max_tokens, truncate_left=truncate_left)
+        tokenizer = Tokenizer.load(description)
+        prompts = ["", random_text(draw, 10), "a prompt of several words " * 3]
+        queries = [random_text(draw, 10), "one query for all documents " * 2]
+        texts = [random_text(draw, size) for size in (0, 1, 5, 20, 40, 60)]
+
+        def encode(prompt: str, query: str, truncation: Truncation) -> list[list[Any]]:
+            if kind == "texts":
+                sequences = tokenizer.encode(texts, prompt=prompt, truncation=truncation)  # noqa: B023
+            else:
+                pairs = [(query, text) for text in texts]  # noqa: B023
+                reader = PairTokenizer(tokenizer, description)  # noqa: B023
+                sequences = reader.encode(pairs, prompt=prompt, truncation=truncation)
+            return [[s.token_ids.tolist(), s.token_type_ids.tolist(), s.prompt_length] for s in sequences]
+
+        for prompt in prompts:
+            for query in queries:
+                truncation = Truncation(keeps_end=draw.choice([None, True, False]))
+                found = []
+                for longest, shortest, shared in ((10**9, 10**9, 10**9), (20, 8, 4)):
+                    monkeypatch.setattr(pieces, "LONGEST_PIECE", longest)
+                    monkeypatch.setattr(pieces, "SHORTEST_PIECE", shortest)
+                    monkeypatch.setattr(pieces, "SHORTEST_SHARED", shared)
+                    found.append(encode(prompt, query, truncation))
+                assert found[0] == found[1]
+
+
+def test_what_all_texts_begin_with_is_tokenised_once() -> None:
+    read: list[str] = []
+
+    class Counted(Tokenizer):
+        def _encode_part(self, text: str, places: bool) -> Any:
+            read.append(text)
+            return super()._encode_part(text, places)
+
+    prompt = "an instruction of a few words, " * 500
+    tokenizer = Counted.load(describe("template", 10_000, truncate_left=False))
+    tokenizer.encode([f"text number {number}" for number in range(50)], prompt=prompt)
+    assert sum(map(len, read)) < len(prompt) + 50 * 100
+    read.clear()
+    pairs = PairTokenizer(tokenizer, describe("template", 10_000, truncate_left=False))
+    pairs.encode([(prompt, f"document number {number}") for number in range(50)])
+    assert sum(map(len, read)) < 2 * len(prompt) + 50 * 100
+
+
+def test_a_long_text_is_read_as_far_as_the_model_reads() -> None:
+    read: list[int] = []
+
+    class Counted(Tokenizer):
+        def _encode_part(self, text: str, places: bool) -> Any:
+            read.append(len(text))
+            return super()._encode_part(text, places)
+
+    tokenizer = Counted.load(describe_model(locate_model()))
+    for truncation in (Truncation(), Truncation(keeps_end=True), Truncation(max_tokens=10)):
+        read.clear()
+        tokenizer.encode(["a long text " * 80_000], truncation=truncation)
+        assert sum(read) < 5_000
+    text = "a long text " * 20_000 + "\ud800"
+    with pytest.raises(InvalidRequest, match="half of a surrogate pair"):
+        tokenizer.encode([text])
+    with pytest.raises(InputTooLong) as refusal:
+        tokenizer.encode(["a long text " * 20_000], truncation=Truncation(is_allowed=False))
+    assert refusal.value.token_count == 60_002
