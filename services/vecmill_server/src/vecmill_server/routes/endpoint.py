@@ -23,6 +23,7 @@ from vecmill_server.json_io import (
     run_off_loop,
 )
 from vecmill_server.request_context import RequestContext, client_of, header, send_json
+from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
 
 T = TypeVar("T")
@@ -81,7 +82,8 @@ class Endpoint:
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         body = await run_off_loop(
-            context.texts > LARGE_INPUT_COUNT, lambda: encode_json(asked.write(result, envelope))
+            context.texts > LARGE_INPUT_COUNT or is_large_result(result),
+            lambda: encode_json(asked.write(result, envelope)),
         )
         await send_json(send, body, kind.style.headers(request, result, model.mill.info.device))
 
