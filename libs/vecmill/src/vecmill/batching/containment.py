@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput, VecmillError
+from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, NonFiniteOutput, VecmillError
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, Embeddings
 
@@ -32,14 +32,15 @@ class Outcomes:
 def run_contained(run: Run, sequences: Sequence[TokenSequence]) -> Outcomes:
     """Run `sequences` as one batch. If the call fails, find the sequences that cause the failure.
 
-    The only `Exception` that it raises is `DeviceLost`, which ends the lane. A `BaseException` such as
-    `SystemExit` also passes through and ends the lane.
+    The only exceptions that it raises are `DeviceLost`, which ends the lane, and `LaneLost`, which `run`
+    raises if the lane was given up. A `BaseException` such as `SystemExit` also passes through and ends the
+    lane.
     """
     try:
         rows = run(Batch.of(sequences))
         if len(rows) != len(sequences):
             raise InferenceFailed(f"The engine returned {len(rows)} rows for {len(sequences)} texts.")
-    except DeviceLost:
+    except (DeviceLost, LaneLost):
         raise
     except Exception as error:
         return _split(run, sequences, error)
