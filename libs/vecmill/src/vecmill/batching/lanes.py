@@ -35,6 +35,7 @@ from vecmill.batching.change import Change
 from vecmill.batching.containment import Outcomes, run_contained
 from vecmill.batching.lane import MAX_STUCK, REPLACE_FACTOR, EngineCall, Lane, Renewal
 from vecmill.batching.lane_reports import LaneReports
+from vecmill.batching.memory_limit import MemoryLimit
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy
 from vecmill.batching.queue import Queue
@@ -98,6 +99,7 @@ class Lanes:
         self._running_clock = RunningClock(clock)
         self._stuck: set[Lane] = set()  # replaced lanes whose calls have not returned
         self._reports = LaneReports(observer, self.all)
+        self._memory = MemoryLimit()
         self._closing = False
         self._settle: Settle = lambda _: None
         self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
@@ -222,7 +224,9 @@ class Lanes:
         started_at = lane.called_at
         try:
             outcomes = run_contained(
-                lambda batch: self._call(lane, batch, work.width), [job.sequence for job in work.jobs]
+                lambda batch: self._call(lane, batch, work.width),
+                [job.sequence for job in work.jobs],
+                self._memory,
             )
         except LaneLost:
             return self._return(lane)
