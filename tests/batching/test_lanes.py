@@ -6,22 +6,27 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from support.dispatching import Stage, row_of, stage
+from support import dispatching
+from support.dispatching import Stage, row_of
 from vecmill.batching.lane import HANG_FACTOR, MAX_REPLACEMENTS, MAX_STUCK, REPLACE_FACTOR
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import DeviceLost, LaneLost
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.observer import LaneState
 
-HANG_S = 10.0  # of `stage`
+HANG_S = 10.0
+NO_DEADLINES = MillConfig(hang_s=HANG_S, queue=QueueConfig(timeout_s=1e9))
 LONG_TEXT = 8_192  # tokens
-WORKING = {LaneState.IDLE, LaneState.BUSY}
+SLOW_S = 1e-3  # for each token: a long text takes about 40 s on one core
+
+stage = partial(dispatching.stage, config=NO_DEADLINES)
 
 
 class GatedEngine(FakeEngine):
@@ -86,7 +91,7 @@ async def assert_whole(it: Stage, *, lanes: int = 2) -> None:
 
 async def hang(it: Stage, text: int, call: int) -> None:
     """Submit a text that hangs in call number `call`, and let its lane be given up."""
-    stuck = it.submit_soon(text, timeout_s=1e6)
+    stuck = it.submit_soon(text)
     await it.until_called(call + 1)
     failed = it.ledger.texts["failed"]
     for _ in range(1_000):
@@ -117,8 +122,8 @@ async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
 
 async def test_the_limit_of_a_call_grows_with_its_predicted_time() -> None:
     engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
-    async with stage(cores=1, engine=engine) as it:
-        stuck = it.submit_soon(1, length=2_000, timeout_s=1e6)
+    async with stage(cores=1, engine=engine, per_token_s=SLOW_S) as it:
+        stuck = it.submit_soon(1, length=2_000)
         await it.until_called(1)
         predicted_s = it.dispatcher.lanes.pace.call_s([2_000], 1)
         assert 1.0 < predicted_s < HANG_S < HANG_FACTOR * predicted_s
@@ -130,13 +135,15 @@ async def test_the_limit_of_a_call_grows_with_its_predicted_time() -> None:
         assert states == [False]
 
 
-async def test_long_texts_on_every_lane_end_no_lane() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG, 1: Fault.HANG})) as it:
-        tasks = [it.submit_soon(text, length=LONG_TEXT, timeout_s=1e6) for text in range(4)]
-        await it.until_called(2)
-        it.pass_time(131.0)
-        assert set(it.states) == {LaneState.BUSY}
-        it.engine.released.set()
+async def test_long_texts_end_no_lane() -> None:
+    engine = GatedEngine(lambda _: True)
+    async with stage(engine=engine, per_token_s=SLOW_S) as it:
+        tasks = [it.submit_soon(n, length=LONG_TEXT, client=str(n)) for n in range(2)]
+        for call in range(2):
+            await it.until_called(call + 1)
+            it.pass_time(6 * HANG_S)
+            assert not it.dispatcher.is_degraded
+            engine.gates[call].set()
         for text, answer in enumerate(await asyncio.gather(*tasks)):
             np.testing.assert_array_equal(answer.embeddings[0], row_of(text, LONG_TEXT))
         assert not it.dispatcher.is_degraded
@@ -145,7 +152,7 @@ async def test_long_texts_on_every_lane_end_no_lane() -> None:
 async def test_each_call_of_a_split_batch_has_its_own_limit() -> None:
     engine = LateFailingEngine(lambda _: True, lane_widths=(1,))
     async with stage(cores=1, engine=engine) as it:
-        failing = it.submit_soon(1, 2, 3, timeout_s=1e6)
+        failing = it.submit_soon(1, 2, 3)
         for call in range(5):
             await it.until_called(call + 1)
             it.pass_time(HANG_S - 1)
@@ -162,7 +169,7 @@ async def test_each_call_of_a_split_batch_has_its_own_limit() -> None:
 async def test_time_in_which_the_process_stood_still_does_not_count(stopped_s: float) -> None:
     engine = GatedEngine(lambda number: number < 2)
     async with stage(engine=engine) as it:
-        running = [it.submit_soon(text, length=300, timeout_s=1e9) for text in range(2)]
+        running = [it.submit_soon(text, length=300) for text in range(2)]
         await it.until_called(2)
         for _ in range(3):
             it.stand_still(stopped_s)
@@ -175,7 +182,7 @@ async def test_time_in_which_the_process_stood_still_does_not_count(stopped_s: f
 
 async def test_a_hang_is_found_though_the_timer_is_always_late() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG})) as it:
-        stuck = it.submit_soon(1, timeout_s=1e9)
+        stuck = it.submit_soon(1)
         await it.until_called(1)
         for _ in range(int(HANG_S)):
             it.stand_still(60.0)
@@ -186,9 +193,9 @@ async def test_a_hang_is_found_though_the_timer_is_always_late() -> None:
 async def test_a_call_that_began_after_the_stop_has_its_whole_limit() -> None:
     engine = GatedEngine(lambda _: True, lane_widths=(1,))
     async with stage(cores=1, engine=engine) as it:
-        tasks = [it.submit_soon(1, timeout_s=1e9)]
+        tasks = [it.submit_soon(1)]
         await it.until_called(1)
-        tasks.append(it.submit_soon(2, timeout_s=1e9))
+        tasks.append(it.submit_soon(2))
         await asyncio.sleep(0)
         it.time.now += 35.0
         engine.gates[0].set()  # before the timer notices the stop
@@ -204,7 +211,7 @@ async def test_a_call_that_began_after_the_stop_has_its_whole_limit() -> None:
 async def test_a_stop_does_not_make_predictions_longer() -> None:
     engine = GatedEngine(lambda number: number == 0)
     async with stage(engine=engine) as it:
-        running = it.submit_soon(1, length=1_000, timeout_s=1e9)
+        running = it.submit_soon(1, length=1_000)
         await it.until_called(1)
         before_s = it.dispatcher.lanes.pace.call_s([1_000], 2)
         it.time.now += 3_600.0
@@ -519,7 +526,7 @@ async def test_the_log_tells_what_happened_with_predicted_and_elapsed_time(
 
 async def test_closing_does_not_wait_for_lost_lanes() -> None:
     engine = GatedEngine(lambda number: number == 0)
-    async with stage(engine=engine, config=MillConfig(hang_s=HANG_S)) as it:
+    async with stage(engine=engine) as it:
         await hang(it, 1, 0)
         await it.dispatcher.close()
         assert not engine.gates[0].is_set()

@@ -18,6 +18,7 @@ from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_info import CostModel
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
 
+PER_TOKEN_S = 1e-5
 TICK_S = 1.0
 PATIENCE_S = 20.0
 
@@ -85,7 +86,7 @@ class Ledger(Observer):
 class Stage:
     """A dispatcher over the fake engine, with everything around it in hand."""
 
-    def __init__(self, engine: FakeEngine, cores: int, config: MillConfig) -> None:
+    def __init__(self, engine: FakeEngine, cores: int, config: MillConfig, per_token_s: float) -> None:
         self.engine = engine
         self.budget = CoreBudget(cores)
         self.time = Time()
@@ -95,7 +96,7 @@ class Stage:
             config,
             budget=self.budget,
             observer=self.ledger,
-            cost=CostModel(0.0, 1e-3),
+            cost=CostModel(0.0, per_token_s),
             clock=self.time,
         )
 
@@ -103,16 +104,17 @@ class Stage:
         self,
         *texts: int,
         length: int = 10,
-        timeout_s: float = 30.0,
-        priority: Priority = Priority.INTERACTIVE,
+        timeout_s: float | None = None,
+        priority: Priority | None = None,
+        client: str | None = None,
     ) -> QueuedRequest:
         sequences = [TokenSequence.of([text] * length) for text in texts]
-        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s)
+        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s, client=client)
 
     def submit_soon(
-        self, *texts: int, length: int = 10, timeout_s: float = 30.0
+        self, *texts: int, length: int = 10, timeout_s: float | None = None, client: str | None = None
     ) -> asyncio.Task[QueuedRequest]:
-        return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s))
+        return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s, client=client))
 
     async def until_called(self, times: int) -> None:
         await asyncio.to_thread(self.engine.wait_for_calls, times)
@@ -146,9 +148,10 @@ async def stage(
     cores: int = 2,
     config: MillConfig | None = None,
     engine: FakeEngine | None = None,
+    per_token_s: float = PER_TOKEN_S,
 ) -> AsyncIterator[Stage]:
     engine = engine or FakeEngine(lane_widths=(1, cores) if cores > 1 else (1,), faults=faults)
-    stage = Stage(engine, cores, config or MillConfig(hang_s=10.0))
+    stage = Stage(engine, cores, config or MillConfig(hang_s=10.0), per_token_s)
     stage.dispatcher.start()
     try:
         yield stage

@@ -198,6 +198,20 @@ class Mill(OldMethods):
         """The waiting work."""
         return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.backlog
 
+    def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
+        """Raise the error that `run` would raise for any request of `client` of at most so many tokens.
+
+        Takes almost no time, so that an overloaded server can refuse a request before it reads the texts.
+        Raises `QueueFull` or `UnavailableError`.
+        """
+        self._accepting().dispatcher.refuse_if_full(client, most_tokens)
+
+    def least_delay_s(self, client: str | None, most_tokens: int) -> float:
+        """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
+        if self._admission is None:
+            return 0.0
+        return self._admission.dispatcher.least_delay_s(client, most_tokens)
+
     async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.
 

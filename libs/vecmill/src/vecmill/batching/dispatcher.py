@@ -1,8 +1,8 @@
 """The dispatcher between the event loop and the lanes, which compute the requests.
 
-How it works. `submit` runs on the event loop: it admits a request to the queue and waits on a future. The
-lanes (`lanes`) take batches from the queue. Once per batch, the event loop learns which requests have ended,
-and resolves their futures.
+How it works. `submit` runs on the event loop: it asks the forecast whether a request can be answered in time,
+admits it to the queue and waits on a future. The lanes (`lanes`) take batches from the queue. Once per batch,
+the event loop learns which requests have ended, and resolves their futures.
 
 Rules:
 1. The lock of the core budget guards the queue and the lanes. No slow work happens while the lock is held.
@@ -12,16 +12,18 @@ Rules:
 """
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from vecmill.batching.lanes import Lanes
 from vecmill.batching.pace import Pace
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import QueuedRequest
+from vecmill.batching.ticket import QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
-from vecmill.errors import LaneLost, QueueFull, RequestTooLarge, ShuttingDown
+from vecmill.errors import DeadlineExceeded, LaneLost, QueueFull, RequestTooLarge, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
@@ -55,11 +57,12 @@ class Dispatcher:
         clock: Clock = monotonic,
     ) -> None:
         """`cost` is the expected cost of calls on the narrowest width. Every call corrects it."""
-        self.queue = Queue(config.queue)
         self._pace = Pace(cost, narrow=engine.info.lane_widths[0])
+        self.queue = Queue(config.queue, self._pace.text_cost_s)
         self.lanes = Lanes(
             engine, config, self.queue, self._pace, budget=budget, observer=observer, clock=clock
         )
+        self._forecast = self.lanes.forecast
         self._change = self.lanes.change
         self._condition = self.lanes.condition
         self._config = config
@@ -89,28 +92,55 @@ class Dispatcher:
     @property
     def backlog(self) -> Backlog:
         """The waiting work."""
-        seconds = self._pace.text_s(1) * self.queue.work_tokens / self._budget.total
-        return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, seconds)
+        return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, self._forecast.waiting_s)
 
-    def refuse_if_full(self) -> None:
-        """Raise the error that `submit` would raise for the smallest request. Takes almost no time."""
+    def refuse_if_full(
+        self, client: str | None = None, most_tokens: int = 1, priority: Priority | None = None
+    ) -> None:
+        """Raise the error that `submit` would raise for any request of at most so many tokens.
+
+        Takes almost no time.
+        """
+        self._refuse_unless_running()
         self._refuse_unless_room(1, 1)
+        delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
+        if delay_s:
+            self._refuse(delay_s)
+
+    def least_delay_s(self, client: str | None, most_tokens: int) -> float:
+        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
+        with self._budget.lock:
+            return self._forecast.least_delay_s(client, self._pace.text_cost_s(most_tokens))
 
     async def submit(
-        self, sequences: Sequence[TokenSequence], *, priority: Priority, timeout_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        *,
+        priority: Priority | None = None,
+        client: str | None = None,
+        timeout_s: float | None = None,
+        accepted_at: float | None = None,
     ) -> QueuedRequest:
         """Admit `sequences` together and wait until all are computed.
 
-        Raises `RequestTooLarge`, `QueueFull`, `ShuttingDown` or `LaneLost` if the request is not admitted,
-        and `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails. Cancelling the call
+        By default, the priority and the time limit follow from the predicted time of the request. The time
+        limit counts from `accepted_at`, by default from now. Raises `RequestTooLarge`, `QueueFull`,
+        `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request is not admitted, and
+        `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails. Cancelling the call
         removes the texts from the queue.
         """
         assert self._loop is not None, "start() comes first"
         tokens = sum(map(len, sequences))
         now = self._clock()
         with self._change:
+            self._refuse_unless_running()
             self._refuse_unless_room(len(sequences), tokens)
-            request = self.queue.admit(sequences, priority=priority, now=now, deadline=now + timeout_s)
+            costs_s = self.queue.costs_s(sequences)
+            terms = self._make_terms(costs_s, priority, client, timeout_s, now, accepted_at)
+            delay_s = self._forecast.delay_s(costs_s, terms, now)
+            if delay_s > 0:
+                self._refuse(delay_s)
+            request = self.queue.admit(sequences, terms, now)
             future = self._futures[request] = self._loop.create_future()
             self._condition.notify()
         try:
@@ -161,13 +191,40 @@ class Dispatcher:
         if self.queue.open_texts or self.lanes.need_ticks:
             self._arm_timer()
 
-    def _refuse_unless_room(self, texts: int, tokens: int) -> None:
+    def _make_terms(
+        self,
+        costs_s: Sequence[float],
+        priority: Priority | None,
+        client: str | None,
+        timeout_s: float | None,
+        now: float,
+        accepted_at: float | None,
+    ) -> Terms:
+        """Return the terms of a request. Raises `DeadlineExceeded` if even an idle machine is too slow."""
+        accepted_at = now if accepted_at is None else accepted_at
+        own_s = self._forecast.own_s(costs_s)
+        priority = priority or self._forecast.choose_priority(own_s)
+        # Background work is worth computing however late.
+        limit_s = math.inf if priority is Priority.BACKGROUND else self._forecast.time_limit_s(own_s)
+        if timeout_s is not None and timeout_s < limit_s:
+            limit_s = timeout_s
+            if now + own_s > accepted_at + limit_s:
+                self._observer.rejected(Rejection.TOO_LATE)
+                raise DeadlineExceeded(
+                    f"The request takes about {own_s:.3g} s on this machine, and its time limit is "
+                    f"{timeout_s:g} s. Allow more time, or send fewer texts at a time."
+                )
+        return Terms(priority, accepted_at + limit_s, client)
+
+    def _refuse_unless_running(self) -> None:
         if self._closing:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise ShuttingDown("The server is shutting down. Another one may answer.")
         if self.lanes.is_lost:
             self._observer.rejected(Rejection.NOT_READY)
             raise LaneLost("Every worker of this server is lost. It has to be restarted.")
+
+    def _refuse_unless_room(self, texts: int, tokens: int) -> None:
         room = self.queue.room_for(texts, tokens)
         if room is Room.NEVER:
             self._observer.rejected(Rejection.TOO_LARGE)
@@ -177,11 +234,14 @@ class Dispatcher:
                 f"{limits.max_queue_texts} texts and {limits.max_queue_tokens} tokens. Send it in parts."
             )
         if room is Room.FULL:
-            self._observer.rejected(Rejection.QUEUE_FULL)
-            raise QueueFull(
-                "The server has as much waiting as it accepts. Try again later.",
-                retry_after_s=max(self.backlog.seconds, 0.05),
-            )
+            self._refuse(self.backlog.seconds)
+
+    def _refuse(self, delay_s: float) -> NoReturn:
+        self._observer.rejected(Rejection.QUEUE_FULL)
+        raise QueueFull(
+            "The server has as much waiting as it can answer in time. Try again later.",
+            retry_after_s=max(delay_s, 0.05),
+        )
 
     def _resolve(self, requests: Iterable[QueuedRequest]) -> None:
         for request in requests:

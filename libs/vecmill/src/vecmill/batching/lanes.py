@@ -33,11 +33,12 @@ from dataclasses import dataclass
 
 from vecmill.batching.change import Change
 from vecmill.batching.containment import Outcomes, run_contained
+from vecmill.batching.forecast import Forecast
 from vecmill.batching.lane import MAX_STUCK, REPLACE_FACTOR, EngineCall, Lane, Renewal
 from vecmill.batching.lane_reports import LaneReports
 from vecmill.batching.memory_limit import MemoryLimit
 from vecmill.batching.pace import Pace
-from vecmill.batching.policy import Policy
+from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue
 from vecmill.batching.running_clock import RunningClock
 from vecmill.batching.ticket import Job, QueuedRequest
@@ -86,11 +87,12 @@ class Lanes:
     ) -> None:
         self.change = Change(budget, queue, observer)
         self.pace = pace
-        self.condition = budget.join(self._oldest)
+        self.condition = budget.join(self._wants_core)
         self.all = [Lane(number) for number in range(engine.info.lanes_on(budget.total))]
         self.is_lost = False  # no lane works, and none may be replaced
         self._queue = queue
-        self._policy = Policy(config.batch)
+        self.forecast = Forecast(queue, config, pace, cores=len(self.all) * engine.info.lane_widths[0])
+        self._policy = Policy(config.batch, self.forecast)
         self._engine = engine
         self._config = config
         self._budget = budget
@@ -131,11 +133,8 @@ class Lanes:
     def tick(self) -> list[QueuedRequest]:
         """Give up lanes that hang, replace lost lanes, and return the requests that ended as a result."""
         with self.change:
-            stood_still_s = self._running_clock.stood_still_s
-            self._running_clock.tick()
-            stood_still_s = self._running_clock.stood_still_s - stood_still_s
-            if stood_still_s > 0:
-                self._reports.note(f"The process stood still for {stood_still_s:.1f} s more than a moment.")
+            if stood_still_s := self._running_clock.tick():
+                self._reports.note(f"The process stood still for {stood_still_s:.1f} s.")
             ended = []
             for lane in self.all:
                 if lane.has_no_thread:
@@ -189,12 +188,13 @@ class Lanes:
                 self.condition.wait()
 
     def _seal(self, lane: Lane, was_idle: bool) -> SealedBatch | None:
-        """Choose a batch and take it from the queue; `None` if all waiting texts were overdue.
+        """Choose a batch and take it from the queue; `None` if nothing that waits may run now.
 
         The caller holds the lock.
         """
         now = self._clock()
         overdue = self._queue.expire(now)
+        overdue += self._queue.give_up(self.forecast.hopeless(now), now)
         if overdue:
             self._settle(overdue)
             self._budget.wake_others(self.condition)
@@ -202,10 +202,12 @@ class Lanes:
             return None
         width = self._choose_width(was_idle)
         lanes = 1 if width > self._narrow else len(self.all)
-        jobs = self._policy.choose(self._queue, lanes=lanes, now=now)
+        jobs = self._policy.choose(self._queue, lanes=lanes, now=now, allow_long=self._may_run_long())
+        if not jobs:
+            return None
         waits_s = tuple(now - job.arrived_at for job in jobs)
         self._queue.take(jobs, now)
-        self._budget.take(width)
+        self._budget.take(width, self.condition, sum(job.cost_s for job in jobs))
         lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
         if self._budget.free >= self._narrow:
             if self._queue.work_tokens:
@@ -251,16 +253,21 @@ class Lanes:
         return True
 
     def _call(self, lane: Lane, batch: Batch, width: int) -> Embeddings:
-        """Call the engine, and measure the call. Raises `LaneLost` if the lane was given up."""
+        """Call the engine, and measure the call unless the process stood still meanwhile.
+
+        Raises `LaneLost` if the lane was given up.
+        """
         with self._budget.lock:
             if lane.is_lost:
                 raise LaneLost("The lane was given up.")
             lengths = batch.lengths.tolist()
             predicted_s = self.pace.call_s(lengths, width)
             call = lane.call = EngineCall(self._running_clock(), lengths, width, predicted_s)
+            stood_still_s = self._running_clock.stood_still_s
         embeddings = self._engine.run(batch, width=width)
         with self._budget.lock:
-            self.pace.measure(lengths, width, self._running_clock() - call.began_at)
+            if self._running_clock.stood_still_s == stood_still_s:
+                self.pace.measure(lengths, width, self._running_clock() - call.began_at)
         return embeddings
 
     def _return(self, lane: Lane) -> bool:
@@ -315,12 +322,17 @@ class Lanes:
     def _describe_call(self, lane: Lane) -> str:
         return "" if lane.call is None else f" ({lane.call.describe(self._running_clock())})"
 
-    def _oldest(self) -> float | None:
-        """Return the arrival time of the oldest text that a lane could take now."""
+    def _wants_core(self) -> bool:
+        """Return whether a lane could take a batch if it had a core."""
         if not any(lane.state is LaneState.IDLE for lane in self.all):
-            return None
-        waiting = [line.oldest().arrived_at for line in self._queue.wait_lists.values() if line]
-        return min(waiting, default=None)
+            return False
+        return self._policy.has_work(self._queue, allow_long=self._may_run_long())
+
+    def _may_run_long(self) -> bool:
+        """Return whether another lane stays free of long calls if one more begins."""
+        lanes = [lane for lane in self.all if not lane.is_lost]
+        long_calls = sum(any(map(is_long, lane.jobs)) for lane in lanes)
+        return len(lanes) == 1 or long_calls < len(lanes) - 1
 
     def _release(self, lane: Lane, state: LaneState) -> None:
         self._budget.give_back(lane.width)

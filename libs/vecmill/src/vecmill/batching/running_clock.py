@@ -16,26 +16,33 @@ GRACE_S = 1.0
 
 
 class RunningClock:
-    """The seconds in which the process ran, of the seconds of `clock`; see the module docstring.
-
-    `stood_still_s` is the sum of the seconds that were left out.
-    """
+    """The seconds in which the process ran, of the seconds of `clock`; see the module docstring."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._latest = math.inf  # the time that counts until the next tick, on `clock`
-        self.stood_still_s = 0.0
+        self._left_out_s = 0.0
 
     def __call__(self) -> float:
         """Return the seconds since an arbitrary start; the value never decreases."""
-        return min(self._clock(), self._latest) - self.stood_still_s
+        return min(self._clock(), self._latest) - self._left_out_s
+
+    @property
+    def stood_still_s(self) -> float:
+        """The sum of the seconds that were left out."""
+        return self._left_out_s + max(0.0, self._clock() - self._latest)
 
     def expect_tick(self, due_at: float | None) -> None:
         """Set the time, on the given clock, when the next tick is due; `None` if no tick is planned."""
         self.tick()
         self._latest = math.inf if due_at is None else due_at + GRACE_S
 
-    def tick(self) -> None:
-        """Leave out the time since the planned tick was due, except `GRACE_S`. No tick is planned now."""
-        self.stood_still_s += max(0.0, self._clock() - self._latest)
+    def tick(self) -> float:
+        """Leave out the time since the planned tick was due, except `GRACE_S`. No tick is planned now.
+
+        Return the seconds that are left out.
+        """
+        late_s = max(0.0, self._clock() - self._latest)
+        self._left_out_s += late_s
         self._latest = math.inf
+        return late_s

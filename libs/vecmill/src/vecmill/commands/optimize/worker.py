@@ -15,6 +15,7 @@ redirected to standard error, so that standard output holds only the responses.
 import asyncio
 import gc
 import json
+import math
 import os
 import statistics
 import sys
@@ -171,7 +172,7 @@ class LoadedEngine:
     def _start_dispatcher(self, max_batch_tokens: int | None) -> Dispatcher:
         config = MillConfig(
             batch=BatchConfig(max_batch_tokens=max_batch_tokens),
-            queue=QueueConfig(max_queue_tokens=MOST_TOKENS),
+            queue=QueueConfig(max_queue_tokens=MOST_TOKENS, target_wait_s=math.inf, timeout_s=math.inf),
             hang_s=PATIENCE_S,
         )
         dispatcher = Dispatcher(
@@ -254,7 +255,7 @@ def _accuracy(found: EmbeddingComparison | ScoreComparison, reference: str) -> A
 async def _submit(dispatcher: Dispatcher, sequence: TokenSequence) -> None:
     # Without keys of their own, waiting texts with the same tokens would be computed once.
     alone = replace(sequence, key=b"%d:" % id(sequence) + sequence.key)
-    await dispatcher.submit([alone], priority=Priority.INTERACTIVE, timeout_s=PATIENCE_S)
+    await dispatcher.submit([alone], priority=Priority.INTERACTIVE)
 
 
 def _take_standard_output() -> TextIO:
