@@ -530,3 +530,11 @@ async def test_closing_does_not_wait_for_lost_lanes() -> None:
         await hang(it, 1, 0)
         await it.dispatcher.close()
         assert not engine.gates[0].is_set()
+
+
+async def test_threads_that_end_at_closing_are_not_dead() -> None:
+    async with stage() as it:
+        await it.submit(1)
+        await it.dispatcher.close()
+        it.dispatcher.lanes.tick()
+        assert not it.dispatcher.is_degraded

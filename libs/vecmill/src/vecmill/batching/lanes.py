@@ -137,7 +137,7 @@ class Lanes:
                 self._reports.note(f"The process stood still for {stood_still_s:.1f} s.")
             ended = []
             for lane in self.all:
-                if lane.has_no_thread:
+                if lane.has_no_thread and not self._closing:
                     ended += self._lose(lane, LaneState.DEAD)
                 elif lane.state is LaneState.BUSY and self._exceeds_limit(lane):
                     ended += self._lose(lane, LaneState.HUNG)
