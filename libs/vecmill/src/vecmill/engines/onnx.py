@@ -20,7 +20,7 @@ import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -57,12 +57,16 @@ class OnnxEngine:
     """A model in ONNX Runtime, with one call in `calls` for each lane width.
 
     A narrow session serves any number of callers at once. A wide session serves one caller at a time.
+    `open_call` opens a session for calls on a number of cores.
     """
 
-    def __init__(self, info: EngineInfo, prepared: PreparedModel, calls: Mapping[int, ModelCall]) -> None:
+    def __init__(
+        self, info: EngineInfo, prepared: PreparedModel, open_call: Callable[[int], ModelCall]
+    ) -> None:
         self.info = info
         self._prepared = prepared
-        self._calls = dict(calls)
+        self._open_call = open_call
+        self._calls = self._open_calls()
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -91,8 +95,7 @@ class OnnxEngine:
             parallel_calls=None if choice.is_cpu else 1,
             batch_tokens=plan.max_batch_tokens,
         )
-        calls = {width: _open_call(description, prepared, choice, plan, width) for width in widths}
-        return cls(info, prepared, calls)
+        return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -124,10 +127,21 @@ class OnnxEngine:
         computed_tokens = len(batch) * int(batch.lengths.max())
         return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
 
+    def renew(self) -> None:
+        """Open new sessions from the prepared model. On the CPU they share the weights of the old sessions.
+
+        A hung call can block other calls of a wide session, whose threads they share, and all calls on a
+        device. Raises `UnsupportedModel` if ONNX Runtime cannot open a session.
+        """
+        self._calls = self._open_calls()
+
     def close(self) -> None:
         """Close the sessions after the running calls."""
         self._calls.clear()
         self._prepared.close()
+
+    def _open_calls(self) -> dict[int, ModelCall]:
+        return {width: self._open_call(width) for width in self.info.lane_widths}
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:

@@ -86,9 +86,11 @@ class CompiledTorchEngine(TorchEngine):
         replicas: list[Replica],
         *,
         shared: bool,
-        prepared: PreparedModel | None = None,
+        open_replica: Callable[[torch.device], Replica],
+        prepared: PreparedModel,
     ) -> None:
         super().__init__(info, replicas, shared=shared)
+        self._open_replica = open_replica
         self._prepared = prepared
 
     @classmethod
@@ -111,15 +113,18 @@ class CompiledTorchEngine(TorchEngine):
             _name(description, precision, devices[0]),
             lambda folder: _fill(description, precision, devices[0], folder),
         )
-        replicas = [
-            Replica(
-                name_devices((device,)),
-                _open(prepared.folder, description, plan, device, runners=cores),
-                lambda device=device: probe_device(device),  # type: ignore[misc]
-            )
-            for device in devices
-        ]
-        return cls(info, replicas, shared=devices[0].type == "cpu", prepared=prepared)
+
+        def open_replica(device: torch.device) -> Replica:
+            program = _open(prepared.folder, description, plan, device, runners=cores)
+            return Replica(name_devices((device,)), program, lambda: probe_device(device))
+
+        return cls(
+            info,
+            [open_replica(device) for device in devices],
+            shared=devices[0].type == "cpu",
+            open_replica=open_replica,
+            prepared=prepared,
+        )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -128,11 +133,18 @@ class CompiledTorchEngine(TorchEngine):
             {device: precisions_of(device) for device in find_devices() if device != "mps"}
         )
 
+    def renew(self) -> None:
+        """Open the program again on the CPU, where as many calls run at once as there are cores.
+
+        A hung call on a device keeps the device.
+        """
+        if self._shared is not None:
+            self._shared = self._open_replica(torch.device("cpu"))
+
     def close(self) -> None:
         """Release the weights after the running calls, and a temporary prepared folder."""
         super().close()
-        if self._prepared is not None:
-            self._prepared.close()
+        self._prepared.close()
 
 
 def _name(description: "ModelDescription", precision: Precision, device: torch.device) -> str:
