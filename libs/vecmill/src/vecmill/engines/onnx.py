@@ -174,7 +174,7 @@ def _open_call(
         )
     if choice.is_cpu:
         if has_long_texts(description):
-            return LongTextCall(session, description.output_shape, _shrinking_run())
+            return LongTextCall(session, description.output_shape, _shrinking_run(), _return_freed_memory)
         return RaggedCall(session)
     return IndexedCall(
         session,
@@ -291,7 +291,7 @@ def _store(plain: Path, folder: Path) -> None:
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory, about the size of the weights, to the system; glibc would keep it."""
+    """Return memory that was freed after the preparation of a model or a long text; glibc would keep it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
         if trim is not None:

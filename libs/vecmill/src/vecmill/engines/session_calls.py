@@ -66,12 +66,19 @@ class RaggedCall:
 class LongTextCall(RaggedCall):
     """A call of a graph with attention in blocks, in which each long text is computed alone.
 
-    `shrinking` are run options that return freed memory to the system: a long text may need more than all
-    later calls.
+    A long text may need more memory than all later calls. `shrinking` are run options that free the unused
+    memory of the session, and `release` returns freed memory to the system.
     """
 
-    def __init__(self, session: ShrinkingSession, output_shape: OutputShape, shrinking: Any) -> None:
+    def __init__(
+        self,
+        session: ShrinkingSession,
+        output_shape: OutputShape,
+        shrinking: Any,
+        release: Callable[[], None],
+    ) -> None:
         super().__init__(session)
+        self._release = release
         self._long_session = session
         self._output_shape = output_shape
         self._shrinking = shrinking
@@ -83,7 +90,10 @@ class LongTextCall(RaggedCall):
     def _compute(self, batch: Batch) -> list[Any]:
         if not is_long(batch):
             return self._session.run(None, self._feed(batch))
-        return self._long_session.run(None, self._feed(batch), self._shrinking)
+        try:
+            return self._long_session.run(None, self._feed(batch), self._shrinking)
+        finally:
+            self._release()
 
 
 class IndexedCall:
