@@ -3,23 +3,27 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from perf import long_texts
 from perf.long_text_probe import PEAK, memory_mb
 from support.families import TinyFamily, random_sequences, save_tiny_family
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
 from vecmill.engines.buckets import select_texts
-from vecmill.engines.groups import count_padded, group_long_texts
+from vecmill.engines.groups import compute_groups, count_padded, group_long_texts
+from vecmill.engines.onnx import OnnxEngine
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.long_texts import LONG_TEXT_TOKENS, has_long_texts
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import OutputShape
 from vecmill.values.engine_plan import EnginePlan
 
 VOCABULARY = 60
@@ -148,9 +152,49 @@ def test_memory_grows_with_the_length_and_is_returned(engine: Engine) -> None:
     assert memory_mb("VmRSS") - before_mb < 50
 
 
+@pytest.mark.parametrize("engine", ["onnx"], indirect=True)
+def test_short_texts_are_computed_beside_a_long_one(engine: Engine) -> None:
+    long, *short = random_sequences((4096, 7, 100), vocab_size=VOCABULARY)
+    batch = Batch.of(short)
+    expected = engine.run(batch, width=1).values
+    with ThreadPoolExecutor(1) as lane:
+        beside = lane.submit(engine.run, Batch.of([long]), width=1)
+        while not beside.done():
+            assert np.array_equal(engine.run(batch, width=1).values, expected)
+        assert np.isfinite(beside.result().values).all()
+
+
 def test_all_other_texts_share_a_call() -> None:
     batch = Batch.of(random_sequences((5, 513, 512, 600, 1), vocab_size=VOCABULARY))
     groups = group_long_texts(batch)
     assert [group.tolist() for group in groups] == [[0, 2, 4], [1], [3]]
     assert count_padded(batch, groups) == 3 * 512 + 513 + 600
     assert [group.tolist() for group in group_long_texts(select_texts(batch, [1, 3]))] == [[0], [1]]
+
+
+@pytest.mark.parametrize("output_shape", [OutputShape.TOKEN, OutputShape.SPARSE])
+def test_outputs_of_separate_calls_are_in_the_order_of_the_texts(output_shape: OutputShape) -> None:
+    batch = Batch.of(random_sequences((3, 513, 2, 600), vocab_size=VOCABULARY))
+
+    def compute(part: Batch) -> list[Any]:
+        """Each token's own id as its output, as embeddings of tokens or as sparse weights."""
+        values = part.token_ids.astype(np.float32)
+        if output_shape is OutputShape.TOKEN:
+            return [values[:, None]]
+        return [values, part.token_ids, part.lengths]
+
+    together = compute_groups(compute, batch, group_long_texts(batch), output_shape)
+    for found, expected in zip(together, compute(batch), strict=True):
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("engine", ["onnx"], indirect=True)
+def test_graphs_without_blocks_in_the_cache_are_not_used(engine: Engine) -> None:
+    assert isinstance(engine, OnnxEngine)
+    assert "-blocks-" in engine.prepared_model_path.parent.name
+    assert not has_long_texts(describe_model(locate_model()))
+
+
+@pytest.mark.full
+def test_8192_tokens_fit_into_memory_at_the_size_of_modernbert_base() -> None:
+    assert long_texts.main(["--lengths", "128", "8192", "--width", "2"]) == 0
