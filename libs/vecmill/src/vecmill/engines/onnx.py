@@ -28,14 +28,16 @@ import onnxruntime
 
 from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
+from vecmill.engines.groups import count_padded, group_long_texts
 from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, PreparedModel, prepare_model
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
-from vecmill.engines.session_calls import IndexedCall, ModelCall, RaggedCall, make_embeddings
+from vecmill.engines.session_calls import IndexedCall, LongTextCall, ModelCall, RaggedCall, make_embeddings
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
+from vecmill.models.long_texts import has_long_texts
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -124,7 +126,7 @@ class OnnxEngine:
                 f"ONNX Runtime failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
                 f"{type(error).__name__}."
             ) from error
-        computed_tokens = len(batch) * int(batch.lengths.max())
+        computed_tokens = count_padded(batch, group_long_texts(batch))
         return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
 
     def renew(self) -> None:
@@ -157,6 +159,7 @@ def _prepare(
     """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
+    name += "blocks-" if choice.is_cpu and has_long_texts(description) else ""
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"
 
@@ -184,6 +187,8 @@ def _open_call(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
         )
     if choice.is_cpu:
+        if has_long_texts(description):
+            return LongTextCall(session, description.output_shape, _shrinking_run(), _return_freed_memory)
         return RaggedCall(session)
     return IndexedCall(
         session,
@@ -221,6 +226,13 @@ def _options(threads: int) -> Any:
     return options
 
 
+def _shrinking_run() -> Any:
+    """Return run options that free the unused memory of the session's arena after a call."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
 def _start(path: Path, options: Any, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
     providers = [(name, dict(settings)) for name, settings in choice.providers]
     try:
@@ -237,7 +249,7 @@ def _fill(description: "ModelDescription", precision: Precision, folder: Path) -
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
-        write_graph(build_graph(description), plain)
+        write_graph(build_graph(description, in_blocks=True), plain)
         if precision is not Precision.FP32:
             plain = _quantize(description, precision, plain)
         # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
@@ -253,7 +265,7 @@ def _quantize(description: "ModelDescription", precision: Precision, plain: Path
     from vecmill.quantization import calibration_sequences, quantize_graph
 
     logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
-    graph = build_graph(description)
+    graph = build_graph(description, in_blocks=True)
     quantize_graph(graph, plain, precision, calibration_sequences(description))
     quantized = plain.with_name("quantized.onnx")
     write_graph(graph, quantized)
@@ -293,7 +305,7 @@ def _store(plain: Path, folder: Path) -> None:
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory, about the size of the weights, to the system; glibc would keep it."""
+    """Return memory that was freed after the preparation of a model or a long text; glibc would keep it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
         if trim is not None:
