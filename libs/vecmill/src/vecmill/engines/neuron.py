@@ -26,6 +26,7 @@ from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, fingerprint_model
 from vecmill.models.heads import HeadKind
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embedding, Embeddings
@@ -121,6 +122,7 @@ class NeuronEngine:
             cache_dir,
             f"{fingerprint_model(description)}-{compiler.name}-{precision}-{sizes}",
             lambda folder: _fill(compiler, description, grid, precision, folder),
+            needed_bytes=len(grid.buckets) * fp32_bytes(description.weights_files),
         )
         buckets = {
             bucket: compiler.load(description, prepared.folder / _bucket_name(bucket))

@@ -21,6 +21,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +29,14 @@ import onnxruntime
 
 from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
-from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, PreparedModel, prepare_model
+from vecmill.engines.prepared import (
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    BuiltGraph,
+    PreparedModel,
+    prepare_model,
+    temporary_folder,
+)
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
 from vecmill.engines.session_calls import IndexedCall, ModelCall, RaggedCall, make_embeddings
 from vecmill.engines.warming import warm_engine
@@ -36,6 +44,7 @@ from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -92,6 +101,7 @@ class OnnxEngine:
             batch_tokens=plan.max_batch_tokens,
         )
         calls = {width: _open_call(description, prepared, choice, plan, width) for width in widths}
+        prepared.detach()
         return cls(info, prepared, calls)
 
     @classmethod
@@ -154,7 +164,34 @@ def _prepare(
         else:
             _fill_plain(description, folder)
 
-    return prepare_model(cache_dir, name, fill)
+    in_memory = None
+    if choice.is_cpu and precision is Precision.FP32:
+        in_memory = partial(_build_in_memory, description)
+    return prepare_model(cache_dir, name, fill, needed_bytes=_needed_bytes(description), in_memory=in_memory)
+
+
+def _needed_bytes(description: "ModelDescription") -> int:
+    """Return the estimated size of the prepared files and of the graph that they are made from."""
+    files = 3 if description.exported_graph is not None else 5
+    return fp32_bytes(description.weights_files) * files // 2
+
+
+def _build_in_memory(description: "ModelDescription") -> PreparedModel:
+    """Return a model whose graph ONNX Runtime optimises in memory, without large files."""
+    if description.exported_graph is not None:
+        folder = temporary_folder()
+        try:
+            prepare_exported(description, folder.path, lambda graph, folder: None)
+        except BaseException:
+            folder.remove()
+            raise
+        return PreparedModel(folder.path, folder, BuiltGraph(description.exported_graph))
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.in_memory import serialize_graph
+
+    graph, weights = serialize_graph(build_graph(description), WEIGHTS_FILE)
+    gc.collect()
+    return PreparedModel(Path(), built=BuiltGraph(graph, weights))
 
 
 def _open_call(
@@ -164,7 +201,10 @@ def _open_call(
     plan: EnginePlan,
     threads: int,
 ) -> ModelCall:
-    session = _open(prepared.path, threads, choice)
+    if prepared.built is None:
+        session = _open(prepared.path, threads, choice)
+    else:
+        session = _open_built(prepared.built, threads)
     if description.exported_graph is not None:
         return open_exported(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
@@ -190,6 +230,17 @@ def _open(path: Path, threads: int, choice: ProviderChoice = ON_CPU) -> "onnxrun
     return session
 
 
+def _open_built(graph: BuiltGraph, threads: int) -> "onnxruntime.InferenceSession":
+    options = _options(threads)
+    if graph.weights is not None:
+        # The session reads the weights where they are, without a copy.
+        options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+        options.add_external_initializers_from_files_in_memory(
+            [WEIGHTS_FILE], [graph.weights], [graph.weights.nbytes]
+        )
+    return _start(graph.source, options)
+
+
 def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
     """Open a session on the CPU for a small graph, such as a graph of `graphs.exported.build_stages`."""
     return _start(path, _options(threads))
@@ -207,12 +258,16 @@ def _options(threads: int) -> Any:
     return options
 
 
-def _start(path: Path, options: Any, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
+def _start(
+    source: Path | bytes, options: Any, choice: ProviderChoice = ON_CPU
+) -> "onnxruntime.InferenceSession":
+    """Open a session of a graph, or of the file of a graph. Raises `UnsupportedModel`."""
     providers = [(name, dict(settings)) for name, settings in choice.providers]
+    given, name = (source, "the graph") if isinstance(source, bytes) else (str(source), source)
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+        return onnxruntime.InferenceSession(given, options, providers=providers)
     except Exception as error:
-        raise UnsupportedModel(f"ONNX Runtime cannot load {path}: {error}") from error
+        raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {error}") from error
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:

@@ -35,6 +35,7 @@ from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, Unsuppo
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -83,7 +84,10 @@ class OpenVinoEngine:
         core = openvino.Core()
         precision = choose_precision(plan, _offered(core))
         prepared = prepare_model(
-            cache_dir, _name(description, precision), lambda folder: _fill(description, precision, folder)
+            cache_dir,
+            _name(description, precision),
+            lambda folder: _fill(description, precision, folder),
+            needed_bytes=2 * fp32_bytes(description.weights_files),
         )
         widths = lane_widths(plan.lane_widths, cores)
         info = EngineInfo(
@@ -101,6 +105,7 @@ class OpenVinoEngine:
             models = {width: CompiledWidth(core, model, precision, width, cores) for width in widths}
         except RuntimeError as error:
             raise UnsupportedModel(f"OpenVINO cannot compile {prepared.path}: {error}") from error
+        prepared.detach()
         return cls(
             info,
             prepared,

@@ -30,6 +30,7 @@ from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, prob
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import processor_name
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.engine_info import EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
 
@@ -110,6 +111,7 @@ class CompiledTorchEngine(TorchEngine):
             cache_dir,
             _name(description, precision, devices[0]),
             lambda folder: _fill(description, precision, devices[0], folder),
+            needed_bytes=3 * fp32_bytes(description.weights_files),
         )
         replicas = [
             Replica(
@@ -119,6 +121,7 @@ class CompiledTorchEngine(TorchEngine):
             )
             for device in devices
         ]
+        prepared.detach()
         return cls(info, replicas, shared=devices[0].type == "cpu", prepared=prepared)
 
     @classmethod
