@@ -49,6 +49,7 @@ class FakeHub:
     cut_short: set[str] = field(default_factory=set)  # files of which half is sent the first time
     stalled: set[str] = field(default_factory=set)  # files of which half is sent, and then nothing more
     broken: set[str] = field(default_factory=set)  # files that cannot be read
+    damaged: dict[str, int] = field(default_factory=dict)  # how often one byte of a file arrives wrong
 
 
 @contextmanager
@@ -147,6 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_content(self, path: str, content: bytes, wanted: str | None) -> None:
         self.hub.served.append((path, wanted))
+        if self.hub.damaged.get(path, 0) > 0:
+            self.hub.damaged[path] -= 1
+            content = bytes([content[0] ^ 1]) + content[1:]
         if path in self.hub.cut_short:
             self.hub.cut_short.remove(path)
             content = content[: len(content) // 2]

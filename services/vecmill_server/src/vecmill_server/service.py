@@ -102,7 +102,9 @@ def _refuse_unserved(option: str, names: Set[str | None]) -> None:
 
 
 def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
-    location = locate_model(model)
+    # The code of a hub's model is downloaded only if the operator trusts the model.
+    is_trusted = not {model, (model or "").partition("@")[0]}.isdisjoint(trusted)
+    location = locate_model(model, trusts_code=is_trusted)
     location = replace(location, trusts_code=bool({model, location.name} & trusted))
     return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
 
