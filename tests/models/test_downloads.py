@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from huggingface_hub import constants
 
-from support.fake_hub import FakeHub, Repository, run_fake_hub
+from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from vecmill.errors import ModelNotFound
 from vecmill.models import downloads
 from vecmill.models.hub import HubName, fetch_model
@@ -34,14 +33,9 @@ class Usage(NamedTuple):
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with run_fake_hub() as hub:
         hub.repositories[NAME.repository] = Repository({**FILES, **NEVER}, is_large=LARGE)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        point_client_at(hub, tmp_path, monkeypatch)
         yield hub
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 TOKEN = "hf_0123456789"
 
@@ -66,6 +69,21 @@ def run_fake_hub() -> Iterator[FakeHub]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def point_client_at(hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hub's client, in this process, use `hub` and the folder `cache`."""
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    for name, value in {
+        "HF_HUB_CACHE": str(cache),
+        "HF_HUB_OFFLINE": False,
+        "ENDPOINT": hub.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": template,
+    }.items():
+        monkeypatch.setattr(constants, name, value)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -19,7 +19,8 @@ from vecmill.models.downloads import DiskFull, fetch_files, find_files
 
 # `name@revision`. The hub checks names further.
 _NAME = re.compile(
-    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII
+    r"(?P<repository>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@(?P<revision>\w[\w./-]{0,254}))?",
+    re.ASCII,
 )
 
 ALLOWED_FILES: tuple[str, ...] = (
