@@ -122,7 +122,7 @@ class NeuronEngine:
             cache_dir,
             f"{fingerprint_model(description)}-{compiler.name}-{precision}-{sizes}",
             lambda folder: _fill(compiler, description, grid, precision, folder),
-            needed_bytes=len(grid.buckets) * fp32_bytes(description.weights_files),
+            estimate_bytes=lambda: len(grid.buckets) * fp32_bytes(description.weights_files),
         )
         buckets = {
             bucket: compiler.load(description, prepared.folder / _bucket_name(bucket))

@@ -167,10 +167,12 @@ def _prepare(
     in_memory = None
     if choice.is_cpu and precision is Precision.FP32:
         in_memory = partial(_build_in_memory, description)
-    return prepare_model(cache_dir, name, fill, needed_bytes=_needed_bytes(description), in_memory=in_memory)
+    return prepare_model(
+        cache_dir, name, fill, estimate_bytes=partial(_estimate_bytes, description), in_memory=in_memory
+    )
 
 
-def _needed_bytes(description: "ModelDescription") -> int:
+def _estimate_bytes(description: "ModelDescription") -> int:
     """Return the estimated size of the prepared files and of the graph that they are made from."""
     files = 3 if description.exported_graph is not None else 5
     return fp32_bytes(description.weights_files) * files // 2

@@ -87,7 +87,7 @@ class OpenVinoEngine:
             cache_dir,
             _name(description, precision),
             lambda folder: _fill(description, precision, folder),
-            needed_bytes=2 * fp32_bytes(description.weights_files),
+            estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
         )
         widths = lane_widths(plan.lane_widths, cores)
         info = EngineInfo(

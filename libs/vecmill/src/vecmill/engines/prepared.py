@@ -93,12 +93,12 @@ def prepare_model(
     name: str,
     fill: Fill,
     *,
-    needed_bytes: int = 0,
+    estimate_bytes: Callable[[], int] = lambda: 0,
     in_memory: Callable[[], PreparedModel] | None = None,
 ) -> PreparedModel:
     """Return the prepared model `name` of `cache_dir`; `fill` writes the files of a missing folder.
 
-    `needed_bytes` is the estimated size of all files that `fill` writes. If the cache cannot hold them,
+    `estimate_bytes` estimates the size of all files that `fill` writes. If the cache cannot hold them,
     `prepare_model` logs a warning and returns the result of `in_memory`, or else uses a temporary folder.
     Raises `InvalidConfig` if no temporary folder can hold the files either.
     """
@@ -108,6 +108,7 @@ def prepare_model(
     folder = cache_dir / name
     if _is_whole(folder):
         return PreparedModel(folder)
+    needed_bytes = estimate_bytes()
     try:
         cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         _fill_kept(folder, fill, needed_bytes)

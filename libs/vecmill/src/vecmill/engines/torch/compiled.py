@@ -111,7 +111,7 @@ class CompiledTorchEngine(TorchEngine):
             cache_dir,
             _name(description, precision, devices[0]),
             lambda folder: _fill(description, precision, devices[0], folder),
-            needed_bytes=3 * fp32_bytes(description.weights_files),
+            estimate_bytes=lambda: 3 * fp32_bytes(description.weights_files),
         )
         replicas = [
             Replica(
