@@ -221,6 +221,21 @@ def test_garbage_and_manifests_of_other_versions_are_prepared_again_with_a_sente
     assert leftovers(tmp_path) == []
 
 
+def test_a_prepared_model_on_a_read_only_disk_is_used(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare_model(tmp_path, "model", fill)
+    for name in ("mkdir", "rename", "rmdir", "unlink", "chmod"):
+        monkeypatch.setattr(os, name, refuse_to_write)
+    with caplog.at_level(logging.WARNING):
+        assert prepare_model(tmp_path, "model", fill).folder == tmp_path / "model"
+    assert (fill.calls, caplog.messages) == (1, [])
+
+
+def refuse_to_write(*_: object, **__: object) -> None:
+    raise OSError(30, "Read-only file system")
+
+
 def test_a_folder_that_may_not_be_read_is_done_without(
     tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

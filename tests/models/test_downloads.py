@@ -101,7 +101,9 @@ def test_a_hub_that_sends_the_whole_file_again_is_verified(tmp_path: Path) -> No
     # As the client does when a hub ignores the range that it asked for.
     content = b"abc" * 1_000
     blob = tmp_path / hashlib.sha256(content).hexdigest()
-    wanted = downloads.HubFile("file", "http://127.0.0.1:9", len(content), blob, tmp_path / "lock")
+    wanted = downloads.HubFile(
+        "file", "http://127.0.0.1:9", len(content), blob, tmp_path / "link", tmp_path / "lock"
+    )
     wanted.partial.write_bytes(b"xyz")
     with wanted.partial.open("r+b") as file:
         hashed = downloads._HashedFile(file, wanted)
@@ -122,6 +124,18 @@ def test_code_is_fetched_only_for_those_who_trust_it(hub: FakeHub) -> None:
     hub.asked.clear()
     fetch_model(name, code=True)
     assert hub.asked == []
+
+
+def test_files_that_the_client_stored_without_links_are_not_fetched_again(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    folder = fetch_model(NAME)
+    for path in folder.iterdir():
+        path.resolve().replace(path)
+    shutil.rmtree(tmp_path / "models--owner--model/blobs")
+    hub.served.clear()
+    assert contents(fetch_model(NAME)) == FILES
+    assert hub.served == []
 
 
 def test_files_that_do_not_fit_are_not_begun(

@@ -39,13 +39,22 @@ class DiskFull(OSError):
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of `size` bytes at `url`; `blob` is its path in the client's cache, `lock` its lock file."""
+    """A file of `size` bytes at `url`, and its paths in the client's cache.
+
+    `blob` is the content, `link` the name in the folder of the commit, `lock` the lock file of the content.
+    """
 
     name: str
     url: str
     size: int
     blob: Path
+    link: Path
     lock: Path
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the file has arrived. On disks without links the client stores the content as `link`."""
+        return self.blob.exists() or self.link.exists()
 
     @property
     def partial(self) -> Path:
@@ -55,7 +64,7 @@ class HubFile:
     @property
     def missing_bytes(self) -> int:
         """The number of bytes that have not arrived."""
-        if self.blob.exists():
+        if self.is_stored:
             return 0
         return self.size - (self.partial.stat().st_size if self.partial.exists() else 0)
 
@@ -87,6 +96,7 @@ def find_files(
                 url=hf_hub_url(repository, path, revision=commit),
                 size=file.size,
                 blob=Path(HF_HUB_CACHE, folder, "blobs", digest),
+                link=Path(HF_HUB_CACHE, folder, "snapshots", str(commit), path),
                 lock=Path(HF_HUB_CACHE, ".locks", folder, f"{digest}.lock"),
             )
         )
@@ -100,7 +110,7 @@ def fetch_files(wanted: Sequence[HubFile]) -> None:
     file arrives damaged twice, and any exception of the hub's client.
     """
     # Files with the same content share a blob.
-    missing = [*{file.blob: file for file in wanted if not file.blob.exists()}.values()]
+    missing = [*{file.blob: file for file in wanted if not file.is_stored}.values()]
     if not missing:
         return
     _require_room(missing)
