@@ -215,3 +215,28 @@ def test_a_kill_during_preparation_leaves_nothing_for_long(tmp_path: Path) -> No
         (kept,) = cache.iterdir()
     assert json.loads((kept / "manifest.json").read_text()).keys() == {"model.onnx", "model.weights"}
     assert [*tmp_path.glob("vecmill-*")] == []
+
+
+START = """
+import sys
+from pathlib import Path
+from vecmill.directory_layouts import describe_model
+from vecmill.engines import load_engine
+from vecmill.models import locate_model
+from vecmill.values.engine_plan import EnginePlan
+load_engine(describe_model(locate_model()), EnginePlan(), cores=1, cache_dir=Path(sys.argv[1])).warm_up()
+"""
+
+
+@pytest.mark.full
+def test_processes_that_start_at_once_leave_each_others_folders(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-c", START, str(cache)]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    while len([*cache.glob(".unfinished-*/owner.lock")]) < 2:
+        assert any(process.poll() is None for process in started)
+    started[0].kill()
+    outcomes = [(process.communicate()[1], process.returncode) for process in started]
+    assert outcomes[1:] == [("", 0)] * 3
+    subprocess.run(command, check=True)
+    assert [path.name.startswith(".") for path in cache.iterdir()] == [False]
