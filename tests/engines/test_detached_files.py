@@ -100,18 +100,43 @@ def test_a_loaded_library_keeps_working(tmp_path: Path) -> None:
     assert done.stdout == "as before\n", done.stderr
 
 
-def test_a_copy_that_cannot_be_made_is_one_warning(tmp_path: Path) -> None:
-    program = (
-        PREPARE + MAPPED + "def refuse(*_):\n"
-        "    raise OSError(12, 'Cannot allocate memory')\n"
-        "os.memfd_create = refuse\n"
-        "detach_files(folder)\n"
-        "check()"
-    )
-    done = run(program, tmp_path)
+NO_MEMORY = """
+import vecmill.engines.detached_files as module
+
+def refuse(*_):
+    raise OSError(12, "Cannot allocate memory")
+
+for name, value in (("available_mb", lambda: 0.02), ("available_mb", lambda: None)):
+    setattr(module, name, value)
+    detach_files(folder)
+    assert len(find_mappings(folder)[file]) == 3
+    check()
+    os.memfd_create = refuse
+"""
+
+
+def test_a_copy_that_cannot_be_made_or_would_exhaust_the_memory_is_a_warning(tmp_path: Path) -> None:
+    done = run(PREPARE + MAPPED + NO_MEMORY, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "could not be copied to memory (Cannot allocate memory)" in done.stderr
+    assert done.stderr.count("\n") == 2
+    assert done.stderr.count("could not be copied to memory (Cannot allocate memory)") == 2
+
+
+@pytest.mark.full
+def test_files_of_layered_disks_are_found(tmp_path: Path) -> None:
+    # The list of mappings has other numbers of devices than the files themselves.
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    layers = ",".join(f"{name}dir={tmp_path / name}" for name in ("lower", "upper", "work"))
+    merged = tmp_path / "merged"
+    command = ["mount", "-t", "overlay", "-o", layers, "overlay", str(merged)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a layered disk needs root")
+    try:
+        done = run(PREPARE + CHANGES, merged)
+    finally:
+        subprocess.run(["umount", "--lazy", str(merged)], check=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_file_that_was_truncated_before_is_reported(tmp_path: Path) -> None:

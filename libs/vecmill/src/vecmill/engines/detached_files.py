@@ -20,10 +20,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vecmill.hardware.memory import available_mb
+
 logger = logging.getLogger(__name__)
 
 _MAPS = Path("/proc/self/maps")
 _COPY_BYTES = 4 * 2**20
+_MEMORY_SHARE = 0.9  # of the available memory that the copies may take
 # From <linux/mman.h>; Python has no names for them.
 _MREMAP_MAYMOVE, _MREMAP_FIXED = 1, 2
 _FAILED = ctypes.c_void_p(-1).value
@@ -45,11 +48,13 @@ def detach_files(folder: Path) -> None:
     The copies need as much memory as the mapped parts of the files. If the copies cannot be made, the
     mappings stay as they are, and a warning is logged.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not hasattr(os, "memfd_create"):
         return
     try:
-        for mappings in find_mappings(folder).values():
-            _detach_file(mappings)
+        found = [_parts_of(mappings) for mappings in find_mappings(folder).values()]
+        _require_memory(sum(alike[0].size for parts in found for alike in parts))
+        for parts in found:
+            _detach_file(parts)
     except OSError as error:
         logger.warning(
             "The prepared files in %s could not be copied to memory (%s). Do not change them while the model "
@@ -61,42 +66,57 @@ def detach_files(folder: Path) -> None:
 
 def find_mappings(folder: Path) -> Mapping[Path, list[FileMapping]]:
     """Return the mappings of each file in `folder`. Raises `OSError` if they cannot be listed."""
-    found = {path: path.stat() for path in folder.rglob("*")}
-    paths = {
-        (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino): path
-        for path, status in found.items()
-        if stat.S_ISREG(status.st_mode)
-    }
+    files: dict[object, Path] = {}
+    for path in folder.rglob("*"):
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            # File systems in layers (overlayfs, btrfs) state other devices here than in the list of mappings.
+            files[str(path.resolve())] = path
+            files[os.major(status.st_dev), os.minor(status.st_dev), status.st_ino] = path
     mappings: dict[Path, list[FileMapping]] = {}
-    for key, mapping in _list_mappings():
-        if key in paths:
-            mappings.setdefault(paths[key], []).append(mapping)
+    for name, identity, mapping in _list_mappings():
+        path = files.get(name) or files.get(identity)
+        if path is not None:
+            mappings.setdefault(path, []).append(mapping)
     return mappings
 
 
-def _list_mappings() -> Iterator[tuple[tuple[int, int, int], FileMapping]]:
-    """Yield the device, the inode and the address of each mapping of this process."""
+def _list_mappings() -> Iterator[tuple[str, tuple[int, int, int], FileMapping]]:
+    """Yield the path, the device with the inode, and the addresses of each mapping of this process."""
     for line in _MAPS.read_text("utf-8", "surrogateescape").splitlines():
-        addresses, letters, offset, device, inode, *_ = line.split(maxsplit=5)
+        addresses, letters, offset, device, inode, *name = line.split(maxsplit=5)
         start, end = (int(address, 16) for address in addresses.split("-"))
         major, minor = (int(number, 16) for number in device.split(":"))
         bits = zip(letters, (mmap.PROT_READ, mmap.PROT_WRITE, mmap.PROT_EXEC), strict=False)
         protection = sum(bit for letter, bit in bits if letter != "-")
-        yield (major, minor, int(inode)), FileMapping(start, end - start, protection, int(offset, 16))
+        identity = (major, minor, int(inode))
+        yield "".join(name), identity, FileMapping(start, end - start, protection, int(offset, 16))
 
 
-def _detach_file(mappings: list[FileMapping]) -> None:
-    """Copy each mapped part to memory, and replace its mappings at once, so that few pages are held twice."""
+def _parts_of(mappings: list[FileMapping]) -> list[list[FileMapping]]:
+    """Return the mappings of one file, grouped by the part of the file that they map."""
     # The loader of programs writes addresses into its mappings of a library, so each has its own content.
     is_library = any(mapping.protection & mmap.PROT_EXEC for mapping in mappings)
     parts: dict[tuple[int, ...], list[FileMapping]] = {}
     for mapping in mappings:
         key = (mapping.start,) if is_library else (mapping.offset, mapping.size)
         parts.setdefault(key, []).append(mapping)
+    return list(parts.values())
+
+
+def _require_memory(needed_bytes: int) -> None:
+    """Raise `OSError` if the copies would exhaust the memory: the kernel would end this process."""
+    available = available_mb()
+    if available is not None and needed_bytes > _MEMORY_SHARE * available * 1e6:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+def _detach_file(parts: list[list[FileMapping]]) -> None:
+    """Copy each mapped part to memory, and replace its mappings at once, so that few pages are held twice."""
     copy = os.memfd_create("vecmill-prepared", os.MFD_CLOEXEC)
     try:
         offset = 0
-        for alike in parts.values():
+        for alike in parts:
             _copy_part(alike[0], copy, offset)
             for mapping in alike:
                 _replace(mapping, copy, offset)
