@@ -75,9 +75,9 @@ def find_mappings(folder: Path) -> Mapping[Path, list[FileMapping]]:
             files[os.major(status.st_dev), os.minor(status.st_dev), status.st_ino] = path
     mappings: dict[Path, list[FileMapping]] = {}
     for name, identity, mapping in _list_mappings():
-        path = files.get(name) or files.get(identity)
-        if path is not None:
-            mappings.setdefault(path, []).append(mapping)
+        mapped = files.get(name) or files.get(identity)
+        if mapped is not None:
+            mappings.setdefault(mapped, []).append(mapping)
     return mappings
 
 
