@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from vecmill.engines import prepared
 from vecmill.engines.owned_folders import OwnedFolder
 from vecmill.engines.prepared import (
     MANIFEST_FILE,
@@ -164,6 +165,33 @@ def test_what_a_killed_process_left_is_removed_though_nothing_is_prepared(
     prepare_model(tmp_path, "model", fill)
     assert leftovers(tmp_path) == []
     assert fill.calls == 1
+
+
+def test_a_changed_model_is_restored_before_it_is_opened_again(tmp_path: Path, fill: Filler) -> None:
+    model = prepare_model(tmp_path, "model", fill)
+    model.restore()
+    assert fill.calls == 1
+    for damage in (shutil.rmtree, tear):
+        damage(model.folder)
+        model.restore()
+        assert (model.folder / WEIGHTS_FILE).read_bytes() == b"weights" * 1_000
+    assert fill.calls == 3
+
+
+def test_a_temporary_model_is_restored_too(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "_MEMORY_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    model = prepare_model(tmp_path / "file" / "cache", "model", fill)
+    model.restore()
+    assert fill.calls == 1
+    shutil.rmtree(model.folder)
+    model.restore()
+    assert model.path.read_bytes() == b"graph"
+    model.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_prepared_files_cannot_be_written(tmp_path: Path, fill: Filler) -> None:

@@ -31,11 +31,12 @@ from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
 from vecmill.engines.prepared import (
     MODEL_FILE,
+    NO_FOLDER,
     WEIGHTS_FILE,
     BuiltGraph,
     PreparedModel,
+    fill_temporary,
     prepare_model,
-    temporary_folder,
 )
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
 from vecmill.engines.session_calls import IndexedCall, ModelCall, RaggedCall, make_embeddings
@@ -181,19 +182,17 @@ def _estimate_bytes(description: "ModelDescription") -> int:
 def _build_in_memory(description: "ModelDescription") -> PreparedModel:
     """Return a model whose graph ONNX Runtime optimises in memory, without large files."""
     if description.exported_graph is not None:
-        folder = temporary_folder()
-        try:
-            prepare_exported(description, folder.path, lambda graph, folder: None)
-        except BaseException:
-            folder.remove()
-            raise
-        return PreparedModel(folder.path, folder, BuiltGraph(description.exported_graph))
+        prepared = fill_temporary(
+            lambda folder: prepare_exported(description, folder, lambda graph, target: None)
+        )
+        prepared.built = BuiltGraph(description.exported_graph)
+        return prepared
     from vecmill.architectures.build import build_graph
     from vecmill.graphs.in_memory import serialize_graph
 
     graph, weights = serialize_graph(build_graph(description), WEIGHTS_FILE)
     gc.collect()
-    return PreparedModel(Path(), built=BuiltGraph(graph, weights))
+    return PreparedModel(NO_FOLDER, built=BuiltGraph(graph, weights))
 
 
 def _open_call(

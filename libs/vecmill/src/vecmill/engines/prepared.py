@@ -39,6 +39,7 @@ MANIFEST_FILE = "manifest.json"
 
 UNFINISHED = ".unfinished-"
 TEMPORARY = "vecmill-prepared-"
+NO_FOLDER = Path()
 
 # A file system in memory, on Linux.
 _MEMORY_FOLDER = Path("/dev/shm")
@@ -61,16 +62,18 @@ class BuiltGraph:
     weights: memoryview | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PreparedModel:
     """A complete prepared folder. `temporary` owns a folder outside the cache; `close` removes it.
 
-    If `built` is set, the runtime opens that graph instead of the graph in the folder.
+    If `built` is set, the runtime opens that graph instead of the graph in the folder. `prepare_again` makes
+    the same model anew.
     """
 
     folder: Path
     temporary: OwnedFolder | None = None
     built: BuiltGraph | None = None
+    prepare_again: Callable[[], "PreparedModel"] | None = None
 
     @property
     def path(self) -> Path:
@@ -81,6 +84,19 @@ class PreparedModel:
         """Make the engine, which has opened the files, independent of them."""
         if self.built is None:
             detach_files(self.folder)
+        elif isinstance(self.built.source, Path):
+            detach_files(self.built.source.parent)
+
+    def restore(self) -> None:
+        """Prepare the model again if its files were changed or removed. Call it before they are opened again.
+
+        `detach` must follow the opening. Raises the same errors as the preparation.
+        """
+        if self.prepare_again is None or _is_whole(self.folder):
+            return
+        again = self.prepare_again()
+        self.close()
+        self.folder, self.temporary, self.built = again.folder, again.temporary, again.built
 
     def close(self) -> None:
         """Remove the folder if it was a temporary one."""
@@ -102,13 +118,28 @@ def prepare_model(
     `prepare_model` logs a warning and returns the result of `in_memory`, or else uses a temporary folder.
     Raises `InvalidConfig` if no temporary folder can hold the files either.
     """
+
+    def prepare() -> PreparedModel:
+        return _prepare(cache_dir / name, fill, estimate_bytes, in_memory)
+
     remove_abandoned(cache_dir, UNFINISHED, unlocked=True)
     for place in _temporary_places():
         remove_abandoned(place, TEMPORARY)
-    folder = cache_dir / name
+    found = prepare()
+    # A graph in memory needs no files.
+    found.prepare_again = prepare if found.folder != NO_FOLDER else None
+    return found
+
+
+def _prepare(
+    folder: Path,
+    fill: Fill,
+    estimate_bytes: Callable[[], int],
+    in_memory: Callable[[], PreparedModel] | None,
+) -> PreparedModel:
     if _is_whole(folder):
         return PreparedModel(folder)
-    needed_bytes = estimate_bytes()
+    cache_dir, needed_bytes = folder.parent, estimate_bytes()
     try:
         cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         _fill_kept(folder, fill, needed_bytes)
@@ -118,12 +149,30 @@ def prepare_model(
             "another folder with --cache-dir.",
             _describe(cache_dir, error, needed_bytes),
         )
-        return in_memory() if in_memory is not None else _fill_temporary(fill, needed_bytes)
+        return in_memory() if in_memory is not None else fill_temporary(fill, needed_bytes)
     return PreparedModel(folder)
 
 
-def temporary_folder(needed_bytes: int = 0) -> OwnedFolder:
-    """Make a folder in memory or in the folder of temporary files. Raises `InvalidConfig`."""
+def fill_temporary(fill: Fill, needed_bytes: int = 0) -> PreparedModel:
+    """Fill a folder in memory or in the folder of temporary files. Raises `InvalidConfig`."""
+    folder = _make_temporary(needed_bytes)
+    try:
+        with _disk_faults(folder.path, needed_bytes):
+            fill(folder.path)
+            _seal(folder.path)
+    except OSError as error:
+        folder.remove()
+        raise InvalidConfig(
+            f"{_describe(folder.path.parent, error, needed_bytes)} Choose a folder with enough space with "
+            "--cache-dir."
+        ) from error
+    except BaseException:
+        folder.remove()
+        raise
+    return PreparedModel(folder.path, folder)
+
+
+def _make_temporary(needed_bytes: int) -> OwnedFolder:
     faults = []
     for place in _temporary_places():
         try:
@@ -148,23 +197,6 @@ def _fill_kept(folder: Path, fill: Fill, needed_bytes: int) -> None:
         _install(unfinished.path, folder)
     finally:
         unfinished.remove()
-
-
-def _fill_temporary(fill: Fill, needed_bytes: int) -> PreparedModel:
-    folder = temporary_folder(needed_bytes)
-    try:
-        with _disk_faults(folder.path, needed_bytes):
-            fill(folder.path)
-    except OSError as error:
-        folder.remove()
-        raise InvalidConfig(
-            f"{_describe(folder.path.parent, error, needed_bytes)} Choose a folder with enough space with "
-            "--cache-dir."
-        ) from error
-    except BaseException:
-        folder.remove()
-        raise
-    return PreparedModel(folder.path, folder)
 
 
 def _temporary_places() -> tuple[Path, ...]:
