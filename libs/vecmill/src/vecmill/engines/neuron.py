@@ -26,6 +26,7 @@ from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, fingerprint_model
 from vecmill.models.heads import HeadKind
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embedding, Embeddings
@@ -130,6 +131,7 @@ class NeuronEngine:
             cache_dir,
             f"{fingerprint_model(description)}-{compiler.name}-{precision}-{sizes}",
             lambda folder: _fill(compiler, description, grid, precision, folder),
+            estimate_bytes=lambda: len(grid.buckets) * fp32_bytes(description.weights_files),
         )
 
         def load_buckets() -> LoadedBuckets:
@@ -188,6 +190,7 @@ class NeuronEngine:
 
         Takes the memory of another copy on the device. Raises any error of optimum-neuron.
         """
+        self._prepared.restore()
         self._loaded = self._load_buckets()
 
     def close(self) -> None:

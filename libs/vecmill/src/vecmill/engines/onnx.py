@@ -21,6 +21,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +30,15 @@ import onnxruntime
 from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
 from vecmill.engines.groups import count_padded, group_long_texts
-from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, PreparedModel, prepare_model
+from vecmill.engines.prepared import (
+    MODEL_FILE,
+    NO_FOLDER,
+    WEIGHTS_FILE,
+    BuiltGraph,
+    PreparedModel,
+    fill_temporary,
+    prepare_model,
+)
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
 from vecmill.engines.session_calls import IndexedCall, LongTextCall, ModelCall, RaggedCall, make_embeddings
 from vecmill.engines.warming import warm_engine
@@ -38,6 +47,7 @@ from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
 from vecmill.models.long_texts import has_long_texts
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -130,11 +140,12 @@ class OnnxEngine:
         return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
 
     def renew(self) -> None:
-        """Open new sessions from the prepared model. On the CPU they share the weights of the old sessions.
+        """Open new sessions from the prepared model, which is prepared again if its files have changed.
 
         A hung call can block other calls of a wide session, whose threads they share, and all calls on a
         device. Raises `UnsupportedModel` if ONNX Runtime cannot open a session.
         """
+        self._prepared.restore()
         self._calls = self._open_calls()
 
     def close(self) -> None:
@@ -143,7 +154,9 @@ class OnnxEngine:
         self._prepared.close()
 
     def _open_calls(self) -> dict[int, ModelCall]:
-        return {width: self._open_call(width) for width in self.info.lane_widths}
+        calls = {width: self._open_call(width) for width in self.info.lane_widths}
+        self._prepared.detach()
+        return calls
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
@@ -171,7 +184,34 @@ def _prepare(
         else:
             _fill_plain(description, folder)
 
-    return prepare_model(cache_dir, name, fill)
+    in_memory = None
+    if choice.is_cpu and precision is Precision.FP32:
+        in_memory = partial(_build_in_memory, description)
+    return prepare_model(
+        cache_dir, name, fill, estimate_bytes=partial(_estimate_bytes, description), in_memory=in_memory
+    )
+
+
+def _estimate_bytes(description: "ModelDescription") -> int:
+    """Return the estimated size of the prepared files and of the graph that they are made from."""
+    files = 3 if description.exported_graph is not None else 5
+    return fp32_bytes(description.weights_files) * files // 2
+
+
+def _build_in_memory(description: "ModelDescription") -> PreparedModel:
+    """Return a model whose graph ONNX Runtime optimises in memory, without large files."""
+    if description.exported_graph is not None:
+        prepared = fill_temporary(
+            lambda folder: prepare_exported(description, folder, lambda graph, target: None)
+        )
+        prepared.built = BuiltGraph(description.exported_graph)
+        return prepared
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.in_memory import serialize_graph
+
+    graph, weights = serialize_graph(build_graph(description, in_blocks=True), WEIGHTS_FILE)
+    gc.collect()
+    return PreparedModel(NO_FOLDER, built=BuiltGraph(graph, weights))
 
 
 def _open_call(
@@ -181,7 +221,10 @@ def _open_call(
     plan: EnginePlan,
     threads: int,
 ) -> ModelCall:
-    session = _open(prepared.path, threads, choice)
+    if prepared.built is None:
+        session = _open(prepared.path, threads, choice)
+    else:
+        session = _open_built(prepared.built, threads)
     if description.exported_graph is not None:
         return open_exported(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
@@ -209,6 +252,17 @@ def _open(path: Path, threads: int, choice: ProviderChoice = ON_CPU) -> "onnxrun
     return session
 
 
+def _open_built(graph: BuiltGraph, threads: int) -> "onnxruntime.InferenceSession":
+    options = _options(threads)
+    if graph.weights is not None:
+        # The session reads the weights where they are, without a copy.
+        options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+        options.add_external_initializers_from_files_in_memory(
+            [WEIGHTS_FILE], [graph.weights], [graph.weights.nbytes]
+        )
+    return _start(graph.source, options)
+
+
 def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
     """Open a session on the CPU for a small graph, such as a graph of `graphs.exported.build_stages`."""
     return _start(path, _options(threads))
@@ -233,12 +287,16 @@ def _shrinking_run() -> Any:
     return options
 
 
-def _start(path: Path, options: Any, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
+def _start(
+    source: Path | bytes, options: Any, choice: ProviderChoice = ON_CPU
+) -> "onnxruntime.InferenceSession":
+    """Open a session of a graph, or of the file of a graph. Raises `UnsupportedModel`."""
     providers = [(name, dict(settings)) for name, settings in choice.providers]
+    given, name = (source, "the graph") if isinstance(source, bytes) else (str(source), source)
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+        return onnxruntime.InferenceSession(given, options, providers=providers)
     except Exception as error:
-        raise UnsupportedModel(f"ONNX Runtime cannot load {path}: {error}") from error
+        raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {error}") from error
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:

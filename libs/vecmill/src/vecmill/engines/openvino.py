@@ -35,6 +35,7 @@ from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, Unsuppo
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -68,7 +69,7 @@ class OpenVinoEngine:
         self.info = info
         self._prepared = prepared
         self._compile_widths = compile_widths
-        self._models = compile_widths()
+        self._models = self._compile()
         self._token_count = token_count
         self._multiple = length_multiple
 
@@ -84,7 +85,10 @@ class OpenVinoEngine:
         core = openvino.Core()
         precision = choose_precision(plan, _offered(core))
         prepared = prepare_model(
-            cache_dir, _name(description, precision), lambda folder: _fill(description, precision, folder)
+            cache_dir,
+            _name(description, precision),
+            lambda folder: _fill(description, precision, folder),
+            estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
         )
         widths = lane_widths(plan.lane_widths, cores)
         info = EngineInfo(
@@ -140,12 +144,18 @@ class OpenVinoEngine:
         Blocks for about a second, and takes the memory of another copy of the packed weights until the hung
         call returns. Raises `UnsupportedModel` if OpenVINO cannot compile the graph.
         """
-        self._models = self._compile_widths()
+        self._prepared.restore()
+        self._models = self._compile()
 
     def close(self) -> None:
         """Release the compiled models after the running calls."""
         self._models.clear()
         self._prepared.close()
+
+    def _compile(self) -> dict[int, "CompiledWidth"]:
+        models = self._compile_widths()
+        self._prepared.detach()
+        return models
 
 
 class CompiledWidth:

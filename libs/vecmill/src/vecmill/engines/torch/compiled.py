@@ -30,6 +30,7 @@ from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, prob
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import processor_name
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.engine_info import EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
 
@@ -112,15 +113,18 @@ class CompiledTorchEngine(TorchEngine):
             cache_dir,
             _name(description, precision, devices[0]),
             lambda folder: _fill(description, precision, devices[0], folder),
+            estimate_bytes=lambda: 3 * fp32_bytes(description.weights_files),
         )
 
         def open_replica(device: torch.device) -> Replica:
             program = _open(prepared.folder, description, plan, device, runners=cores)
             return Replica(name_devices((device,)), program, lambda: probe_device(device))
 
+        replicas = [open_replica(device) for device in devices]
+        prepared.detach()
         return cls(
             info,
-            [open_replica(device) for device in devices],
+            replicas,
             shared=devices[0].type == "cpu",
             open_replica=open_replica,
             prepared=prepared,
@@ -139,7 +143,9 @@ class CompiledTorchEngine(TorchEngine):
         A hung call on a device keeps the device.
         """
         if self._shared is not None:
+            self._prepared.restore()
             self._shared = self._open_replica(torch.device("cpu"))
+            self._prepared.detach()
 
     def close(self) -> None:
         """Release the weights after the running calls, and a temporary prepared folder."""
