@@ -83,6 +83,10 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
         http.HeadersTooLarge: ErrorSpec(431, _INVALID, "headers_too_large", "headers_too_large"),
         http.RequestTimedOut: ErrorSpec(408, _INVALID, "request_timeout", "request_timeout"),
         http.BodyTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "body_too_large"),
+        http.BuffersFull: ErrorSpec(503, _SERVER, "service_unavailable", "buffers_full", Retry.LATER),
+        http.TooManyConnections: ErrorSpec(
+            503, _SERVER, "service_unavailable", "too_many_connections", Retry.LATER
+        ),
         http.UnsupportedEncoding: ErrorSpec(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
         http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
         http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),

@@ -1,4 +1,4 @@
-"""The errors of an HTTP request, as one tree.
+"""The errors of an HTTP request.
 
     RequestError (vecmill.errors)
     └── HttpError
@@ -16,11 +16,14 @@
         ├── BatchesOff              the server runs without a batch folder
         ├── UnknownRoute            no route has this path
         └── MethodNotAllowed        the path does not accept this method
+    OverloadError (vecmill.errors)
+    ├── BuffersFull                 the buffers of the server are full of other requests
+    └── TooManyConnections          the server has as many connections as it accepts
 
 `error_responses` maps each error to its response.
 """
 
-from vecmill.errors import RequestError
+from vecmill.errors import OverloadError, RequestError
 
 
 class HttpError(RequestError):
@@ -49,6 +52,14 @@ class RequestTimedOut(HttpError):
 
 class BodyTooLarge(HttpError):
     """The body is over the limit."""
+
+
+class BuffersFull(OverloadError):
+    """The buffers of the server are full of other requests. A later attempt can succeed."""
+
+
+class TooManyConnections(OverloadError):
+    """The server has as many connections as it accepts. A later attempt can succeed."""
 
 
 class UnsupportedEncoding(HttpError):

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.error_responses import REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -102,6 +103,15 @@ class ServerMetrics:
     def watch_backlog(self, model: str, mill: Mill) -> None:
         """Report the backlog of a model, read at each scrape."""
         self._backlogs.mills[model] = mill
+
+    def watch_budget(self, budget: ByteBudget) -> None:
+        """Report the bytes that `budget` holds, read at each scrape."""
+        held = Gauge(
+            "vecmill_buffered_bytes",
+            "Bytes of requests and responses that the server holds now.",
+            registry=self.registry,
+        )
+        held.set_function(lambda: budget.held)
 
     def render(self) -> bytes:
         """Return all metrics in the format `CONTENT_TYPE`."""

@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import FrameType, MappingProxyType
 
@@ -20,7 +19,7 @@ from vecmill.mill import MillState
 from vecmill.values.task import Task
 from vecmill_server.app import create_app
 from vecmill_server.drain import Phase
-from vecmill_server.protocol import HeadLimits, LimitedProtocol
+from vecmill_server.protocol import connection_factory
 from vecmill_server.service import Service
 from vecmill_server.settings import ServerSettings
 
@@ -64,9 +63,9 @@ def run_server(service: Service, announce: Announce) -> bool:
 
 
 def uvicorn_config(service: Service) -> uvicorn.Config:
-    """Return the configuration of uvicorn, with `LimitedProtocol` and without uvicorn's logs."""
+    """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs."""
     settings = service.settings
-    protocol = partial(LimitedProtocol, limits=HeadLimits.of(settings), metrics=service.metrics)
+    protocol = connection_factory(settings, service.metrics, service.budget)
     return uvicorn.Config(
         create_app(service),
         host=settings.host,

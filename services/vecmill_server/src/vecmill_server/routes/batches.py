@@ -106,7 +106,8 @@ class BatchRoutes:
         """Create a batch, or list the batches."""
         batches = _batches(self._service)
         if request.method == "POST":
-            body = await read_body(request.scope["headers"], request.receive, self._limits)
+            with self._service.budget.hold() as held:
+                body = await read_body(request.scope["headers"], request.receive, self._limits, held)
             return _json(
                 (
                     await batches.create(
