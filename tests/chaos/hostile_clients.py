@@ -38,6 +38,7 @@ class Scale:
     silent: int
     senders: int
     readers: int
+    reader_every_s: float
     bombs: int
     bomb_bytes: int
     bodies: int
@@ -56,6 +57,7 @@ FULL = Scale(
     silent=1_000,
     senders=50,
     readers=50,
+    reader_every_s=1.0,
     bombs=16,
     bomb_bytes=32 * MIB,
     bodies=60,
@@ -72,6 +74,7 @@ SMALL = Scale(
     silent=100,
     senders=10,
     readers=5,
+    reader_every_s=0.05,
     bombs=3,
     bomb_bytes=4 * MIB,
     bodies=10,
@@ -251,7 +254,9 @@ async def slow_clients(server: LiveServer, scale: Scale) -> Finding:
     ]
     answered = asyncio.Semaphore(0)
     readers = [
-        send_and_wait(port, large, read_bytes=1_000, read_every_s=1.0, on_first=answered.release)
+        send_and_wait(
+            port, large, read_bytes=1_000, read_every_s=scale.reader_every_s, on_first=answered.release
+        )
         for _ in range(scale.readers)
     ]
     readers_task = asyncio.gather(*readers)

@@ -36,6 +36,17 @@ def test_large_requests_leave_a_quarter_to_small_ones() -> None:
         budget.hold().reserve(1)
 
 
+def test_a_request_that_grows_in_small_steps_is_a_large_one() -> None:
+    budget = ByteBudget(4 * MIB)
+    budget.hold().reserve(2 * MIB)
+    held = budget.hold()
+    for _ in range(64):
+        held.reserve(16 * 1024)
+    assert budget.held == 3 * MIB
+    with pytest.raises(BuffersFull):
+        held.reserve(16 * 1024)
+
+
 def test_a_request_that_can_never_fit_is_told_so() -> None:
     with pytest.raises(BodyTooLarge, match="--max-buffered-bytes"):
         ByteBudget(4 * MIB).hold().reserve(3 * MIB + 1)

@@ -43,10 +43,14 @@ class ByteBudget:
         """Return an empty count for one request."""
         return HeldBytes(self)
 
-    def has_room(self, count: int) -> bool:
-        """Return True if `count` more bytes fit."""
-        limit = self.limit if count <= SMALL_BYTES else self.limit - self.limit // 4
-        return self.held + count <= limit
+    @property
+    def large_limit(self) -> int:
+        """The limit for requests of more than `SMALL_BYTES`."""
+        return self.limit - self.limit // 4
+
+    def has_room(self, count: int, request_count: int) -> bool:
+        """Return True if `count` more bytes fit, of a request that will then hold `request_count` bytes."""
+        return self.held + count <= (self.limit if request_count <= SMALL_BYTES else self.large_limit)
 
 
 class HeldBytes:
@@ -63,12 +67,13 @@ class HeldBytes:
 
         Raises `BuffersFull` if they do not fit now, and `BodyTooLarge` if they can never fit.
         """
-        if self._budget.has_room(count):
+        request_count = self.count + count
+        if self._budget.has_room(count, request_count):
             self.add(count)
             return
-        if count > self._budget.limit - self._budget.limit // 4:
+        if request_count > self._budget.large_limit:
             raise BodyTooLarge(
-                f"The request needs {count} bytes of buffers, more than this server has "
+                f"The request needs {request_count} bytes of buffers, more than this server has "
                 "(--max-buffered-bytes). Send fewer texts at a time."
             )
         raise BuffersFull("The buffers of the server are full of other requests. Try again later.")

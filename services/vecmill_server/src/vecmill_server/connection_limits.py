@@ -1,5 +1,6 @@
 """The limits on connections, and the objects that all connections of a server share."""
 
+import resource
 from dataclasses import dataclass, field
 
 from vecmill_server.byte_budget import ByteBudget
@@ -7,7 +8,27 @@ from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
 
 # The most bytes that one read takes from a socket.
-READ_BYTES = 64 * 1024
+READ_BYTES = 32 * 1024
+
+# The connection stops reading while this much of the next requests waits.
+PENDING_BYTES = 64 * 1024
+
+# The time and the bytes for which the input of a refused client is discarded.
+LINGER_S = 2.0
+LINGER_BYTES = 64 * 1024 * 1024
+
+# The application's time limit for a body comes first, and sends a response. The protocol only closes.
+BODY_GRACE_S = 5.0
+
+# Connections over the limit that get a response before they are closed. Further connections are reset.
+EXTRA_CONNECTIONS = 64
+
+# The memory of a head, for each of its bytes. Heads of ordinary size are not counted.
+HEAD_FACTOR = 4
+ORDINARY_HEAD_BYTES = 2048
+
+# The files that the process opens besides connections: models, batches, threads, refused connections.
+OTHER_FILES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +44,10 @@ class ConnectionLimits:
 
     @classmethod
     def of(cls, settings: ServerSettings) -> "ConnectionLimits":
-        """Return the limits in `settings`."""
+        """Return the limits in `settings`. The process must be able to open a file for each connection."""
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return cls(
-            settings.max_connections,
+            min(settings.max_connections, max(1, open_files - OTHER_FILES)),
             settings.max_header_bytes,
             settings.header_timeout_s,
             settings.body_timeout_s,

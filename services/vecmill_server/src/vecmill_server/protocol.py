@@ -29,7 +29,6 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from typing import Any, cast
-from urllib.parse import unquote
 
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -41,7 +40,17 @@ from vecmill.errors import VecmillError
 from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
 from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.client_output import ClientOutput
-from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
+from vecmill_server.connection_limits import (
+    BODY_GRACE_S,
+    EXTRA_CONNECTIONS,
+    HEAD_FACTOR,
+    LINGER_BYTES,
+    LINGER_S,
+    ORDINARY_HEAD_BYTES,
+    PENDING_BYTES,
+    ConnectionLimits,
+    ConnectionShare,
+)
 from vecmill_server.deadline import Deadline
 from vecmill_server.error_responses import error_response
 from vecmill_server.errors import HttpError, RequestTimedOut, TooManyConnections
@@ -49,23 +58,9 @@ from vecmill_server.half_closed import HalfClosedWatch
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.request_context import BODY_TIME
-from vecmill_server.request_cycle import CONTINUE, HIGH_WATER_BYTES, RequestCycle
+from vecmill_server.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
 from vecmill_server.request_head import HeadReader, RequestHead
 from vecmill_server.settings import ServerSettings
-
-# The time and the bytes for which the input of a refused client is discarded.
-LINGER_S = 2.0
-LINGER_BYTES = 64 * 1024 * 1024
-
-# The application's time limit for a body comes first, and sends a response. The protocol only closes.
-BODY_GRACE_S = 5.0
-
-# Connections over the limit that get a response before they are closed. Further connections are reset.
-EXTRA_CONNECTIONS = 64
-
-# The memory of a head, for each of its bytes. Heads of ordinary size are not counted.
-HEAD_FACTOR = 4
-ORDINARY_HEAD_BYTES = 2048
 
 
 class RequestPart(Enum):
@@ -212,9 +207,10 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _begin_request(self, head: RequestHead, head_bytes: int, arrived: bytes) -> None:
         self._is_pipelined = False
         self._hold_head(head_bytes)
-        self._cycle = cycle = RequestCycle(
-            head, self._scope(head), self, self._output, self._server_state.default_headers
-        )
+        scope = make_scope(head, self._app_state.copy(), self._addresses)
+        scope[BODY_TIME] = self._allow_body_time
+        default_headers = self._server_state.default_headers
+        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers)
         if self._is_stopping:
             cycle.keeps_alive = False
         length = head.content_length
@@ -232,24 +228,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)
 
-    def _scope(self, head: RequestHead) -> dict[str, Any]:
-        path = head.path.decode("ascii")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": head.version,
-            "scheme": "http",
-            "method": head.method,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": head.path,
-            "query_string": head.query,
-            "root_path": "",
-            "headers": head.headers,
-            "state": self._app_state.copy(),
-            BODY_TIME: self._allow_body_time,
-            **self._addresses,
-        }
-
     def _read_body(self, data: bytes) -> bytes:
         cycle, framing = self._cycle, self._body
         assert cycle is not None
@@ -263,7 +241,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._discard(len(body))
         cycle.add_body(body)
         if rest is None:
-            if cycle.unread_bytes > HIGH_WATER_BYTES:
+            if cycle.unread_bytes > UNREAD_BYTES:
                 self._flow.pause_reading()
             return b""
         self._body = None
@@ -278,7 +256,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _keep_for_later(self, data: bytes) -> None:
         self._pending += data
         self._held.add(len(data))
-        if len(self._pending) > HIGH_WATER_BYTES:
+        if len(self._pending) > PENDING_BYTES:
             self._flow.pause_reading()
 
     def _discard(self, count: int) -> None:
@@ -295,7 +273,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # Called by the request cycle.
 
     def resume_reading(self) -> None:
-        if self._half_closed is None and len(self._pending) <= HIGH_WATER_BYTES:
+        if self._half_closed is None and len(self._pending) <= PENDING_BYTES:
             self._flow.resume_reading()
 
     def response_done(self) -> None:
@@ -347,6 +325,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._part = RequestPart.REFUSED
         self._body = None
         self._input_deadline.clear()
+        self._flow.pause_reading()  # until the response is written
         cycle.fail(error)
         if cycle.is_response_complete:
             self._linger()

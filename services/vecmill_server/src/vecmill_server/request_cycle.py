@@ -2,15 +2,16 @@
 
 How it works. The connection stores the body as it arrives, and `receive` hands it over. If the application
 does not call `receive`, the connection stops reading from the socket. `send` writes the response, and
-returns when the client has taken all but the last `HIGH_WATER_BYTES` of it. The status line and headers are
+returns when the client has taken all but the last part of it. The status line and headers are
 written together with the first bytes of the body.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -21,8 +22,10 @@ from vecmill_server.request_head import RequestHead
 
 logger = logging.getLogger(__name__)
 
-# The application is behind by this much when the connection stops reading.
-HIGH_WATER_BYTES = 64 * 1024
+# The connection stops reading while this much of a body waits for the application.
+UNREAD_BYTES = 32 * 1024
+# The headers of a response are written together with a part of the body that is not larger.
+JOINED_BYTES = 64 * 1024
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -204,9 +207,30 @@ class RequestCycle:
 
     def _write(self, data: bytes) -> None:
         start, self._start = self._start, b""
-        if start and len(data) > HIGH_WATER_BYTES:
+        if start and len(data) > JOINED_BYTES:
             self._output.write(start)
         else:
             data = start + data
         if data:
             self._output.write(data)
+
+
+def make_scope(
+    head: RequestHead, state: MutableMapping[str, Any], addresses: Mapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Return the ASGI scope of a request. `addresses` are its `client` and `server`."""
+    path = head.path.decode("ascii")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "scheme": "http",
+        "method": head.method,
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": head.path,
+        "query_string": head.query,
+        "root_path": "",
+        "headers": head.headers,
+        "state": state,
+        **addresses,
+    }
