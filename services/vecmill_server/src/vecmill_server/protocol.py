@@ -25,9 +25,7 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Callable
 from enum import Enum, auto
-from functools import partial
 from typing import Any, cast
 
 from uvicorn import Config
@@ -38,7 +36,6 @@ from uvicorn.server import ServerState
 
 from vecmill.errors import VecmillError
 from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
-from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.client_output import ClientOutput
 from vecmill_server.connection_limits import (
     BODY_GRACE_S,
@@ -48,7 +45,6 @@ from vecmill_server.connection_limits import (
     LINGER_S,
     ORDINARY_HEAD_BYTES,
     PENDING_BYTES,
-    ConnectionLimits,
     ConnectionShare,
 )
 from vecmill_server.deadline import Deadline
@@ -56,12 +52,10 @@ from vecmill_server.error_responses import error_response
 from vecmill_server.errors import HttpError, RequestTimedOut, TooManyConnections
 from vecmill_server.half_closed import HalfClosedWatch
 from vecmill_server.listener import has_unread_bytes
-from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.request_context import BODY_TIME
 from vecmill_server.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
 from vecmill_server.request_head import HeadReader, RequestHead
-from vecmill_server.settings import ServerSettings
 
 
 class RequestPart(Enum):
@@ -171,9 +165,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     @property
     def is_arriving(self) -> bool:
         """True if a head has begun to arrive, or bytes of it wait in the kernel."""
-        if self._part is RequestPart.REFUSED or self._transport.is_closing():
-            return False
-        return self._head is not None or has_unread_bytes(self._transport)
+        is_over = self._part is RequestPart.REFUSED or self._transport.is_closing()
+        return not is_over and (self._head is not None or has_unread_bytes(self._transport))
 
     # The reading of requests.
 
@@ -395,10 +388,3 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _stop_watching(self) -> None:
         if self._half_closed is not None:
             self._half_closed.stop()
-
-
-def connection_factory(
-    settings: ServerSettings, metrics: ServerMetrics, budget: ByteBudget
-) -> Callable[..., HttpConnection]:
-    """Return the function with which uvicorn creates a connection."""
-    return partial(HttpConnection, ConnectionShare(ConnectionLimits.of(settings), metrics, budget))

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -15,10 +16,11 @@ import uvicorn
 from vecmill.errors import SetupError
 from vecmill_server.app import create_app
 from vecmill_server.catalog import ServedModel
+from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import BACKLOG, Acceptor, Listener, open_listener
-from vecmill_server.protocol import HttpConnection, connection_factory
+from vecmill_server.protocol import HttpConnection
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
 from vecmill_server.watchdog import Watchdog
@@ -55,10 +57,10 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
 def uvicorn_config(service: Service) -> uvicorn.Config:
     """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs."""
     settings = service.settings
-    protocol = connection_factory(settings, service.metrics, service.budget)
+    share = ConnectionShare(ConnectionLimits.of(settings), service.metrics, service.budget)
     return uvicorn.Config(
         create_app(service),
-        http=protocol,  # type: ignore[arg-type]
+        http=partial(HttpConnection, share),  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
         lifespan="off",
