@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from vecmill.batching.containment import Outcomes, run_contained
 from vecmill.batching.lane import LOST, Lane, SealedBatch
 from vecmill.batching.policy import Policy
-from vecmill.batching.queue import Queue, Room
+from vecmill.batching.queue import CountsSnapshot, Queue, Room
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
@@ -144,6 +144,11 @@ class Dispatcher:
         tokens = self.queue.work_tokens
         seconds = tokens / (self._pace * self._budget.total)
         return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, seconds)
+
+    def counts_snapshot(self) -> CountsSnapshot:
+        """Return all counts of texts as they are at one moment."""
+        with self._budget.lock:
+            return self.queue.snapshot()
 
     def refuse_if_full(self) -> None:
         """Raise the error that `submit` would raise for the smallest request. Takes almost no time."""
