@@ -7,9 +7,9 @@ that stalls meets the requests that it made wait. Every text is sent exactly onc
 import asyncio
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import httptools
@@ -31,9 +31,10 @@ class Manner(StrEnum):
     HALF_CLOSING = "half-closing"  # closes its sending side, which counts as hanging up
     SLOW_SENDING = "slow-sending"
     SLOW_READING = "slow-reading"
+    INVALID = "invalid"  # with a body that is refused
 
 
-FREQUENCIES = {
+FREQUENCIES: Mapping[Manner, float] = {
     Manner.PLAIN: 0.72,
     Manner.HURRIED: 0.08,
     Manner.ABORTING: 0.05,
@@ -41,6 +42,7 @@ FREQUENCIES = {
     Manner.SLOW_SENDING: 0.06,
     Manner.SLOW_READING: 0.07,
 }
+WELL_BEHAVED: Mapping[Manner, float] = {Manner.PLAIN: 1.0}
 LEAVING = (Manner.ABORTING, Manner.HALF_CLOSING)
 
 
@@ -49,7 +51,8 @@ class StormConfig:
     """A storm. `timeout_s` is the deadline that the server gives to a request without its own deadline.
 
     `burstiness` is the squared coefficient of variation of the time between arrivals; 1 is Poisson's.
-    `replace_every_s` is the time between two replacements of the server process.
+    `replace_every_s` is the time between two replacements of the server process. `frequencies` are those of
+    the manners of clients.
     """
 
     texts: int
@@ -60,7 +63,7 @@ class StormConfig:
     timeout_s: float = 20.0
     patience_s: float = 60.0
     replace_every_s: float | None = None
-    behaves_well: bool = False
+    frequencies: Mapping[Manner, float] = field(default_factory=lambda: FREQUENCIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,12 @@ def plan_requests(config: StormConfig) -> Iterator[Planned]:
     dice = random.Random(config.seed + 1)
     at_s, first, number = 0.0, 0, 0
     shape = 1 / config.burstiness
-    manners, frequencies = list(FREQUENCIES), list(FREQUENCIES.values())
+    manners, frequencies = list(config.frequencies), list(config.frequencies.values())
     while first < config.texts:
         size = 1 if dice.random() < 0.5 else dice.randint(2, config.max_texts)
         count = min(size, config.texts - first)
         manner = dice.choices(manners, frequencies)[0]
         timeout_ms = dice.randint(1, 30) if manner is Manner.HURRIED else None
-        if config.behaves_well:
-            manner, timeout_ms = Manner.PLAIN, None
         yield Planned(number, at_s, first, count, manner, timeout_ms)
         at_s += dice.gammavariate(shape, 1 / config.requests_per_s / shape)
         first, number = first + count, number + 1
@@ -121,11 +122,16 @@ class Storm:
                 early_s = began + planned.at_s - clock()
                 # Without a pause, a client behind its schedule would never read.
                 await asyncio.sleep(max(0.0, early_s))
-                group.create_task(self._send_one(planned, began + planned.at_s))
+                group.create_task(self.send_one(planned, began + planned.at_s))
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
         for connection in self._idle:
             connection.abort()
 
-    async def _send_one(self, planned: Planned, due_s: float) -> None:
+    async def send_one(self, planned: Planned, due_s: float) -> None:
+        """Send one request, and return when it has ended."""
         own_s = planned.timeout_ms / 1000 if planned.timeout_ms else self._config.timeout_s
         left = planned.manner in LEAVING
         exchange = Exchange(planned.number, planned.first, planned.count, due_s, own_s, left)
@@ -141,6 +147,8 @@ class Storm:
     def _request(self, planned: Planned) -> tuple[bytes, bytes]:
         texts = [make_text(self._config.seed, planned.first + place) for place in range(planned.count)]
         body = json.dumps({"input": texts, "encoding_format": "base64"}).encode()
+        if planned.manner is Manner.INVALID:
+            body = body[:-1]
         lines = ["POST /v1/embeddings HTTP/1.1", "host: x", f"content-length: {len(body)}"]
         lines.append(f"x-request-id: {planned.number}")
         if planned.timeout_ms is not None:

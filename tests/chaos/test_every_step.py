@@ -84,7 +84,7 @@ async def test_a_fault_in_any_engine_call_costs_at_most_the_texts_of_that_call(
         raise AssertionError("the scenario never ran without the fault")
 
 
-@pytest.mark.promise("answered-once", "departed-client")
+@pytest.mark.promise("answered-once", "departed-clients")
 @pytest.mark.parametrize("kind", ["send", "receive", "leave"])
 @pytest.mark.parametrize("stride", SIZES)
 async def test_a_failure_to_send_or_receive_costs_its_own_request_alone(kind: str, stride: int) -> None:
@@ -117,7 +117,7 @@ CANCELLED = [
 ]
 
 
-@pytest.mark.promise("departed-client")
+@pytest.mark.promise("departed-clients")
 @pytest.mark.parametrize("ask", CANCELLED, ids=["one", "many", "long", "int8", "rerank", "metrics"])
 async def test_a_request_may_be_cancelled_at_any_of_its_awaits(ask: Ask) -> None:
     async with stage() as it:

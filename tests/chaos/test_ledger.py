@@ -11,7 +11,7 @@ import pytest
 from chaos.faulty_server import FaultyOptions
 from chaos.fleet import Fleet
 from chaos.ledger import ExactRows, NearRows, encode_row, judge
-from chaos.storm import StormConfig
+from chaos.storm import WELL_BEHAVED, StormConfig
 from chaos.weather import Outcome, exact_rows, real_rows, send_weather
 
 NO_SOCKET = -1
@@ -46,7 +46,7 @@ def storm(folder: Path, config: StormConfig, *, deadly_calls: Sequence[int] = ()
     return send_weather(folder, config, Fleet.of(options, deadly_calls), rows)
 
 
-@pytest.mark.promise("answered-once", "counters-agree", "failure-contained", "lost-lane-noticed")
+@pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed")
 def test_every_text_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
     config = StormConfig(texts=2_000, seed=20_261, requests_per_s=60.0)
     # One lane of the first process dies, and one of the second hangs.
@@ -59,7 +59,7 @@ def test_every_text_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("answered-once", "counters-agree", "failure-contained", "lost-lane-noticed")
+@pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed")
 def test_every_one_of_a_million_texts_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
     config = StormConfig(texts=1_000_000, seed=20_263, requests_per_s=200.0, replace_every_s=20.0)
     outcome = storm(tmp_path, config, deadly_calls=[1_000, 3_000] * 10)
@@ -69,7 +69,7 @@ def test_every_one_of_a_million_texts_gets_its_own_embedding_or_one_error(tmp_pa
 
 
 @pytest.mark.full
-@pytest.mark.promise("answered-once", "counters-agree")
+@pytest.mark.promise("answered-once", "counts-agree")
 def test_every_one_of_100_000_texts_gets_its_own_embedding_of_the_real_engine(tmp_path: Path) -> None:
     config = StormConfig(texts=100_000, seed=20_264, requests_per_s=15.0, replace_every_s=60.0)
     outcome = storm(tmp_path, config, engine="real", deadly_calls=(1_000, 1_000))
@@ -77,9 +77,9 @@ def test_every_one_of_100_000_texts_gets_its_own_embedding_of_the_real_engine(tm
     assert outcome.verdict.served > config.texts / 2
 
 
-@pytest.mark.promise("counters-agree")
+@pytest.mark.promise("counts-agree")
 def test_without_clients_that_leave_the_counts_are_those_of_the_ledger(tmp_path: Path) -> None:
-    config = StormConfig(texts=1_000, seed=20_265, behaves_well=True, requests_per_s=100.0)
+    config = StormConfig(texts=1_000, seed=20_265, frequencies=WELL_BEHAVED, requests_per_s=100.0)
     outcome = storm(tmp_path, config, is_faulty=False)
     verdict, texts = outcome.verdict, outcome.total.texts
     refused = verdict.ends["429"]
@@ -90,7 +90,7 @@ def test_without_clients_that_leave_the_counts_are_those_of_the_ledger(tmp_path:
 
 def test_planted_faults_of_the_server_are_found(tmp_path: Path) -> None:
     config = StormConfig(
-        texts=800, seed=20_266, behaves_well=True, requests_per_s=100.0, timeout_s=60.0, patience_s=3.0
+        texts=800, seed=20_266, frequencies=WELL_BEHAVED, requests_per_s=100.0, timeout_s=60.0, patience_s=3.0
     )
     plants = ("loss", "swap", "duplicate", "counter")
     outcome = storm(tmp_path, config, is_faulty=False, plants=plants)
