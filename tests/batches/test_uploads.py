@@ -31,6 +31,7 @@ async def parts(data: bytes, size: int) -> AsyncIterator[bytes]:
         yield data[start : start + size]
 
 
+@pytest.mark.promise("malformed-input")
 @given(st.integers(1, 200))
 async def test_it_does_not_matter_where_the_body_is_cut(size: int) -> None:
     content = io.BytesIO()

@@ -140,6 +140,7 @@ def row_of(text: int, length: int = 10) -> np.ndarray:
     return hash_row(np.full(length, text), 16)[None]
 
 
+@pytest.mark.promise("answered-once")
 async def test_everyone_gets_their_own_rows_in_their_own_order() -> None:
     async with stage() as it:
         requests = [[100 * r + t for t in range(r % 7 + 1)] for r in range(200)]
@@ -246,6 +247,7 @@ async def test_only_the_request_with_the_guilty_text_fails() -> None:
             await bad
 
 
+@pytest.mark.promise("departed-clients")
 async def test_a_request_whose_caller_is_gone_never_runs() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
         first = it.submit_soon(1)
@@ -261,6 +263,7 @@ async def test_a_request_whose_caller_is_gone_never_runs() -> None:
         assert it.ledger.texts["cancelled"] == 2
 
 
+@pytest.mark.promise("deadlines-kept")
 async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
         first = it.submit_soon(1, timeout_s=1e5)
@@ -277,6 +280,7 @@ async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
         assert len(it.engine.calls) == 1
 
 
+@pytest.mark.promise("lost-lane-noticed")
 async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG})) as it:
         stuck = it.submit_soon(1)
@@ -292,6 +296,7 @@ async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
         await it.submit(2)
 
 
+@pytest.mark.promise("lost-lane-noticed")
 async def test_a_dead_lane_is_noticed_and_the_other_goes_on() -> None:
     async with stage(FaultScript(calls={0: Fault.DIE})) as it:
         with pytest.raises(LaneLost):
@@ -326,6 +331,7 @@ async def test_a_call_that_returns_after_its_lane_was_given_up_changes_nothing()
         assert it.ledger.texts["done"] == 0
 
 
+@pytest.mark.promise("time-to-return", "short-wait")
 async def test_a_full_queue_refuses_with_the_measured_time_to_come_back() -> None:
     config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=100))
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
@@ -361,6 +367,7 @@ async def test_closing_answers_what_waits_and_lets_running_calls_finish() -> Non
             await it.submit(3)
 
 
+@pytest.mark.promise("idle-is-idle")
 async def test_an_idle_dispatcher_does_nothing_at_all() -> None:
     async with stage() as it:
         await it.submit(1)

@@ -84,6 +84,7 @@ def test_a_share_that_was_idle_has_no_credit() -> None:
     assert 8 <= turns.count(127) <= 12
 
 
+@pytest.mark.promise("fair-keys", "no-starvation")
 def test_a_single_text_does_not_wait_for_a_bulk_request() -> None:
     line = WaitList(BatchConfig(max_batch_tokens=128))
     line.admit(*[64] * 2_000, priority=Priority.BULK)
@@ -115,6 +116,7 @@ def test_patient_work_has_its_part_however_much_else_is_old() -> None:
     )
 
 
+@pytest.mark.promise("no-starvation", "fair-keys")
 def test_a_request_of_thousands_of_texts_that_all_grew_old_lets_others_pass() -> None:
     line = WaitList(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=4))
     line.admit(*[64] * 2_000, priority=Priority.BULK, now=0.0)
@@ -124,6 +126,7 @@ def test_a_request_of_thousands_of_texts_that_all_grew_old_lets_others_pass() ->
         assert 20 in [line.take(now=now)[0] for _ in range(2)]
 
 
+@pytest.mark.promise("no-starvation")
 def test_age_beats_weight() -> None:
     line = WaitList(BatchConfig(max_batch_tokens=128, age_cap_s=2.0, interactive_weight=1_000))
     line.admit(50, priority=Priority.BULK, now=0.0)

@@ -31,6 +31,7 @@ def take_all(queue: Queue, now: float = 0.0) -> list[Job]:
     return jobs
 
 
+@pytest.mark.promise("all-or-nothing")
 def test_a_request_fits_whole_or_not_at_all() -> None:
     queue = Queue(QueueConfig(max_queue_tokens=100, max_queue_texts=5))
     admit(queue, 1, 2, 3)
@@ -49,6 +50,7 @@ def test_room_comes_back_when_work_is_taken() -> None:
     assert queue.room_for(3, 30) is Room.FITS
 
 
+@pytest.mark.promise("many-clients")
 def test_equal_texts_are_computed_once_waiting_or_running() -> None:
     queue = Queue(QueueConfig())
     first = admit(queue, 1, 1)
@@ -118,6 +120,7 @@ def test_cancelled_texts_leave_the_line_at_once() -> None:
     assert queue.counts.cancelled == 2
 
 
+@pytest.mark.promise("deadlines-kept")
 def test_what_is_overdue_never_runs() -> None:
     queue = Queue(QueueConfig())
     request = admit(queue, 1, deadline=5.0)
@@ -144,6 +147,7 @@ def test_ended_requests_do_not_pile_up_behind_their_deadlines() -> None:
     assert len(queue._deadlines) <= 66
 
 
+@pytest.mark.promise("answered-once")
 def test_a_final_state_is_final() -> None:
     queue = Queue(QueueConfig())
     request = admit(queue, 1)

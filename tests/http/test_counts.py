@@ -52,6 +52,7 @@ def engine() -> FakeEngine:
     return FakeEngine(dim=DIM, faults=FaultScript(share=0.1, seed=3))
 
 
+@pytest.mark.promise("counts-agree")
 def test_admitted_texts_are_finished_or_open_at_every_scrape(engine: FakeEngine) -> None:
     with serve_in_thread(engine=engine) as server:
         found = scrape_under_load(server, 40)

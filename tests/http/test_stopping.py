@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from support.http_server import MODEL, wait_until
 from support.tiny_models import save_tiny_bert
@@ -59,6 +60,7 @@ def test_the_printed_line_works_when_pasted() -> None:
         assert b'"embedding":[' in answer.stdout
 
 
+@pytest.mark.promise("clean-stop", "honest-health")
 def test_sigterm_keeps_serving_while_balancers_take_notice_then_ends_with_0() -> None:
     with process("--lame-duck-s", "1.0") as (running, lines), httpx.Client(base_url=address(lines)) as client:
         assert client.get("/readyz").status_code == 200
@@ -73,6 +75,7 @@ def test_sigterm_keeps_serving_while_balancers_take_notice_then_ends_with_0() ->
         assert time.monotonic() - began >= 1.0
 
 
+@pytest.mark.promise("clean-stop")
 def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
     answers: list[int] = []
     failures: list[Exception] = []
@@ -105,6 +108,7 @@ def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
     assert len(failures) <= len(threads)
 
 
+@pytest.mark.promise("clean-stop")
 def test_a_request_that_is_being_read_still_gets_its_answer() -> None:
     body = b'{"input": "hello"}'
     with process("--lame-duck-s", "0") as (running, lines):
@@ -170,6 +174,7 @@ def refused(*arguments: str, model: str | None = None) -> str:
     return ended.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.promise("verified-start")
 def test_what_cannot_work_is_said_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
