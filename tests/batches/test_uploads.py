@@ -31,11 +31,15 @@ async def parts(data: bytes, size: int) -> AsyncIterator[bytes]:
         yield data[start : start + size]
 
 
+async def unlimited(size: int) -> None:
+    """Reserve as much as is asked for."""
+
+
 @pytest.mark.promise("malformed-input")
 @given(st.integers(1, 200))
 async def test_it_does_not_matter_where_the_body_is_cut(size: int) -> None:
     content = io.BytesIO()
-    form = await receive_form(CONTENT_TYPE, parts(form_bytes(), size), content)
+    form = await receive_form(CONTENT_TYPE, parts(form_bytes(), size), content, unlimited)
     assert content.getvalue() == CONTENT
     assert (form.fields, form.filename, form.file_bytes) == ({"purpose": "batch"}, "a.jsonl", len(CONTENT))
 
@@ -43,7 +47,7 @@ async def test_it_does_not_matter_where_the_body_is_cut(size: int) -> None:
 @given(st.integers(1, len(form_bytes()) - 6), st.integers(1, 50))
 async def test_a_form_that_ends_early_is_refused(length: int, size: int) -> None:
     with pytest.raises(InvalidRequest):
-        await receive_form(CONTENT_TYPE, parts(form_bytes()[:length], size), io.BytesIO())
+        await receive_form(CONTENT_TYPE, parts(form_bytes()[:length], size), io.BytesIO(), unlimited)
 
 
 async def test_no_more_than_is_written_at_a_time_is_held() -> None:
@@ -55,7 +59,7 @@ async def test_no_more_than_is_written_at_a_time_is_held() -> None:
             return super().write(data)
 
     size = 5 * WRITE_BYTES + 3
-    form = await receive_form(CONTENT_TYPE, parts(form_bytes(b"x" * size), 65_536), Watched())
+    form = await receive_form(CONTENT_TYPE, parts(form_bytes(b"x" * size), 65_536), Watched(), unlimited)
     assert isinstance(form, UploadForm)
     assert form.file_bytes == sum(held) == size
     assert max(held) <= WRITE_BYTES + 65_536

@@ -25,9 +25,11 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
 
 POISON = 666
+PER_TOKEN_S = 1e-5
 
 
 class Time:
@@ -94,7 +96,7 @@ class Stage:
             config,
             budget=CoreBudget(cores),
             observer=self.ledger,
-            pace=1_000.0,
+            cost=CostModel(0.0, PER_TOKEN_S),
             clock=self.time,
         )
 
@@ -102,16 +104,17 @@ class Stage:
         self,
         *texts: int,
         length: int = 10,
-        timeout_s: float = 30.0,
-        priority: Priority = Priority.INTERACTIVE,
+        timeout_s: float | None = None,
+        priority: Priority | None = None,
+        client: str | None = None,
     ) -> QueuedRequest:
         sequences = [TokenSequence.of([text] * length) for text in texts]
-        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s)
+        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s, client=client)
 
     def submit_soon(
-        self, *texts: int, length: int = 10, timeout_s: float = 30.0
+        self, *texts: int, length: int = 10, timeout_s: float | None = None, client: str | None = None
     ) -> asyncio.Task[QueuedRequest]:
-        return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s))
+        return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s, client=client))
 
     async def until_called(self, times: int) -> None:
         await asyncio.to_thread(self.engine.wait_for_calls, times)
@@ -204,7 +207,8 @@ async def test_no_more_cores_are_used_than_the_budget_has() -> None:
             return rows
 
     pair = [
-        Dispatcher(Counting(), MillConfig(), budget=budget, observer=Observer(), pace=1.0) for _ in range(2)
+        Dispatcher(Counting(), MillConfig(), budget=budget, observer=Observer(), cost=CostModel(0.0, 1e-6))
+        for _ in range(2)
     ]
     for dispatcher in pair:
         dispatcher.start()
@@ -325,7 +329,7 @@ async def test_a_call_that_returns_after_its_lane_was_given_up_changes_nothing()
         with pytest.raises(LaneLost):
             await stuck
         it.engine.released.set()
-        (lane,) = it.dispatcher.lanes
+        (lane,) = it.dispatcher.lanes.all
         assert lane.thread is not None
         await asyncio.to_thread(lane.thread.join)
         assert it.ledger.texts["done"] == 0
@@ -341,14 +345,59 @@ async def test_a_full_queue_refuses_with_the_measured_time_to_come_back() -> Non
         await asyncio.sleep(0)
         with pytest.raises(QueueFull) as refusal:
             await it.submit(99)
-        assert refusal.value.retry_after_s == pytest.approx(0.1)  # 100 tokens at 1,000 a second
-        with pytest.raises(QueueFull):
-            it.dispatcher.refuse_if_full()
+        assert refusal.value.retry_after_s == 0.05  # 100 tokens take less
         with pytest.raises(RequestTooLarge):
             await it.submit(*range(20, 31))
         it.engine.released.set()
         await asyncio.gather(first, waiting)
-        assert it.ledger.rejections == {"queue_full": 2, "too_large": 1}
+        assert it.ledger.rejections == {"queue_full": 1, "too_large": 1}
+
+
+async def test_what_would_wait_too_long_is_refused_with_the_time_until_there_is_room() -> None:
+    config = MillConfig(hang_s=1e6, queue=QueueConfig(target_wait_s=2.0))
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
+        first = it.submit_soon(0)
+        await it.until_called(1)
+        length = round(0.4 / PER_TOKEN_S)
+        waiting = [it.submit_soon(1, length=100), it.submit_soon(2, length=100, client="other")]
+        waiting += [it.submit_soon(text, length=length // 80, client="many") for text in range(3, 20)]
+        await asyncio.sleep(0)
+        it.dispatcher.refuse_if_full("many")
+        crowd = [it.submit_soon(text, length=length // 8, client="many") for text in range(100, 200)]
+        await asyncio.sleep(0)
+        refused = [task for task in crowd if task.done()]
+        assert refused
+        for task in refused:
+            with pytest.raises(QueueFull) as refusal:
+                task.result()
+            assert 0 < refusal.value.retry_after_s < 2.0
+        with pytest.raises(QueueFull):
+            it.dispatcher.refuse_if_full("many")
+        it.dispatcher.refuse_if_full("many", most_tokens=10**6)  # it may be bulk work, of which nothing waits
+        waiting.append(it.submit_soon(999, client="newcomer"))
+        it.engine.released.set()
+        await asyncio.gather(first, *waiting, *(task for task in crowd if task not in refused))
+
+
+async def test_a_time_limit_that_no_idle_machine_could_meet_is_refused_at_once() -> None:
+    async with stage() as it:
+        with pytest.raises(DeadlineExceeded, match=r"takes about 6\.48 s .* 5 s"):
+            await it.submit(*range(1_000), length=900, timeout_s=5.0)
+        assert it.engine.calls == []
+        assert it.ledger.rejections == {"too_late": 1}
+
+
+async def test_the_time_limit_grows_with_the_work() -> None:
+    config = MillConfig(hang_s=1e6, queue=QueueConfig(timeout_s=1.0))
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
+        slow = it.submit_soon(1, length=round(10 / PER_TOKEN_S / 500))
+        await it.until_called(1)
+        it.pass_time(1.04)
+        assert not slow.done()
+        it.pass_time(0.1)
+        with pytest.raises(DeadlineExceeded):
+            await slow
+        it.engine.released.set()
 
 
 async def test_closing_answers_what_waits_and_lets_running_calls_finish() -> None:
@@ -379,7 +428,7 @@ def test_what_is_due_at_once_keeps_the_next_request_out_on_no_loop() -> None:
     # For what is due in less than half a millisecond uvloop gives a timer that does not know when that is.
     async def submit_two() -> None:
         async with stage() as it:
-            requests = await asyncio.gather(it.submit(1, timeout_s=1e-4), it.submit(2, timeout_s=1e-4))
+            requests = await asyncio.gather(it.submit(1, timeout_s=3e-4), it.submit(2, timeout_s=3e-4))
             for text, request in zip((1, 2), requests, strict=True):
                 np.testing.assert_array_equal(request.embeddings[0], row_of(text))
 

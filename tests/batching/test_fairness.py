@@ -1,4 +1,4 @@
-"""Models that priority cores get them in the order in which their texts came."""
+"""Models that share cores get them in turns, by the work that each has received."""
 
 import asyncio
 import threading
@@ -16,6 +16,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel
 from vecmill.values.observer import Observer
 
 ONE_TEXT_A_CALL = MillConfig(hang_s=1e6, batch=BatchConfig(max_batch_tokens=1))
@@ -49,16 +50,14 @@ class Shared:
             ONE_TEXT_A_CALL,
             budget=self.budget,
             observer=Observer(),
-            pace=1.0,
+            cost=CostModel(0.0, 1e-6),
             clock=lambda: self.now,
         )
 
     def submit_soon(self, name: str, text: int) -> asyncio.Task[QueuedRequest]:
         self.now += 1
         sequence = TokenSequence.of([text] * LENGTH)
-        return asyncio.ensure_future(
-            self.dispatchers[name].submit([sequence], priority=Priority.INTERACTIVE, timeout_s=1e6)
-        )
+        return asyncio.ensure_future(self.dispatchers[name].submit([sequence], priority=Priority.INTERACTIVE))
 
 
 @asynccontextmanager
@@ -88,7 +87,7 @@ async def test_a_busy_model_does_not_keep_the_core_from_the_other(_: int) -> Non
             await asyncio.sleep(0)
         it.engines["a"].released.set()
         await asyncio.gather(*tasks)
-        assert "".join(it.calls) == "abaabab"
+        assert "".join(it.calls) == "abababa"
 
 
 async def test_a_core_that_was_kept_for_a_text_goes_on_when_the_text_is_given_up() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, QueuedRequest, TicketState
+from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
 from vecmill.requests import Priority
@@ -13,27 +13,31 @@ from vecmill.values.batch import TokenSequence
 ROW = np.ones((1, 2), np.float32)
 
 
+def make_queue(**limits: int) -> Queue:
+    return Queue(QueueConfig(**limits), lambda tokens: tokens * 1e-3)
+
+
 def admit(
     queue: Queue,
     *texts: int,
     priority: Priority = Priority.INTERACTIVE,
     now: float = 0.0,
     deadline: float = 10.0,
+    client: str | None = None,
 ) -> QueuedRequest:
-    return queue.admit(
-        [TokenSequence.of([text] * 10) for text in texts], priority=priority, now=now, deadline=deadline
-    )
+    sequences = [TokenSequence.of([text] * 10) for text in texts]
+    return queue.admit(sequences, Terms(priority, deadline, client), now)
 
 
 def take_all(queue: Queue, now: float = 0.0) -> list[Job]:
-    jobs = [job for line in queue.wait_lists.values() for job in line]
+    jobs = [job for line in queue.lines.values() for job in line]
     queue.take(jobs, now)
     return jobs
 
 
 @pytest.mark.promise("all-or-nothing")
 def test_a_request_fits_whole_or_not_at_all() -> None:
-    queue = Queue(QueueConfig(max_queue_tokens=100, max_queue_texts=5))
+    queue = make_queue(max_queue_tokens=100, max_queue_texts=5)
     admit(queue, 1, 2, 3)
     assert queue.room_for(2, 70) is Room.FITS
     assert queue.room_for(2, 71) is Room.FULL
@@ -43,7 +47,7 @@ def test_a_request_fits_whole_or_not_at_all() -> None:
 
 
 def test_room_comes_back_when_work_is_taken() -> None:
-    queue = Queue(QueueConfig(max_queue_tokens=30))
+    queue = make_queue(max_queue_tokens=30)
     admit(queue, 1, 2, 3)
     assert queue.room_for(1, 10) is Room.FULL
     take_all(queue)
@@ -52,7 +56,7 @@ def test_room_comes_back_when_work_is_taken() -> None:
 
 @pytest.mark.promise("many-clients")
 def test_equal_texts_are_computed_once_waiting_or_running() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     first = admit(queue, 1, 1)
     second = admit(queue, 1)
     (job,) = take_all(queue)
@@ -64,35 +68,35 @@ def test_equal_texts_are_computed_once_waiting_or_running() -> None:
 
 
 def test_a_prompt_of_another_length_is_another_text() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     sequences = [TokenSequence.of([1, 2, 3]), TokenSequence.of([1, 2, 3], prompt_length=1)]
-    queue.admit(sequences, priority=Priority.BULK, now=0, deadline=1)
+    queue.admit(sequences, Terms(Priority.BULK, deadline=1), 0)
     assert len(take_all(queue)) == 2
 
 
 def test_joined_texts_count_against_the_limits() -> None:
-    queue = Queue(QueueConfig(max_queue_texts=3))
+    queue = make_queue(max_queue_texts=3)
     admit(queue, 1, 1, 1)
     assert queue.room_for(1, 10) is Room.FULL
 
 
 def test_an_interactive_text_pulls_the_bulk_job_it_joins_forward() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     admit(queue, 1, 2, priority=Priority.BULK)
     admit(queue, 2)
-    assert [int(job.sequence.token_ids[0]) for job in queue.wait_lists[Priority.INTERACTIVE]] == [2]
-    assert len(queue.wait_lists[Priority.BULK]) == 1
+    assert [int(job.sequence.token_ids[0]) for job in queue.lines[Priority.INTERACTIVE]] == [2]
+    assert len(queue.lines[Priority.BULK]) == 1
 
 
 def test_a_bulk_text_pulls_the_patient_job_it_joins_forward_and_never_back() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     for priority in (Priority.BACKGROUND, Priority.BULK, Priority.BACKGROUND):
         admit(queue, 1, priority=priority)
-    assert [len(queue.wait_lists[priority]) for priority in Priority] == [0, 1, 0]
+    assert [len(queue.lines[priority]) for priority in Priority] == [0, 1, 0]
 
 
 def test_one_failure_ends_its_request_and_nobody_elses() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     request, bystander = admit(queue, 1, 2), admit(queue, 3)
     jobs = take_all(queue)
     error = InferenceFailed("scripted")
@@ -104,7 +108,7 @@ def test_one_failure_ends_its_request_and_nobody_elses() -> None:
 
 
 def test_a_failure_shared_by_two_texts_of_a_request_ends_it_once() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     request = admit(queue, 1, 1)
     (job,) = take_all(queue)
     assert queue.finish(job, InferenceFailed("scripted"), 1.0) == [request]
@@ -112,17 +116,17 @@ def test_a_failure_shared_by_two_texts_of_a_request_ends_it_once() -> None:
 
 
 def test_cancelled_texts_leave_the_line_at_once() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     request = admit(queue, 1, 2)
     admit(queue, 2)
     queue.cancel(request, 1.0)
-    assert [int(job.sequence.token_ids[0]) for job in queue.wait_lists[Priority.INTERACTIVE]] == [2]
+    assert [int(job.sequence.token_ids[0]) for job in queue.lines[Priority.INTERACTIVE]] == [2]
     assert queue.counts.cancelled == 2
 
 
 @pytest.mark.promise("deadlines-kept")
 def test_what_is_overdue_never_runs() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     request = admit(queue, 1, deadline=5.0)
     assert queue.expire(4.999) == []
     assert queue.expire(5.0) == [request]
@@ -131,7 +135,7 @@ def test_what_is_overdue_never_runs() -> None:
 
 
 def test_a_row_that_comes_after_the_deadline_is_dropped() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     request = admit(queue, 1, deadline=5.0)
     (job,) = take_all(queue)
     assert queue.expire(6.0) == [request]
@@ -141,7 +145,7 @@ def test_a_row_that_comes_after_the_deadline_is_dropped() -> None:
 
 
 def test_ended_requests_do_not_pile_up_behind_their_deadlines() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     for text in range(1_000):
         queue.cancel(admit(queue, text, deadline=1e9), 0.0)
     assert len(queue._deadlines) <= 66
@@ -149,8 +153,67 @@ def test_ended_requests_do_not_pile_up_behind_their_deadlines() -> None:
 
 @pytest.mark.promise("answered-once")
 def test_a_final_state_is_final() -> None:
-    queue = Queue(QueueConfig())
+    queue = make_queue()
     request = admit(queue, 1)
     queue.cancel(request, 0.0)
     with pytest.raises(AssertionError, match="cannot go cancelled -> done"):
         request.tickets[0].move(TicketState.DONE)
+
+
+def test_a_text_waits_in_the_first_request_that_needs_it_and_stays_when_that_one_goes() -> None:
+    queue = make_queue()
+    bulk = admit(queue, 1, 2, priority=Priority.BULK)
+    first, second = admit(queue, 2), admit(queue, 2)
+    (job,) = queue.lines[Priority.INTERACTIVE]
+    assert job.home is first
+    queue.cancel(first, 1.0)
+    assert job.home is second
+    queue.cancel(second, 1.0)
+    assert job.home is bulk
+    queue.check()
+
+
+def test_a_request_that_shares_all_its_texts_costs_nothing_more() -> None:
+    queue = make_queue()
+    admit(queue, 1, 2)
+    sequences = [TokenSequence.of([text] * 10) for text in (2, 3, 3)]
+    assert queue.costs_s(sequences) == pytest.approx([0.0, 0.01, 0.0])
+
+
+def test_requests_of_one_client_take_turns_with_those_of_another() -> None:
+    queue = make_queue()
+    for text in range(6):
+        admit(queue, text, client="many")
+    admit(queue, 10, client="few")
+    admit(queue, 11, client="few")
+    clients = [request.client for request in queue.lines[Priority.INTERACTIVE].requests()]
+    assert clients[:4] == ["many", "few", "many", "few"]
+
+
+def test_a_large_request_that_has_begun_is_not_overtaken_by_another_large_one() -> None:
+    queue = make_queue()
+    first = admit(queue, *range(100), priority=Priority.BULK, client="a")
+    second = admit(queue, *range(100, 200), priority=Priority.BULK, client="b")
+    small = admit(queue, 300, priority=Priority.BULK, client="c")
+    line = queue.lines[Priority.BULK]
+    assert list(line.requests()) == [small, first, second]
+    queue.take(list(first.waiting)[:50], 1.0)
+    third = admit(queue, *range(400, 490), priority=Priority.BULK, client="d")
+    assert list(line.requests()) == [small, first, second, third]
+
+
+def test_texts_that_are_given_up_do_not_count_against_their_client() -> None:
+    queue = make_queue()
+    line = queue.lines[Priority.BULK]
+    fresh = line.tag_for("a", 0.5)
+    queue.cancel(admit(queue, *range(100), priority=Priority.BULK, client="a"), 1.0)
+    assert line.tag_for("a", 0.5) == pytest.approx(fresh)
+
+
+def test_clients_that_left_are_forgotten() -> None:
+    queue = make_queue()
+    line = queue.lines[Priority.INTERACTIVE]
+    for text in range(1_000):
+        admit(queue, text, client=str(text))
+        queue.take(list(line), 0.0)
+    assert len(line._clients) <= 70

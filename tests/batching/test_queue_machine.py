@@ -6,19 +6,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from vecmill.batching.policy import MIN_BATCH_TOKENS, Policy
+from vecmill.batching.forecast import Forecast
+from vecmill.batching.pace import Pace
+from vecmill.batching.policy import MIN_BATCH_TOKENS, Policy, is_long
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, QueuedRequest, TicketState
-from vecmill.config import BatchConfig, QueueConfig
+from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
+from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
+from vecmill.values.engine_info import CostModel
 from vecmill.vectors.transforms import dense
 
 pytestmark = pytest.mark.promise("answered-once", "all-or-nothing", "deadlines-kept", "no-starvation")
 
 LIMITS = QueueConfig(max_queue_tokens=900, max_queue_texts=24)
-BATCHES = BatchConfig(max_batch_tokens=256, age_cap_s=5.0, interactive_weight=3)
+BATCHES = BatchConfig(max_batch_tokens=256, interactive_weight=3)
 
 # Few distinct texts, so that joining happens often; the number is the text, its length follows.
 texts = st.integers(0, 12)
@@ -34,9 +37,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.queue = Queue(LIMITS)
-        self.policy = Policy(BATCHES)
-        self.last_share: Priority | None = None
+        self.queue = Queue(LIMITS, lambda tokens: tokens * 1e-2)
+        self.forecast = Forecast(
+            self.queue, MillConfig(batch=BATCHES), Pace(CostModel(0.0, 1e-3), narrow=1), cores=2
+        )
+        self.policy = Policy(BATCHES, self.forecast)
+        self.was_bulk = False
         self.now = 0.0
         self.admitted: list[QueuedRequest] = []
         self.running: list[list[Job]] = []
@@ -45,8 +51,13 @@ class QueueMachine(RuleBasedStateMachine):
     def open_requests(self) -> list[QueuedRequest]:
         return [request for request in self.admitted if request.finished_at is None]
 
-    @rule(texts=requests, priority=st.sampled_from(Priority), patience_s=st.floats(0.1, 20))
-    def admit(self, texts: list[int], priority: Priority, patience_s: float) -> None:
+    @rule(
+        texts=requests,
+        priority=st.sampled_from(Priority),
+        patience_s=st.floats(0.1, 20),
+        client=st.sampled_from(["a", "b", None]),
+    )
+    def admit(self, texts: list[int], priority: Priority, patience_s: float, client: str | None) -> None:
         sequences = [sequence_of(text) for text in texts]
         tokens = sum(map(len, sequences))
         before = (self.queue.waiting_texts, self.queue.waiting_tokens)
@@ -57,31 +68,31 @@ class QueueMachine(RuleBasedStateMachine):
             assert room is Room.FULL
         else:
             assert room is Room.FITS
-            deadline = self.now + patience_s
-            self.admitted.append(
-                self.queue.admit(sequences, priority=priority, now=self.now, deadline=deadline)
-            )
+            terms = Terms(priority, self.now + patience_s, client)
+            assert self.forecast.delay_s(self.queue.costs_s(sequences), terms, self.now) >= 0
+            self.admitted.append(self.queue.admit(sequences, terms, self.now))
 
     @precondition(lambda self: not self.queue.is_empty and len(self.running) < 3)
-    @rule(lanes=st.integers(1, 4))
-    def take(self, lanes: int) -> None:
-        ages = {
-            priority: line.oldest().arrived_at for priority, line in self.queue.wait_lists.items() if line
-        }
-        jobs = self.policy.choose(self.queue, lanes=lanes, now=self.now)
-        assert jobs
+    @rule(lanes=st.integers(1, 4), allow_long=st.booleans())
+    def take(self, lanes: int, allow_long: bool) -> None:
+        late = self.forecast.may_be_late(self.now)
+        was_bulk, self.was_bulk = self.was_bulk, False
+        present = [priority for priority, line in self.queue.lines.items() if line]
+        jobs = self.policy.choose(self.queue, lanes=lanes, now=self.now, allow_long=allow_long)
+        if not jobs:
+            assert not allow_long
+            assert all(is_long(job) for line in self.queue.lines.values() for job in line)
+            return
         assert len(set(jobs)) == len(jobs)
-        assert len({job.priority for job in jobs}) == 1
+        assert allow_long or not any(map(is_long, jobs))
+        (priority,) = {job.priority for job in jobs}
+        self.was_bulk = priority is Priority.BULK
         limit = max(BATCHES.batch_tokens, MIN_BATCH_TOKENS)
         assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
-        assert jobs[0].arrived_at == ages[jobs[0].priority]
-        overdue = [
-            age
-            for priority, age in ages.items()
-            if priority not in (Priority.BACKGROUND, self.last_share) and self.now - age >= BATCHES.age_cap_s
-        ]
-        assert jobs[0].priority is Priority.BACKGROUND or not overdue or jobs[0].arrived_at == min(overdue)
-        self.last_share = jobs[0].priority
+        if allow_long:
+            first = self.queue.lines[priority].first()
+            assert jobs[0] is next(iter(first.waiting))
+            assert not (late and len(present) > 1 and not was_bulk) or self.was_bulk
         self.queue.take(jobs, self.now)
         self.running.append(jobs)
 
@@ -114,6 +125,13 @@ class QueueMachine(RuleBasedStateMachine):
         assert all(request.deadline > self.now for request in self.open_requests())
 
     @rule()
+    def give_up_the_hopeless(self) -> None:
+        hopeless = self.forecast.hopeless(self.now)
+        assert all(request.priority is Priority.BULK for request in hopeless)
+        assert self.queue.give_up(hopeless, self.now) == hopeless
+        assert all(request.finished_at == self.now for request in hopeless)
+
+    @rule()
     def lose_everything(self) -> None:
         for request in self.queue.fail_all(InferenceFailed("lost"), self.now):
             assert request.error is not None
@@ -142,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
         while self.running:
             self.finish(0, set())
         while not self.queue.is_empty:
-            self.take(1)
+            self.take(1, True)
             self.finish(0, set())
         self.queue.check()
         assert self.queue.open_texts == self.queue.waiting_texts == self.queue.waiting_tokens == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from vecmill.batching import containment, dispatcher
+from vecmill.batching import containment, lanes
 from vecmill.batching.containment import Outcomes
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.queue import CountsSnapshot
@@ -36,7 +36,7 @@ def plant_swap() -> None:
         outcomes = run_contained(*arguments)
         return outcomes if next(number) % EVERY else replace(outcomes, outcomes=outcomes.outcomes[::-1])
 
-    vars(dispatcher)["run_contained"] = reversing
+    vars(lanes)["run_contained"] = reversing
 
 
 def plant_duplicate() -> None:

@@ -100,6 +100,10 @@ def read_batch_input(data: bytes) -> None:
             read_line_request(line, ENDPOINT, OPTIONS)
 
 
+async def _reserve(size: int) -> None:
+    """Reserve as much as is asked for."""
+
+
 def read_upload(data: bytes) -> None:
     """Read a form that arrives in parts; the first byte is the size of the parts."""
     size = 1 + data[0] if data else 1
@@ -108,7 +112,9 @@ def read_upload(data: bytes) -> None:
         for start in range(1, len(data), size):
             yield data[start : start + size]
 
-    form = asyncio.run(receive_form(b"multipart/form-data; boundary=" + BOUNDARY, parts(), io.BytesIO()))
+    form = asyncio.run(
+        receive_form(b"multipart/form-data; boundary=" + BOUNDARY, parts(), io.BytesIO(), _reserve)
+    )
     check_purpose(form)
     read_age_s(form)
 
@@ -119,7 +125,7 @@ def read_content_type(data: bytes) -> None:
     async def parts() -> AsyncIterator[bytes]:
         yield FORM[1:]
 
-    asyncio.run(receive_form(data, parts(), io.BytesIO()))
+    asyncio.run(receive_form(data, parts(), io.BytesIO(), _reserve))
 
 
 @cache

@@ -212,6 +212,16 @@ _SECRETS_AND_MODELS = (
         "0 additional series.",
     ),
     Promise(
+        "owners-apart",
+        "Files and batches belong to the owner of the key that created them.",
+        "0 objects of others are seen, and each owner has an equal share of the space.",
+    ),
+    Promise(
+        "foreign-pages",
+        "A web page of another origin or behind a rebound host name can neither use nor read the server.",
+        "0 requests of such pages reach a route.",
+    ),
+    Promise(
         "no-foreign-code",
         "No code of a model runs unless the operator trusts the model. Nothing is unpickled.",
         "0 imports and calls that could.",

@@ -40,22 +40,17 @@ class BatchConfig:
         "Tokens in one engine call; a longer text runs alone. By default as in the model's optimised plan, "
         "else the engine's own value, else 512.",
     )
-    age_cap_s: float = setting(
-        2.0,
-        "Texts that have waited this long take turns regardless of weights. Texts of background requests "
-        "have no such right.",
-    )
-    bulk_texts: int = setting(
-        16, "Requests with more texts than this have bulk priority, behind smaller requests."
+    bulk_s: float = setting(
+        0.5,
+        "Requests that take longer than this on an idle machine have bulk priority, behind smaller requests.",
     )
     interactive_weight: int = setting(
-        4, "Tokens of interactive requests computed for each token of bulk requests."
+        4, "Seconds of interactive requests computed for each second of bulk requests."
     )
 
     def __post_init__(self) -> None:
         _require(self.batch_tokens >= 1, "max_batch_tokens must be at least 1")
-        _require(self.age_cap_s > 0, "age_cap_s must be more than 0")
-        _require(self.bulk_texts >= 1, "bulk_texts must be at least 1")
+        _require(self.bulk_s > 0, "bulk_s must be more than 0")
         _require(self.interactive_weight >= 1, "interactive_weight must be at least 1")
 
     @property
@@ -72,11 +67,19 @@ class QueueConfig:
         1_000_000, "Tokens that may wait in the queue; a request that does not fit is refused whole."
     )
     max_queue_texts: int = setting(32_768, "Texts that may wait in the queue.")
-    timeout_s: float = setting(30.0, "A request without an answer after this time fails with a timeout.")
+    target_wait_s: float = setting(
+        2.0, "Interactive requests are refused while they would wait longer than this."
+    )
+    timeout_s: float = setting(
+        30.0,
+        "A request without an answer after this time fails with a timeout. Three times the seconds that the "
+        "request takes on an idle machine are added.",
+    )
 
     def __post_init__(self) -> None:
         _require(self.max_queue_tokens >= 1, "max_queue_tokens must be at least 1")
         _require(self.max_queue_texts >= 1, "max_queue_texts must be at least 1")
+        _require(self.target_wait_s > 0, "target_wait_s must be more than 0")
         _require(self.timeout_s > 0, "timeout_s must be more than 0")
 
 

@@ -108,7 +108,7 @@ class Mill(OldMethods):
             self.config.sized_for(self._engine.info),
             budget=self._budget,
             observer=self._observer,
-            pace=1 / cost.per_token_s,
+            cost=cost,
             clock=self._clock,
         )
         self._admission = Admission(
@@ -195,6 +195,20 @@ class Mill(OldMethods):
     def text_counts(self) -> CountsSnapshot:
         """The counts of texts since the start, as they are at one moment."""
         return CountsSnapshot() if self._admission is None else self._admission.dispatcher.counts_snapshot()
+
+    def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
+        """Raise the error that `run` would raise for any request of `client` of at most so many tokens.
+
+        Takes almost no time, so that an overloaded server can refuse a request before it reads the texts.
+        Raises `QueueFull` or `UnavailableError`.
+        """
+        self._accepting().dispatcher.refuse_if_full(client, most_tokens)
+
+    def least_delay_s(self, client: str | None, most_tokens: int) -> float:
+        """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
+        if self._admission is None:
+            return 0.0
+        return self._admission.dispatcher.least_delay_s(client, most_tokens)
 
     async def run(self, request: Request[R]) -> R:
         """Answer one request of `vecmill.requests`, either completely or not at all.

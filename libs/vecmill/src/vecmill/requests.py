@@ -94,8 +94,8 @@ DEFAULT_TEXT_OPTIONS = TextOptions()
 class Request(Generic[R]):
     """The base of every request; `R` is the class of its result.
 
-    If `priority` is `None`, requests with many inputs are BULK and all others are INTERACTIVE. `timeout_s`
-    can only lower the configured deadline.
+    If `priority` is `None`, requests that take long are BULK and all others are INTERACTIVE. `timeout_s` can
+    only lower the configured time limit. `client` is a name of the caller: clients share the engine equally.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = ()
@@ -103,6 +103,7 @@ class Request(Generic[R]):
     options: TextOptions = DEFAULT_TEXT_OPTIONS
     priority: Priority | None = None
     timeout_s: float | None = None
+    client: str | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -4,8 +4,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from vecmill_server.api_keys import ApiKeys
 from vecmill_server.middleware.error_handler import ErrorHandler
 from vecmill_server.middleware.keys import Keys
+from vecmill_server.middleware.origins import OriginRules, Origins
 from vecmill_server.middleware.paths import Paths
 from vecmill_server.middleware.request_contexts import RequestContexts
 from vecmill_server.openapi.document import describe_api
@@ -31,8 +33,10 @@ def create_app(service: Service) -> ASGIApp:
     """Return the application for `service`. `runner`, not the application, loads and closes the models."""
     settings = service.settings
     app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
-    if settings.api_key:
-        app = Keys(app, settings.api_key)
+    app = Origins(app, OriginRules.of(settings))
+    if service.keys is not None or settings.metrics_key:
+        metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None
+        app = Keys(app, service.keys, metrics_keys)
     app = ErrorHandler(Paths(app, settings.url_prefix), service.body_limits)
     if settings.cors_origin:
         app = CORSMiddleware(

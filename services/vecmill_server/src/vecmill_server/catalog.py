@@ -102,6 +102,13 @@ class Catalog:
         of_task = {model.task: model for model in reversed(self._models)}
         return next((of_task[task] for task in tasks if task in of_task), self._models[0])
 
+    def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
+        """Raise the error of a mill if none would admit a request of `client` of at most so many tokens."""
+        delays_s = [model.mill.least_delay_s(client, most_tokens) for model in self._models]
+        least_s = min(delays_s)
+        if least_s:
+            self._models[delays_s.index(least_s)].mill.refuse_if_full(client, most_tokens)
+
     @property
     def is_ready(self) -> bool:
         """True if every model accepts requests and has all of its lanes."""

@@ -83,8 +83,11 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
         http.HeadersTooLarge: ErrorSpec(431, _INVALID, "headers_too_large", "headers_too_large"),
         http.RequestTimedOut: ErrorSpec(408, _INVALID, "request_timeout", "request_timeout"),
         http.BodyTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "body_too_large"),
+        http.StorageFull: ErrorSpec(413, _INVALID, "storage_limit_exceeded", "storage_full"),
         http.UnsupportedEncoding: ErrorSpec(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
         http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
+        http.ForeignOrigin: ErrorSpec(403, _INVALID, "foreign_origin", "foreign_origin"),
+        http.ForeignHost: ErrorSpec(403, _INVALID, "foreign_host", "foreign_host"),
         http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),
         http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
         # Clients retry a conflict by default, but a retry cannot succeed.

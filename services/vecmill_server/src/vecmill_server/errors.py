@@ -8,8 +8,11 @@
         ├── HeadersTooLarge         the request line and headers are over the limit
         ├── RequestTimedOut         the headers or the body took too long to arrive
         ├── BodyTooLarge            the body is over the limit
+        ├── StorageFull             the stored files are at a limit, or the disk is full
         ├── UnsupportedEncoding     the body is compressed
         ├── InvalidKey              the key is missing or wrong
+        ├── ForeignOrigin           the request comes from a web page of another origin
+        ├── ForeignHost             the request is for a host name that is not the server's
         ├── UnknownModel            no model with that name is served
         ├── UnknownObject           no file or batch with that id is stored
         ├── Conflict                the operation is impossible in the current state of the object
@@ -51,12 +54,28 @@ class BodyTooLarge(HttpError):
     """The body is over the limit."""
 
 
+class StorageFull(HttpError):
+    """The stored files would pass a limit, or the disk is full. `room` bytes can be stored."""
+
+    def __init__(self, message: str, *, room: int = 0) -> None:
+        super().__init__(message)
+        self.room = room
+
+
 class UnsupportedEncoding(HttpError):
     """The body is compressed."""
 
 
 class InvalidKey(HttpError):
     """The key is missing or wrong."""
+
+
+class ForeignOrigin(HttpError):
+    """The request comes from a web page of an origin that is not allowed."""
+
+
+class ForeignHost(HttpError):
+    """The request is for a host name that is not known to be the server's."""
 
 
 class UnknownModel(HttpError):

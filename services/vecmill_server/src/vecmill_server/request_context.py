@@ -20,7 +20,9 @@ class RequestContext:
     """The state of one request, created by `middleware.request_contexts` and filled in by the route.
 
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
-    the error in the response, or `None`. `texts` and `tokens` are counts for the log.
+    the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
+    the API key, which is empty for keys without a name; `None` if the request needs no key. `client` tells
+    holders of keys apart, for fair sharing.
     """
 
     request_id: str
@@ -29,6 +31,8 @@ class RequestContext:
     reason: str | None = None
     texts: int = 0
     tokens: int = 0
+    owner: str | None = None
+    client: str | None = None
 
     @classmethod
     def of(cls, scope: Scope) -> "RequestContext":
@@ -39,6 +43,15 @@ class RequestContext:
     def attach(self, scope: Scope) -> None:
         """Store this context in `scope`, the scope of its request."""
         scope[_KEY] = self
+
+
+def client_of(scope: Scope) -> str | None:
+    """Return the name of the client for fair sharing: of its key, otherwise its address, if there is one."""
+    client = RequestContext.of(scope).client
+    if client is not None:
+        return client
+    address = scope.get("client")
+    return None if address is None else str(address[0])
 
 
 def allow_body_time(scope: Scope, seconds: float) -> None:

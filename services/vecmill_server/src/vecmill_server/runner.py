@@ -209,7 +209,7 @@ def ready_message(service: Service, port: int) -> str:
     settings = service.settings
     names = ", ".join(model.name for model in service.catalog)
     base, options = _base_url(settings, port)
-    if settings.api_key:
+    if settings.has_api_keys:
         options += ["-H", "authorization: Bearer YOUR_KEY"]
     first = next(iter(service.catalog)).task
     path, body = EXAMPLES[first or Task.EMBED]

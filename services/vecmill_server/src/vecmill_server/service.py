@@ -16,8 +16,10 @@ from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.values.clock import monotonic
 from vecmill.values.task import Task
+from vecmill_server.api_keys import ApiKeys
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import BatchContext
+from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.catalog import Catalog, ServedModel
@@ -30,7 +32,10 @@ from vecmill_server.token_ids import choose_ids_reader
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The dependencies of routes. `wall_clock` returns Unix seconds. `batches` is `None` if disabled."""
+    """The dependencies of routes. `wall_clock` returns Unix seconds.
+
+    `batches` is `None` if disabled. `keys` is `None` if no API key is required.
+    """
 
     settings: ServerSettings
     catalog: Catalog
@@ -38,6 +43,7 @@ class Service:
     drain: Drain
     dialect_options: DialectOptions
     batches: BatchService | None = None
+    keys: ApiKeys | None = None
     wall_clock: Callable[[], float] = time.time
 
     @property
@@ -83,16 +89,28 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
         catalog.task_of,
         plain_documents=settings.rerank_document is RerankDocument.STRING,
     )
-    batches = _assemble_batches(settings, catalog, metrics, options)
-    return Service(settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches)
+    keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
+    batches = _assemble_batches(settings, catalog, metrics, options, keys)
+    return Service(
+        settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches, keys
+    )
 
 
 def _assemble_batches(
-    settings: ServerSettings, catalog: Catalog, metrics: ServerMetrics, options: DialectOptions
+    settings: ServerSettings,
+    catalog: Catalog,
+    metrics: ServerMetrics,
+    options: DialectOptions,
+    keys: ApiKeys | None,
 ) -> BatchService | None:
     if settings.batch_dir is None:
         return None
-    thread = StoreThread(settings.batch_dir, max_open=settings.max_open_batches)
+    limits = StoreLimits(
+        settings.max_open_batches,
+        settings.max_stored_bytes,
+        lambda: 1 if keys is None else keys.owner_count,
+    )
+    thread = StoreThread(settings.batch_dir, limits)
     return BatchService(BatchContext(thread, settings, catalog, metrics, options, time.time, monotonic))
 
 

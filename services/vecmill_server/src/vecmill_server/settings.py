@@ -64,8 +64,23 @@ class ServerSettings:
             "help": "An API key that clients must send; may be repeated. By default, no key is required."
         },
     )
+    api_key_file: Path | None = setting(
+        None,
+        "A file with a name and an API key, or the sha256: digest of a key, on each line. The file is read "
+        "again when it changes. The names own files and batches.",
+    )
+    metrics_key: tuple[str, ...] = field(
+        default=(),
+        repr=False,
+        metadata={"help": "A key that /metrics requires; may be repeated. By default, /metrics is open."},
+    )
     cors_origin: tuple[str, ...] = setting(
         (), "An origin whose web pages may call the server, or *; may be repeated."
+    )
+    allowed_host: tuple[str, ...] = setting(
+        (),
+        "A host name of this server, such as the name that a proxy serves, or *; may be repeated. Addresses, "
+        "names without dots and names of private domains need not be listed.",
     )
     alias: tuple[str, ...] = setting(
         (),
@@ -128,6 +143,11 @@ class ServerSettings:
     log_format: LogFormat = setting(LogFormat.TEXT, "The format of the log.")
     access_log: bool = setting(True, "Write a log line for each request.")
 
+    @property
+    def has_api_keys(self) -> bool:
+        """True if requests need an API key."""
+        return bool(self.api_key) or self.api_key_file is not None
+
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port must be between 0 and 65535")
         _require(bool(self.host), "host must not be empty")
@@ -136,6 +156,7 @@ class ServerSettings:
             "url_prefix must start with / and not end with it",
         )
         _require("" not in self.api_key, "api_key must not be empty")
+        _require("" not in self.metrics_key, "metrics_key must not be empty")
         _require(all(alias.strip() for alias in self.alias), "alias must not be empty")
         for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
             _require(getattr(self, name) >= 1024, f"{name} must be at least 1024")

@@ -1,29 +1,32 @@
 """The policy that chooses the jobs of the next batch. Pure.
 
-A free lane asks the policy for a batch. The first job of the batch is the anchor: the oldest job of the
-priority whose turn it is. Jobs of the same priority with token lengths closest to the anchor fill the batch
-up to the token limit. Similar lengths keep the padding of a batch small, and the padding has a fixed limit
-too.
+A free lane asks the policy for a batch. The priority whose turn it is gives the batch, and the first request
+of its line begins it: with its longest text, the anchor, and the next shorter texts of the same request.
+Texts of other requests of the line, closest to the anchor in length, fill what is left of the token limit.
+Similar lengths keep the padding of a batch small, and the padding has a fixed limit too.
 
-- **Turns** are start-time fair queueing: each priority has a virtual time that advances by tokens / weight.
-  The priority with the lowest virtual time goes next. A priority that was idle starts at the virtual time of
-  the others, without a credit.
-- **The age cap**: an interactive or bulk job older than the cap goes first regardless of turns. But two
-  batches in a row never go first in this way for one priority while another priority waits. So the wait of
-  each text is bounded by the cap plus about twice the time of the batches of older texts. A request of
-  thousands of texts, which all reach the cap together, delays other priorities by at most one batch. The age
-  cap does not apply to background jobs.
+- **Turns** are start-time fair queueing: each priority has a virtual time that advances by core seconds /
+  weight. The priority with the lowest virtual time goes next. A priority that was idle starts at the virtual
+  time of the others, without a credit.
+- **Deadlines**: while a bulk request would become late, the bulk priority gets every other batch. The
+  forecast admits bulk requests on this condition.
 - **The limit** is the waiting tokens divided by the lanes that could run them, so that a request that has the
   machine to itself uses all of it. The limit lies between a minimum (tiny batches waste the fixed cost of a
   call) and the configured maximum (large batches do not fit into the processor cache and make other requests
-  wait).
+  wait). While interactive requests come in, other calls are shorter, because a text that arrives waits for
+  the call that runs.
+- **Long texts**: a text that alone takes longer than `LONG_CALL_S` is computed only if another lane stays
+  free of such texts, so that short texts never wait for it.
 
-Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996.
+Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` has the order of requests.
 """
 
+from collections.abc import Iterator
+
+from vecmill.batching.forecast import Forecast
+from vecmill.batching.line import Line
 from vecmill.batching.queue import Queue
 from vecmill.batching.ticket import Job
-from vecmill.batching.wait_list import WaitList
 from vecmill.config import BatchConfig
 from vecmill.requests import Priority
 
@@ -34,62 +37,115 @@ MIN_BATCH_TOKENS = 192
 # text among many short ones would cost more there, in time and memory, than a call of its own.
 MAX_PADDED = 2
 
+# A call of bulk or background work takes about this long on one core while interactive requests come in,
+# and never has fewer tokens than this.
+SHORT_CALL_S = 0.025
+MIN_SHORT_CALL_TOKENS = 64
+
+# Interactive requests count as coming in for this long after the last one was computed.
+INTERACTIVE_PAUSE_S = 1.0
+
+# A text whose call takes longer than this on one core is long.
+LONG_CALL_S = 1.0
+
 
 class Policy:
     """The choice of batches, with a count of the work that each priority has received."""
 
-    def __init__(self, config: BatchConfig) -> None:
+    def __init__(self, config: BatchConfig, forecast: Forecast) -> None:
         self._config = config
+        self._forecast = forecast
         self._weights = {**dict.fromkeys(Priority, 1), Priority.INTERACTIVE: config.interactive_weight}
         self._virtual_times = dict.fromkeys(Priority, 0.0)
         self._last: Priority | None = None
+        self._interactive_at = float("-inf")
 
-    def choose(self, queue: Queue, *, lanes: int, now: float) -> list[Job]:
-        """Choose the jobs of the next batch, at least one; the anchor is the first.
+    def choose(self, queue: Queue, *, lanes: int, now: float, allow_long: bool = True) -> list[Job]:
+        """Choose the jobs of the next batch; the anchor is the first.
 
-        `queue` must not be empty. `lanes` is the number of lanes that could run the waiting work.
+        `lanes` is the number of lanes that could run the waiting work. Without `allow_long`, long texts stay
+        in their lines, and the batch is empty if nothing else waits. It is never empty for another reason.
         """
-        priority = self._next_priority(queue, now)
-        wait_list = queue.wait_lists[priority]
-        jobs = self._gather(wait_list, self._limit(wait_list, lanes))
-        self._charge(priority, sum(job.tokens for job in jobs), queue)
+        present = _list_present(queue, allow_long=allow_long)
+        if not present:
+            return []
+        priority = self._next_priority(present, now)
+        line = queue.lines[priority]
+        jobs = self._gather(line, self._limit(line, priority, lanes, now), allow_long=allow_long)
+        self._charge(priority, sum(job.cost_s for job in jobs), queue)
         self._last = priority
+        if priority is Priority.INTERACTIVE:
+            self._interactive_at = now
         return jobs
 
-    def _next_priority(self, queue: Queue, now: float) -> Priority:
-        present = [priority for priority in Priority if queue.wait_lists[priority]]
-        turn = min(present, key=lambda priority: self._virtual_times[priority])
-        if turn is Priority.BACKGROUND:
-            return turn
-        arrivals = {priority: queue.wait_lists[priority].oldest().arrived_at for priority in present}
-        overdue = [
-            priority
-            for priority, arrived_at in arrivals.items()
-            if priority not in (Priority.BACKGROUND, self._last)
-            and now - arrived_at >= self._config.age_cap_s
-        ]
-        return min(overdue, key=arrivals.__getitem__, default=turn)
+    def has_work(self, queue: Queue, *, allow_long: bool) -> bool:
+        """Return whether `choose` would return a batch."""
+        return bool(_list_present(queue, allow_long=allow_long))
 
-    def _limit(self, wait_list: WaitList, lanes: int) -> int:
-        fair_part = -(-wait_list.tokens // lanes)
-        return min(max(fair_part, MIN_BATCH_TOKENS), self._config.batch_tokens)
+    def _next_priority(self, present: list[Priority], now: float) -> Priority:
+        waits_in_vain = Priority.BULK in present and self._last is not Priority.BULK
+        if waits_in_vain and len(present) > 1 and self._forecast.may_be_late(now):
+            return Priority.BULK
+        return min(present, key=lambda priority: self._virtual_times[priority])
 
-    def _gather(self, wait_list: WaitList, limit: int) -> list[Job]:
-        anchor = wait_list.oldest()
-        jobs, tokens, longest = [anchor], anchor.tokens, anchor.tokens
-        for job in wait_list.near(anchor.tokens):
-            if job is anchor:
+    def _limit(self, line: Line, priority: Priority, lanes: int, now: float) -> int:
+        fair_part = -(-line.tokens // lanes)
+        limit = min(max(fair_part, MIN_BATCH_TOKENS), self._config.batch_tokens)
+        if priority is Priority.INTERACTIVE or now - self._interactive_at > INTERACTIVE_PAUSE_S:
+            return limit
+        tokens_per_s = line.tokens / line.waiting_s if line.waiting_s else float("inf")
+        return int(min(limit, max(SHORT_CALL_S * tokens_per_s, MIN_SHORT_CALL_TOKENS)))
+
+    def _gather(self, line: Line, limit: int, *, allow_long: bool) -> list[Job]:
+        candidates = _candidates(line, allow_long=allow_long)
+        anchor = next(candidates)
+        jobs, tokens, longest = {anchor: None}, anchor.tokens, anchor.tokens
+        for job in candidates:
+            if job in jobs:
                 continue
             longest = max(longest, job.tokens)
             if tokens + job.tokens > limit or (len(jobs) + 1) * longest > MAX_PADDED * limit:
                 break
-            jobs.append(job)
+            jobs[job] = None
             tokens += job.tokens
-        return jobs
+        return list(jobs)
 
-    def _charge(self, priority: Priority, tokens: int, queue: Queue) -> None:
-        self._virtual_times[priority] += tokens / self._weights[priority]
+    def _charge(self, priority: Priority, cost_s: float, queue: Queue) -> None:
+        self._forecast.count(priority, cost_s)
+        self._virtual_times[priority] += cost_s / self._weights[priority]
         for other in Priority:
             # A priority with nothing waiting collects no credit.
-            if not queue.wait_lists[other]:
+            if not queue.lines[other]:
                 self._virtual_times[other] = max(self._virtual_times[other], self._virtual_times[priority])
+
+
+def is_long(job: Job) -> bool:
+    """Return whether a call with this text alone takes so long that it must not take the last lane."""
+    return job.cost_s > LONG_CALL_S
+
+
+def _list_present(queue: Queue, *, allow_long: bool) -> list[Priority]:
+    return [
+        priority
+        for priority, line in queue.lines.items()
+        if line and (allow_long or not is_long(next(line.shortest_jobs())))
+    ]
+
+
+def _candidates(line: Line, *, allow_long: bool) -> Iterator[Job]:
+    """Yield the texts for a batch: of the first request, the longest first, then of others by length.
+
+    Without `allow_long`, long texts and requests that have nothing else are passed over.
+    """
+
+    def fits(job: Job) -> bool:
+        return allow_long or not is_long(job)
+
+    for request in line.requests():
+        own = filter(fits, request.waiting)
+        anchor = next(own, None)
+        if anchor is not None:
+            yield anchor
+            yield from own
+            yield from filter(fits, line.near(anchor.tokens))
+            return

@@ -2,8 +2,9 @@
 
 How it works. A request is admitted whole or not at all; its texts become tickets. Each ticket belongs to a
 job, the computation of one token sequence. A ticket whose sequence is already waiting or running joins the
-existing job. Jobs wait in wait lists, one for each priority. The policy picks jobs from the wait lists;
-`take` marks them running; `finish` hands a job's outcome to all of its open tickets.
+existing job. Requests wait in lines, one for each priority, and each waiting job is at home in one request.
+The policy picks jobs from the lines; `take` marks them running; `finish` hands a job's outcome to all of its
+open tickets.
 
 Rules:
 1. Everything that changes a ticket's state is in this file. The file uses no clock (callers pass `now`), no
@@ -11,21 +12,22 @@ Rules:
 2. Every admitted ticket ends exactly once: done, failed, expired or cancelled.
    `counts.admitted == counts.ended + open_texts`, always.
 3. `waiting_texts` and `waiting_tokens` count all waiting tickets, including tickets that joined a job, so
-   that the limits always bound memory. `WaitList.tokens` counts work, each job once.
+   that the limits always bound memory. `Line.tokens` counts work, each job once.
 4. A request ends when its last ticket does. The first failure or expiry ends it at once: its
    other tickets are cancelled, since nobody could use them.
-5. A job without open tickets leaves its wait list at once. If the job is running, it continues and its
-   outcome is dropped.
+5. A job without open tickets leaves its line at once. If the job is running, it continues and its outcome is
+   dropped.
+6. A waiting job is at home in the request that is first in line among those that need it.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
-from vecmill.batching.ticket import Job, QueuedRequest, Ticket, TicketState
-from vecmill.batching.wait_list import WaitList
+from vecmill.batching.line import Line
+from vecmill.batching.ticket import Job, QueuedRequest, Terms, Ticket, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
@@ -33,6 +35,11 @@ from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
 
 _URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
+
+
+def _place(request: QueuedRequest) -> tuple[int, float, int]:
+    """Return the place of a request among all lines: the lowest goes first."""
+    return _URGENCY[request.priority], request.tag, request.number
 
 
 class Room(StrEnum):
@@ -86,13 +93,17 @@ class CountsSnapshot:
 class Queue:
     """The queue of one dispatcher; see the module docstring."""
 
-    def __init__(self, config: QueueConfig) -> None:
-        self.wait_lists = {priority: WaitList() for priority in Priority}
+    def __init__(self, config: QueueConfig, text_s: Callable[[int], float]) -> None:
+        """`text_s` returns the predicted core seconds of a text of so many tokens."""
+        self.lines = {
+            priority: Line(ordered_by_end=priority is not Priority.INTERACTIVE) for priority in Priority
+        }
         self.counts = Counts()
         self.waiting_texts = 0
         self.waiting_tokens = 0
         self.open_texts = 0
         self._config = config
+        self._text_s = text_s
         self._jobs: dict[bytes, Job] = {}
         self._deadlines: list[tuple[float, int, QueuedRequest]] = []
         self._numbers = count()
@@ -101,12 +112,12 @@ class Queue:
     @property
     def is_empty(self) -> bool:
         """Whether no job waits. Jobs may still be running."""
-        return not any(self.wait_lists.values())
+        return not any(self.lines.values())
 
     @property
     def work_tokens(self) -> int:
         """The number of tokens that wait to be computed. Each job counts once."""
-        return sum(wait_list.tokens for wait_list in self.wait_lists.values())
+        return sum(line.tokens for line in self.lines.values())
 
     def snapshot(self) -> CountsSnapshot:
         """Return all counts of texts."""
@@ -128,15 +139,27 @@ class Queue:
         )
         return Room.FITS if fits else Room.FULL
 
-    def admit(
-        self, sequences: Sequence[TokenSequence], *, priority: Priority, now: float, deadline: float
-    ) -> QueuedRequest:
+    def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
+        """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
+        by_length = {length: self._text_s(length) for length in set(map(len, sequences))}
+        seen = set(self._jobs)
+        costs_s = []
+        for sequence in sequences:
+            costs_s.append(0.0 if sequence.key in seen else by_length[len(sequence)])
+            seen.add(sequence.key)
+        return costs_s
+
+    def admit(self, sequences: Sequence[TokenSequence], terms: Terms, now: float) -> QueuedRequest:
         """Admit a request that `room_for` says fits: all of `sequences`, at least one."""
         assert sequences
         assert self.room_for(len(sequences), sum(map(len, sequences))) is Room.FITS
-        request = QueuedRequest(priority, admitted_at=now, deadline=deadline)
-        for index, sequence in enumerate(sequences):
-            request.tickets.append(self._issue(request, index, sequence, now))
+        number = next(self._numbers)
+        request = QueuedRequest(number, terms.priority, terms.client, now, terms.deadline)
+        self.lines[terms.priority].place(request, sum(self.costs_s(sequences)))
+        # A request lists its jobs with the longest first.
+        order = sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
+        tickets = {index: self._issue(request, index, sequences[index], now) for index in order}
+        request.tickets = [tickets[index] for index in range(len(sequences))]
         request.embeddings = [None] * len(sequences)
         request.open_tickets = len(sequences)
         self.open_texts += len(sequences)
@@ -148,7 +171,7 @@ class Queue:
     def take(self, jobs: Sequence[Job], now: float) -> None:
         """Mark waiting `jobs` as running."""
         for job in jobs:
-            self.wait_lists[job.priority].remove(job)
+            self.lines[job.priority].serve(job)
             job.running = True
             for ticket in job.tickets:
                 self._start(ticket, now)
@@ -179,23 +202,28 @@ class Queue:
 
     def expire(self, now: float) -> list[QueuedRequest]:
         """End every request whose deadline is at or before `now`, and return these requests."""
-        ended = []
+        due = []
         while self._deadlines and self._deadlines[0][0] <= now:
             request = heapq.heappop(self._deadlines)[2]
             if request.finished_at is None:
-                request.error = DeadlineExceeded(
-                    f"The answer was not there within {request.deadline - request.admitted_at:g} s. "
-                    "Try again, or allow more time."
-                )
-                for ticket in request.tickets:
-                    if ticket.is_open:
-                        self._close(ticket, TicketState.EXPIRED, now)
-                ended.append(request)
-        return ended
+                due.append(request)
+        return self.give_up(due, now)
+
+    def give_up(self, requests: Sequence[QueuedRequest], now: float) -> list[QueuedRequest]:
+        """End requests that are not answered in time, and return them."""
+        for request in requests:
+            request.error = DeadlineExceeded(
+                f"The answer was not there within {request.deadline - request.admitted_at:g} s. "
+                "Try again, or allow more time."
+            )
+            for ticket in request.tickets:
+                if ticket.is_open:
+                    self._close(ticket, TicketState.EXPIRED, now)
+        return list(requests)
 
     def fail_all(self, error: VecmillError, now: float) -> list[QueuedRequest]:
         """End every waiting job with `error`, and return the requests that ended as a result."""
-        waiting = [job for wait_list in self.wait_lists.values() for job in wait_list]
+        waiting = [job for line in self.lines.values() for job in line]
         return [request for job in waiting for request in self.finish(job, error, now)]
 
     def next_deadline(self) -> float | None:
@@ -205,11 +233,13 @@ class Queue:
     def _issue(self, request: QueuedRequest, index: int, sequence: TokenSequence, now: float) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = self._jobs[sequence.key] = Job(sequence, request.priority, now)
-            self.wait_lists[job.priority].add(job)
+            job = Job(sequence, request, now, self._text_s(len(sequence)))
+            self._jobs[sequence.key] = job
+            self.lines[job.priority].add(job)
         else:
             self.counts.joined += 1
-            self._promote(job, request.priority)
+            if not job.running and _place(request) < _place(job.home):
+                self._move_home(job, request)
         ticket = Ticket(request, index, job)
         job.tickets[ticket] = None
         self.waiting_texts += 1
@@ -218,12 +248,10 @@ class Queue:
             self._start(ticket, now)
         return ticket
 
-    def _promote(self, job: Job, priority: Priority) -> None:
-        # A job that a more urgent request joins must not wait behind less urgent work.
-        if not job.running and _URGENCY[priority] < _URGENCY[job.priority]:
-            self.wait_lists[job.priority].remove(job)
-            job.priority = priority
-            self.wait_lists[priority].add(job)
+    def _move_home(self, job: Job, home: QueuedRequest) -> None:
+        self.lines[job.priority].drop(job)
+        job.home = home
+        self.lines[job.priority].add(job)
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
@@ -252,14 +280,21 @@ class Queue:
         request.embeddings[ticket.index] = embedding
         request.open_tickets -= 1
         del job.tickets[ticket]
-        if not job.tickets and not job.running:
-            self.wait_lists[job.priority].remove(job)
-            self._forget(job)
+        if not job.running:
+            self._rehouse(job, request)
         if request.open_tickets:
             return False
         request.finished_at = now
         self._open_requests -= 1
         return True
+
+    def _rehouse(self, job: Job, left: QueuedRequest) -> None:
+        """Drop a waiting job that nobody needs any more, or find it another home than the request `left`."""
+        if not job.tickets:
+            self.lines[job.priority].drop(job)
+            self._forget(job)
+        elif job.home is left and all(ticket.request is not left for ticket in job.tickets):
+            self._move_home(job, min((ticket.request for ticket in job.tickets), key=_place))
 
     def _leave_waiting(self, ticket: Ticket) -> None:
         self.waiting_texts -= 1
@@ -278,14 +313,16 @@ class Queue:
 
     def check(self) -> None:
         """Assert every rule of this file. Slow; for tests only."""
-        for wait_list in self.wait_lists.values():
-            wait_list.check()
-        waiting = {job for wait_list in self.wait_lists.values() for job in wait_list}
+        for line in self.lines.values():
+            line.check()
+        waiting = {job for line in self.lines.values() for job in line}
         jobs = set(self._jobs.values())
         tickets = [ticket for job in jobs for ticket in job.tickets]
         queued = [ticket for ticket in tickets if ticket.state is TicketState.QUEUED]
         assert waiting == {job for job in jobs if not job.running}
         assert all(job.tickets for job in waiting)
+        for job in waiting:
+            assert _place(job.home) == min(_place(ticket.request) for ticket in job.tickets)
         assert all(ticket.state is TicketState.RUNNING for ticket in tickets if ticket.job.running)
         assert all(ticket.state is TicketState.QUEUED for ticket in tickets if not ticket.job.running)
         assert self.open_texts == len(tickets)

@@ -13,6 +13,7 @@ each state at most once, and the last state is final:
 (A ticket goes from QUEUED to FAILED when the last lane is lost.)
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,14 +41,27 @@ TRANSITIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too."""
+
+    priority: Priority
+    deadline: float
+    client: str | None = None
+
+
 @dataclass(eq=False, slots=True)
 class QueuedRequest:
     """Texts that are admitted and answered together. The queue makes them.
 
     `embeddings[i]` is the output for ticket `i`, `error` the reason why the request as a whole failed.
+    `waiting` holds the waiting jobs that are at home in this request, of `waiting_s` core seconds, and `tag`
+    its place in the line of its priority.
     """
 
+    number: int
     priority: Priority
+    client: str | None
     admitted_at: float
     deadline: float
     tickets: list["Ticket"] = field(default_factory=list)
@@ -56,15 +70,23 @@ class QueuedRequest:
     open_tickets: int = 0
     started_at: float | None = None  # when its first text reached an engine
     finished_at: float | None = None
+    tag: float = 0.0
+    waiting: OrderedDict["Job", None] = field(default_factory=OrderedDict)
+    waiting_s: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One token sequence to compute, for every ticket that needs it. The queue makes jobs."""
+    """One token sequence to compute, for every ticket that needs it. The queue makes jobs.
+
+    The job waits in the line as a part of its `home`, the first in line of the requests that need it.
+    `cost_s` is the predicted time in core seconds.
+    """
 
     sequence: TokenSequence
-    priority: Priority
+    home: QueuedRequest
     arrived_at: float
+    cost_s: float
     running: bool = False
     tickets: dict["Ticket", None] = field(default_factory=dict)  # the open ones, in order of arrival
 
@@ -72,6 +94,11 @@ class Job:
     def tokens(self) -> int:
         """Length of the sequence."""
         return len(self.sequence)
+
+    @property
+    def priority(self) -> Priority:
+        """The priority of the line in which the job waits."""
+        return self.home.priority
 
 
 @dataclass(eq=False, slots=True)

@@ -2,10 +2,23 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
-# The arrival time of the oldest text that a dispatcher could compute if it had a core; `None` if there is
-# none.
-Oldest = Callable[[], float | None]
+# Returns whether a dispatcher could compute something if it had a core.
+WantsCore = Callable[[], bool]
+
+
+@dataclass(slots=True)
+class _Member:
+    """One dispatcher, and the core seconds that it has received."""
+
+    wants_core: WantsCore
+    received_s: float
+    last_take: int = 0
+
+    def goes_before(self, other: "_Member") -> bool:
+        """Return whether this dispatcher is next before `other`."""
+        return (self.received_s, self.last_take) <= (other.received_s, other.last_take)
 
 
 class CoreBudget:
@@ -13,22 +26,25 @@ class CoreBudget:
 
     `lock` guards `free` and the queues of all dispatchers. Each dispatcher waits on its own condition over
     `lock`, so a wake-up for one model never wakes a lane of another model instead. Cores go to the dispatcher
-    whose oldest text has waited longest, so a busy model cannot starve the others.
+    that has received the fewest core seconds, so a busy model cannot starve the others. A dispatcher that had
+    nothing to compute gets no credit for that time.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.free = total
         self.lock = threading.Lock()
-        self._members: dict[threading.Condition, Oldest] = {}
+        self._members: dict[threading.Condition, _Member] = {}
+        self._takes = 0
 
-    def join(self, oldest: Oldest) -> threading.Condition:
+    def join(self, wants_core: WantsCore) -> threading.Condition:
         """Add a dispatcher. Return its condition over `lock`, which is notified when cores become free.
 
-        `oldest` is called with `lock` held.
+        `wants_core` is called with `lock` held.
         """
         condition = threading.Condition(self.lock)
-        self._members[condition] = oldest
+        received_s = max((member.received_s for member in self._members.values()), default=0.0)
+        self._members[condition] = _Member(wants_core, received_s)
         return condition
 
     def leave(self, condition: threading.Condition) -> None:
@@ -42,16 +58,21 @@ class CoreBudget:
         """
         if width > self.free or len(self._members) == 1:
             return width <= self.free
-        own = self._members[condition]()
-        others = (oldest() for member, oldest in self._members.items() if member is not condition)
-        return own is not None and all(other is None or own <= other for other in others)
+        own = self._members[condition]
+        others = [member for member in self._members.values() if member is not own]
+        return all(own.goes_before(other) or not other.wants_core() for other in others)
 
-    def take(self, width: int) -> bool:
-        """Take `width` cores if that many are free. Call with `lock` held."""
-        if width > self.free:
-            return False
+    def take(self, width: int, condition: threading.Condition, cost_s: float) -> None:
+        """Take `width` free cores for a call of `cost_s` core seconds. Call with `lock` held."""
+        assert width <= self.free
         self.free -= width
-        return True
+        own = self._members[condition]
+        own.received_s += cost_s
+        self._takes += 1
+        own.last_take = self._takes
+        for member in self._members.values():
+            if member.received_s < own.received_s and not member.wants_core():
+                member.received_s = own.received_s
 
     def give_back(self, width: int) -> None:
         """Free `width` cores and notify all dispatchers. Call with `lock` held."""

@@ -5,7 +5,6 @@ of characters that wait for this thread is limited too.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidRequest, QueueFull, RequestTooLarge
 from vecmill.models import ModelDescription
 from vecmill.operations.output_ranges import SampleEmbeddings
-from vecmill.requests import Priority, Request, TextOptions
+from vecmill.requests import Request, TextOptions
 from vecmill.results import Timings
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.prompts import find_prompt
@@ -29,6 +28,9 @@ from vecmill.values.observer import Observer, Rejection
 
 # Handing a text to another thread takes about as long as tokenising this many characters.
 INLINE_CHARACTERS = 1_024
+
+# More than the special tokens that any tokenizer adds to a text.
+TOKENS_AROUND = 8
 
 T = TypeVar("T")
 
@@ -96,13 +98,20 @@ class Admission:
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
         self.check_sizes(sizes, uncounted)
-        self.dispatcher.refuse_if_full()
+        most_tokens = sum(sizes) + TOKENS_AROUND * len(sizes)
+        self.dispatcher.refuse_if_full(request.client, most_tokens, request.priority)
         self._open_requests += 1
         self.idle.clear()
         try:
             sequences = await self._encode(encode, sum(sizes))
             tokenized = self._clock()
-            ended = await self._dispatch(sequences, request)
+            ended = await self.dispatcher.submit(
+                sequences,
+                priority=request.priority,
+                client=request.client,
+                timeout_s=request.timeout_s,
+                accepted_at=began,
+            )
         finally:
             self._open_requests -= 1
             if not self._open_requests:
@@ -174,17 +183,6 @@ class Admission:
             return await loop.run_in_executor(self._tokenizing, work)
         finally:
             self._tokenizing_characters -= characters
-
-    async def _dispatch(self, sequences: list[TokenSequence], request: Request[Any]) -> QueuedRequest:
-        is_large = len(sequences) > self._config.batch.bulk_texts
-        priority = request.priority or (Priority.BULK if is_large else Priority.INTERACTIVE)
-        # Background work is worth computing however late.
-        longest_s = math.inf if priority is Priority.BACKGROUND else self._config.queue.timeout_s
-        return await self.dispatcher.submit(
-            sequences,
-            priority=priority,
-            timeout_s=longest_s if request.timeout_s is None else min(longest_s, request.timeout_s),
-        )
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:

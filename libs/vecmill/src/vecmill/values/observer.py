@@ -14,6 +14,7 @@ class Rejection(StrEnum):
 
     QUEUE_FULL = "queue_full"
     TOO_LARGE = "too_large"
+    TOO_LATE = "too_late"
     NOT_READY = "not_ready"
     SHUTTING_DOWN = "shutting_down"
 

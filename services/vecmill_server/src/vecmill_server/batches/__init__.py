@@ -15,6 +15,8 @@ the open batches. `store` stores everything in a folder that no other process ma
         │  └──── cancelled before it began ───────> CANCELLED
         └──> FAILED (a line cannot be read)
 
+A batch in progress whose results reach a limit on stored bytes becomes FINALIZING and then FAILED.
+
 Rules, by which no line is lost or answered twice, at whatever point the process is killed:
 1. The database row of a batch stores how many bytes of its input are done (`input_offset`), and the sizes of
    the responses and errors for them (`output_bytes`, `error_bytes`). One transaction changes all three.
@@ -28,6 +30,8 @@ Rules, by which no line is lost or answered twice, at whatever point the process
    open batch refers to is removed at the next start.
 5. `synchronous=FULL`: committed states survive a power failure. There are at most a few transactions a
    second, because lines are committed in groups.
+6. Bytes are counted before they are written (`stored_bytes`). If the disk is full, a batch pauses and repeats
+   the lines that are not committed.
 
 Batches have the lowest priority: their lines get a share of the engine, and their age does not raise
 their priority. The number of texts in flight is limited to those answered within half a second

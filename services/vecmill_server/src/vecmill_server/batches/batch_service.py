@@ -1,7 +1,6 @@
 """The batch service: the operations on files and batches, for the routes and the runner."""
 
 import asyncio
-import errno
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -9,17 +8,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vecmill_server.batches.execution import BatchContext
-from vecmill_server.batches.folder import new_file_id
+from vecmill_server.batches.folder import is_disk_full, new_file_id
 from vecmill_server.batches.objects import BatchObject, FileObject, FilePurpose, NewBatch, Page
 from vecmill_server.batches.scheduler import BatchScheduler
-from vecmill_server.batches.uploads import check_purpose, read_age_s, receive_form
-from vecmill_server.errors import BodyTooLarge, UnknownObject
+from vecmill_server.batches.store import Store
+from vecmill_server.batches.stored_bytes import Reservation
+from vecmill_server.batches.uploads import FORM_BYTES, Reserve, check_purpose, read_age_s, receive_form
+from vecmill_server.errors import StorageFull, UnknownObject
 
 logger = logging.getLogger(__name__)
 
 
 class BatchService:
-    """The files and batches of one server.
+    """The files and batches of one server. Every method for routes has the owner of the key of its request.
 
     The runner opens the service before requests arrive, starts it when the models are loaded, stops it to
     drain, and closes it at exit. While it is not open, every method for routes raises `NotReady`.
@@ -48,47 +49,67 @@ class BatchService:
 
     # Methods for routes.
 
-    async def upload(self, content_type: bytes, body: AsyncIterator[bytes]) -> FileObject:
-        """Store the file of a form. Raises `InvalidRequest`, `BodyTooLarge`, and the errors of `body`."""
-        settings, folder = self._context.settings, self._store_thread.store.folder
-        stored = await self._store_thread.call(lambda store: store.stored_bytes())
-        if stored >= settings.max_stored_bytes:
-            raise BodyTooLarge(
-                f"The server stores {stored} bytes of files, which reaches its limit. Delete some files "
-                "first, or start the server with a larger --max-stored-bytes."
-            )
-        file_id = new_file_id()
-        with _explain_full_disk():
-            content = await asyncio.to_thread(folder.create, file_id)
-            try:
-                form = await receive_form(content_type, body, content)
-                check_purpose(form)
-                kept_s = self._kept_s(read_age_s(form))
-                await asyncio.to_thread(folder.seal, content)
-            except BaseException:
-                with suppress(OSError):  # flushing the buffered bytes can fail on a full disk
-                    content.close()
-                folder.remove(file_id)
-                raise
-            now = self._context.now
-            expires_at = None if kept_s is None else now + kept_s
-            record = FileObject(
-                file_id, FilePurpose.BATCH, form.filename or "", form.file_bytes, now, expires_at
-            )
-            try:
-                await self._store_thread.call(lambda store: store.add_file(record))
-            except sqlite3.Error:
-                folder.remove(file_id)
-                raise
+    async def upload(
+        self, owner: str, content_type: bytes, size: int, body: AsyncIterator[bytes]
+    ) -> FileObject:
+        """Store the file of a form. `size` is the number of bytes that the client announced, or 0.
+
+        Raises `InvalidRequest`, `StorageFull`, and the errors of `body`.
+        """
+        thread = self._store_thread
+        # Refused before the body is read if it cannot fit. A full store has no room for one byte.
+        least = max(1, size - FORM_BYTES)
+        await thread.call(lambda store: store.stored.check(owner, least))
+        reservation = await thread.call(lambda store: Reservation(store.stored, owner))
+
+        async def reserve(size: int) -> None:
+            await thread.call(lambda _: reservation.grow(size))
+
+        try:
+            with _explain_full_disk():
+                return await self._receive(content_type, body, reservation, reserve)
+        finally:
+            # The calls of the store run in order, also those of a request that was cancelled.
+            thread.post(lambda _: reservation.release())
+
+    async def _receive(
+        self, content_type: bytes, body: AsyncIterator[bytes], reservation: Reservation, reserve: Reserve
+    ) -> FileObject:
+        folder, file_id = self._store_thread.store.folder, new_file_id()
+        content = await asyncio.to_thread(folder.create, file_id)
+        try:
+            form = await receive_form(content_type, body, content, reserve)
+            check_purpose(form)
+            kept_s = self._kept_s(read_age_s(form))
+            await asyncio.to_thread(folder.seal, content)
+        except BaseException:
+            with suppress(OSError):  # flushing the buffered bytes can fail on a full disk
+                content.close()
+            folder.remove(file_id)
+            raise
+        now = self._context.now
+        expires_at = None if kept_s is None else now + kept_s
+        name, size = form.filename or "", form.file_bytes
+        record = FileObject(file_id, FilePurpose.BATCH, name, size, now, expires_at, reservation.owner)
+
+        def add(store: Store) -> None:
+            store.add_file(record)
+            reservation.keep()
+
+        try:
+            await self._store_thread.call(add)
+        except sqlite3.Error:
+            folder.remove(file_id)
+            raise
         return record
 
-    async def file(self, file_id: str) -> FileObject:
+    async def file(self, owner: str, file_id: str) -> FileObject:
         """Return a file. Raises `UnknownObject`."""
-        return await self._store_thread.call(lambda store: store.file(file_id))
+        return await self._store_thread.call(lambda store: store.file(owner, file_id))
 
-    async def content(self, file_id: str) -> tuple[FileObject, Path]:
+    async def content(self, owner: str, file_id: str) -> tuple[FileObject, Path]:
         """Return a file and the path of its content. Raises `UnknownObject`."""
-        record = await self.file(file_id)
+        record = await self.file(owner, file_id)
         path = self._store_thread.store.folder.path(record.id)
         if not await asyncio.to_thread(path.exists):
             raise UnknownObject(
@@ -96,35 +117,36 @@ class BatchService:
             )
         return record, path
 
-    async def files(self, page: Page, purpose: str | None) -> tuple[list[FileObject], bool]:
-        """Return a page of the files, and whether more follow."""
-        return await self._store_thread.call(lambda store: store.files(page, purpose))
+    async def files(self, owner: str, page: Page, purpose: str | None) -> tuple[list[FileObject], bool]:
+        """Return a page of the files of an owner, and whether more follow."""
+        return await self._store_thread.call(lambda store: store.files(owner, page, purpose))
 
-    async def delete_file(self, file_id: str) -> None:
+    async def delete_file(self, owner: str, file_id: str) -> None:
         """Delete a file. Raises `UnknownObject` and `Conflict`."""
-        await self._store_thread.call(lambda store: store.delete_file(file_id))
+        now = self._context.now
+        await self._store_thread.call(lambda store: store.delete_file(owner, file_id, now))
 
-    async def create(self, new: NewBatch) -> BatchObject:
-        """Create a batch. Raises `UnknownObject` and `QueueFull`."""
-        output_ids = (new_file_id(), new_file_id())
-        batch = await self._store_thread.call(
-            lambda store: store.add_batch(new, output_ids, self._context.now)
-        )
+    async def create(self, owner: str, new: NewBatch) -> BatchObject:
+        """Create a batch. Raises `UnknownObject`, `QueueFull` and `StorageFull`."""
+        output_ids, now = (new_file_id(), new_file_id()), self._context.now
+        with _explain_full_disk():
+            batch = await self._store_thread.call(lambda store: store.add_batch(owner, new, output_ids, now))
         self._scheduler.wake()
         return batch
 
-    async def batch(self, batch_id: str) -> BatchObject:
+    async def batch(self, owner: str, batch_id: str) -> BatchObject:
         """Return a batch. Raises `UnknownObject`."""
-        return await self._store_thread.call(lambda store: store.batch(batch_id))
+        return await self._store_thread.call(lambda store: store.batch(batch_id, owner))
 
-    async def batches(self, page: Page) -> tuple[list[BatchObject], bool]:
-        """Return a page of the batches, and whether more follow."""
-        return await self._store_thread.call(lambda store: store.batches(page))
+    async def batches(self, owner: str, page: Page) -> tuple[list[BatchObject], bool]:
+        """Return a page of the batches of an owner, and whether more follow."""
+        return await self._store_thread.call(lambda store: store.batches(owner, page))
 
-    async def cancel(self, batch_id: str) -> BatchObject:
+    async def cancel(self, owner: str, batch_id: str) -> BatchObject:
         """Cancel a batch. Raises `UnknownObject` and `Conflict`."""
+        now = self._context.now
         before, after = await self._store_thread.call(
-            lambda store: (store.batch(batch_id), store.cancel(batch_id, self._context.now))
+            lambda store: (store.batch(batch_id, owner), store.cancel(owner, batch_id, now))
         )
         if before.is_open and not after.is_open:
             self._context.metrics.batch_ended(after.status)
@@ -141,12 +163,7 @@ def _explain_full_disk() -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        is_full = (
-            error.errno in (errno.ENOSPC, errno.EDQUOT)
-            if isinstance(error, OSError)
-            else error.sqlite_errorcode == sqlite3.SQLITE_FULL
-        )
-        if not is_full:
+        if not is_disk_full(error):
             raise
-        logger.error("upload refused, because the disk is full: %s", error)
-        raise BodyTooLarge("The server's disk has no room for this file. Delete some files first.") from error
+        logger.error("a file or batch is refused, because the disk is full: %s", error)
+        raise StorageFull("The server's disk has no room. Delete some files first.") from error

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 
 from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
 from vecmill_server.batches.in_flight_limit import InFlightLimit
@@ -30,6 +31,7 @@ from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.errors import StorageFull
 from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
@@ -104,6 +106,10 @@ async def run_batch(context: BatchContext, batch_id: str) -> None:
     await run.drop_rest()
     keep_s = context.settings.batch_keep_s
     batch = await context.store_thread.call(lambda store: store.finish(batch_id, context.now, keep_s))
+    if batch.errors:  # it was stopped, so that the other lines have neither an answer nor an error
+        context.metrics.batch_lines(
+            completed=0, failed=0, dropped=batch.total - batch.completed - batch.failed
+        )
     context.metrics.batch_ended(batch.status)
 
 
@@ -147,8 +153,8 @@ class _BatchRun:
         self.read_offset, self.read_count = self.batch.input_offset, self.batch.lines_done
 
     async def drop_rest(self) -> None:
-        """Write an error for each line that has not been run."""
-        while lines := await self._read():
+        """Write an error for each line that has not been run, unless there is no more space for results."""
+        while not self.batch.errors and (lines := await self._read()):
             self.ended.extend(write_dropped(self.batch.id, line, self.batch.ending) for line in lines)
             await self._commit()
 
@@ -182,18 +188,41 @@ class _BatchRun:
         """Store the results, and update the state of the batch: it may be cancelled or expired."""
         batch, thread = self.batch, self.context.store_thread
         if self.ended:
-            progress = _progress(self.ended, batch.lines_done)
-            self.batch = await thread.call(lambda store: store.advance(batch, progress))
-            dropped = sum(one.is_dropped for one in self.ended)
-            self.context.metrics.batch_lines(
-                completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
-            )
-            self.ended.clear()
+            await self._store_ended()
         else:
             self.batch = await thread.call(lambda store: store.batch(batch.id))
         if self.batch.ending is BatchStatus.COMPLETED and self.context.now >= self.batch.expires_at:
             self.batch = await thread.call(lambda store: store.expire(batch.id))
         self.committed_at = self.context.clock()
+
+    async def _store_ended(self) -> None:
+        """Store the results. If not all fit into the storage limits, stop the batch after those that do."""
+        ended, full = list(self.ended), None
+        while ended:
+            try:
+                await self._advance(ended)
+                break
+            except StorageFull as error:
+                ended, full = _fitting(ended, error.room), error
+        self.ended.clear()
+        if full is not None:
+            batch = self.batch
+            stopped = LineError(
+                "storage_limit_exceeded",
+                f"{full.message} The batch ended early, with the results of the first {batch.lines_done} "
+                "lines. Create a new batch of the other lines.",
+                line=batch.lines_done + 1,
+            )
+            logger.warning("%s ends early, because its results pass the limit on stored bytes", batch.id)
+            self.batch = await self.context.store_thread.call(lambda store: store.stop(batch.id, stopped))
+
+    async def _advance(self, ended: list[LineResult]) -> None:
+        batch, progress = self.batch, _progress(ended, self.batch.lines_done)
+        self.batch = await self.context.store_thread.call(lambda store: store.advance(batch, progress))
+        dropped = sum(one.is_dropped for one in ended)
+        self.context.metrics.batch_lines(
+            completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
+        )
 
     async def _read(self) -> list[InputLine]:
         path = self.context.store_thread.store.folder.path(self.batch.input_file_id)
@@ -234,6 +263,12 @@ class _BatchRun:
         result = await request.asked.run(model.mill)
         write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
+
+
+def _fitting(ended: list[LineResult], room: int) -> list[LineResult]:
+    """Return the first results, as many as fit into `room` bytes."""
+    sizes = accumulate(len(one.written) for one in ended)
+    return [one for one, size in zip(ended, sizes, strict=True) if size <= room]
 
 
 def _progress(ended: list[LineResult], lines_before: int) -> BatchProgress:

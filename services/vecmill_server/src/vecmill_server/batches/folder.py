@@ -3,10 +3,12 @@
 Every function that writes returns after the written bytes are synced to disk.
 """
 
+import errno
 import fcntl
 import os
 import re
 import secrets
+import sqlite3
 from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
@@ -117,6 +119,13 @@ class Folder:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return True if a file or the database could not be written because the disk is full."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def new_file_id() -> str:

@@ -3,7 +3,7 @@
 Times are whole Unix seconds. Source: OpenAI's API reference and the types of its clients.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -44,7 +44,7 @@ class FilePurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileObject:
-    """A file that clients can fetch. Without `expires_at`, the file is kept until a client deletes it."""
+    """A file that its owner can fetch. Without `expires_at`, the file is kept until a client deletes it."""
 
     id: str
     purpose: FilePurpose
@@ -52,6 +52,7 @@ class FileObject:
     bytes: int
     created_at: int
     expires_at: int | None
+    owner: str
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON of the file. `asdict` would be too slow for lists of up to ten thousand files."""
@@ -121,6 +122,7 @@ class BatchObject:
     """
 
     id: str
+    owner: str
     endpoint: str
     input_file_id: str
     completion_window: str
@@ -251,6 +253,15 @@ class BatchProgress:
     completed: int
     failed: int
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """The limits of a store. `owner_count` returns the number of owners that share them."""
+
+    max_open: int
+    max_bytes: int
+    owner_count: Callable[[], int] = lambda: 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from vecmill_server.batches.execution import BatchContext, fail_batch, run_batch, validate_batch
+from vecmill_server.batches.folder import is_disk_full
 from vecmill_server.batches.objects import BatchStatus, LineError
 from vecmill_server.batches.store import Store
 
@@ -130,8 +131,11 @@ class _Workers:
     async def _run_job(self, batch_id: str, wake: Callable[[], None]) -> None:
         try:
             await self._do_or_fail(batch_id)
-        except Exception:
-            logger.exception("unexpected error in %s, retrying in %g s", batch_id, REST_S)
+        except Exception as error:
+            if is_disk_full(error):
+                logger.error("the disk is full, so %s pauses for %g s: %s", batch_id, REST_S, error)
+            else:
+                logger.exception("unexpected error in %s, retrying in %g s", batch_id, REST_S)
             await self._context.pause(REST_S)
         finally:
             del self._running[batch_id]

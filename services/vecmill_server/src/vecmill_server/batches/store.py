@@ -2,17 +2,18 @@
 
 The store blocks, and belongs to one thread (`store_thread`). Every method that changes the store is one
 transaction, which is synced to disk when the method returns. The docstring of the package has the rules.
+Methods for clients have an `owner`, for which the objects of other owners do not exist.
 """
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vecmill.errors import InvalidConfig, QueueFull
-from vecmill_server.batches.folder import Folder, new_batch_id
+from vecmill_server.batches.database import Database
+from vecmill_server.batches.folder import Folder, is_disk_full, new_batch_id
 from vecmill_server.batches.objects import (
     OPEN_STATUSES,
     STARTED_STATUSES,
@@ -24,25 +25,29 @@ from vecmill_server.batches.objects import (
     LineError,
     NewBatch,
     Page,
+    StoreLimits,
 )
-from vecmill_server.batches.tables import SCHEMA, VERSION, read_batch, read_file
+from vecmill_server.batches.stored_bytes import StoredBytes
+from vecmill_server.batches.tables import read_batch, read_file
 from vecmill_server.errors import Conflict, UnknownObject
 from vecmill_server.json_io import encode_json
 
 _OPEN = f"({', '.join(repr(str(status)) for status in OPEN_STATUSES)})"
 # The `Retry-After` at the limit of open batches.
 ROOM_RETRY_S = 30.0
+# The time for which the place of a deleted file is kept, for clients that read the next page after it.
+DELETED_KEEP_S = 24 * 3600
 
 
 class Store:
-    """The store, described in the docstring of this module. `max_open` is the limit of open batches."""
+    """The store, described in the docstring of this module."""
 
-    def __init__(self, root: Path, *, max_open: int) -> None:
+    def __init__(self, root: Path, limits: StoreLimits) -> None:
         """Open the store. Raises `InvalidConfig` if `root` cannot be used, or is of a newer version."""
         self.folder = Folder(root)
-        self._max_open = max_open
+        self._limits = limits
         try:
-            self._database = self._open_database()
+            self._database = Database(self.folder.database)
         except (sqlite3.Error, InvalidConfig) as error:
             self.folder.close()
             if isinstance(error, InvalidConfig):
@@ -51,6 +56,7 @@ class Store:
                 f"The batches in {root} cannot be read: {error}. Name another folder with --batch-dir."
             ) from error
         self.folder.sweep(self._known_contents())
+        self.stored = StoredBytes(limits.max_bytes, limits.owner_count, self._count_bytes())
 
     def close(self) -> None:
         """Close the database, and release the folder."""
@@ -61,83 +67,89 @@ class Store:
 
     def add_file(self, record: FileObject) -> None:
         """Add a file whose content is already on disk."""
-        with self._transaction():
-            self._insert("files", asdict(record))
+        with self._database.transaction():
+            self._database.insert("files", asdict(record))
 
-    def file(self, file_id: str) -> FileObject:
+    def file(self, owner: str, file_id: str) -> FileObject:
         """Return a file. Raises `UnknownObject`."""
-        row = self._find("files", file_id)
+        row = self._database.find("files", file_id, owner)
         if row is None:
             raise UnknownObject(
                 f"There is no file `{file_id[:100]}`. It may have been deleted.", field="file_id"
             )
         return read_file(row)
 
-    def files(self, page: Page, purpose: str | None = None) -> tuple[list[FileObject], bool]:
-        """Return a page of the files, and whether more follow.
+    def files(self, owner: str, page: Page, purpose: str | None = None) -> tuple[list[FileObject], bool]:
+        """Return a page of the files of an owner, and whether more follow.
 
         Raises `UnknownObject` if `after` names no file.
         """
         condition, values = ("purpose = ?", (purpose,)) if purpose is not None else ("1", ())
-        rows, has_more = self._page("files", page, condition, values)
+        rows, has_more = self._database.page("files", owner, page, condition, values)
         return [read_file(row) for row in rows], has_more
 
-    def stored_bytes(self) -> int:
-        """Return the bytes of all files, and of the results that open batches have written."""
-        query = f"""
-            SELECT (SELECT coalesce(sum(bytes), 0) FROM files)
-                + (SELECT coalesce(sum(output_bytes + error_bytes), 0) FROM batches WHERE status IN {_OPEN})
-        """
-        found: int = self._database.execute(query).fetchone()[0]
-        return found
-
-    def delete_file(self, file_id: str) -> None:
+    def delete_file(self, owner: str, file_id: str, now: int) -> None:
         """Delete a file. Raises `UnknownObject`, or `Conflict` if an open batch reads the file."""
-        with self._transaction():
-            self.file(file_id)
-            reader = self._database.execute(
-                f"SELECT id FROM batches WHERE input_file_id = ? AND status IN {_OPEN}", (file_id,)
-            ).fetchone()
-            if reader is not None:
-                raise Conflict(f"The batch `{reader['id']}` still reads this file. Cancel it first.")
-            self._database.execute("DELETE FROM files WHERE id = ?", (file_id,))
-        self.folder.remove(file_id)
+        record = self.file(owner, file_id)
+        reader = self._database.execute(
+            f"SELECT id FROM batches WHERE input_file_id = ? AND status IN {_OPEN}", (file_id,)
+        ).fetchone()
+        if reader is not None:
+            raise Conflict(f"The batch `{reader['id']}` still reads this file. Cancel it first.")
+        self._delete([record], now)
 
     def delete_expired(self, now: int) -> int:
         """Delete expired files, except the inputs of open batches. Return the number of deleted files."""
-        query = f"""SELECT id FROM files WHERE expires_at <= ?
+        query = f"""SELECT * FROM files WHERE expires_at <= ?
             AND id NOT IN (SELECT input_file_id FROM batches WHERE status IN {_OPEN})"""
-        with self._transaction():
-            rows = self._database.execute(query, (now,)).fetchall()
-            self._database.executemany("DELETE FROM files WHERE id = ?", [tuple(row) for row in rows])
-        for row in rows:
-            self.folder.remove(row["id"])
-        return len(rows)
+        records = [read_file(row) for row in self._database.execute(query, (now,))]
+        self._delete(records, now)
+        with self._database.transaction():
+            self._database.execute("DELETE FROM deleted_files WHERE deleted_at <= ?", (now - DELETED_KEEP_S,))
+        return len(records)
+
+    def _delete(self, records: Sequence[FileObject], now: int) -> None:
+        try:
+            self._delete_rows(records, now)
+        except sqlite3.Error as error:
+            if not is_disk_full(error):
+                raise
+            for record in records:  # their contents make room for the transaction
+                self.folder.remove(record.id)
+            self._delete_rows(records, now)
+        for record in records:
+            self.folder.remove(record.id)
+            self.stored.give_back(record.owner, record.bytes)
+
+    def _delete_rows(self, records: Sequence[FileObject], now: int) -> None:
+        with self._database.transaction():
+            for record in records:
+                self._database.execute(
+                    "INSERT INTO deleted_files SELECT id, place, owner, ? FROM files WHERE id = ?",
+                    (now, record.id),
+                )
+                self._database.execute("DELETE FROM files WHERE id = ?", (record.id,))
 
     # Batches.
 
-    def add_batch(self, new: NewBatch, output_ids: tuple[str, str], now: int) -> BatchObject:
-        """Add a batch, whose responses and errors will be the files `output_ids`.
+    def add_batch(self, owner: str, new: NewBatch, output_ids: tuple[str, str], now: int) -> BatchObject:
+        """Add a batch of an owner, whose responses and errors will be the files `output_ids`.
 
         Raises `UnknownObject` if the input file does not exist, and `QueueFull` at the limit of open batches.
         """
         batch_id = new_batch_id()
-        with self._transaction():
-            source = self._find("files", new.input_file_id)
+        with self._database.transaction():
+            source = self._database.find("files", new.input_file_id, owner)
             if source is None or source["purpose"] != FilePurpose.BATCH:
                 raise UnknownObject(
                     f"There is no file `{new.input_file_id[:100]}` for a batch. Upload one with the "
                     "purpose `batch`.",
                     field="input_file_id",
                 )
-            if len(self.batch_ids(OPEN_STATUSES)) >= self._max_open:
-                raise QueueFull(
-                    f"{self._max_open} batches are open, which is the limit of this server. Try again "
-                    "when one has ended.",
-                    retry_after_s=ROOM_RETRY_S,
-                )
+            self._check_open(owner)
             row = {
                 "id": batch_id,
+                "owner": owner,
                 "endpoint": new.endpoint,
                 "input_file_id": new.input_file_id,
                 "completion_window": new.completion_window,
@@ -151,29 +163,47 @@ class Store:
                 "created_at": now,
                 "expires_at": now + new.window_s,
             }
-            self._insert("batches", row)
+            self._database.insert("batches", row)
         return self.batch(batch_id)
 
-    def batch(self, batch_id: str) -> BatchObject:
-        """Return a batch. Raises `UnknownObject`."""
-        row = self._find("batches", batch_id)
+    def _check_open(self, owner: str) -> None:
+        of_all, limits = len(self.batch_ids(OPEN_STATUSES)), self._limits
+        of_owner = len(self.batch_ids(OPEN_STATUSES, owner))
+        share = max(1, limits.max_open // max(1, limits.owner_count()))
+        if of_all < limits.max_open and of_owner < share:
+            return
+        reached = (
+            f"{of_all} batches are open, which is the limit of this server."
+            if of_all >= limits.max_open
+            else f"{of_owner} of your batches are open, which is the share of a key."
+        )
+        raise QueueFull(f"{reached} Try again when one has ended.", retry_after_s=ROOM_RETRY_S)
+
+    def batch(self, batch_id: str, owner: str | None = None) -> BatchObject:
+        """Return a batch of `owner`, or of any owner if `owner` is `None`. Raises `UnknownObject`."""
+        row = self._database.find("batches", batch_id, owner)
         if row is None:
             raise UnknownObject(f"There is no batch `{batch_id[:100]}`.", field="batch_id")
         return read_batch(row)
 
-    def batches(self, page: Page) -> tuple[list[BatchObject], bool]:
-        """Return a page of the batches, and whether more follow.
+    def batches(self, owner: str, page: Page) -> tuple[list[BatchObject], bool]:
+        """Return a page of the batches of an owner, and whether more follow.
 
         Raises `UnknownObject` if `after` names no batch.
         """
-        rows, has_more = self._page("batches", page)
+        rows, has_more = self._database.page("batches", owner, page)
         return [read_batch(row) for row in rows], has_more
 
-    def batch_ids(self, statuses: Collection[BatchStatus]) -> list[str]:
-        """Return the ids of the batches with these statuses, the oldest first."""
+    def batch_ids(self, statuses: Collection[BatchStatus], owner: str | None = None) -> list[str]:
+        """Return the ids of the batches with these statuses, of `owner` or of all owners.
+
+        The oldest batch of each owner comes first, then the second oldest of each, and so on.
+        """
         marks = ", ".join("?" * len(statuses))
-        query = f"SELECT id FROM batches WHERE status IN ({marks}) ORDER BY place"
-        return [row["id"] for row in self._database.execute(query, tuple(statuses))]
+        condition, values = ("", ()) if owner is None else (" AND owner = ?", (owner,))
+        query = f"""SELECT id FROM batches WHERE status IN ({marks}){condition}
+            ORDER BY row_number() OVER (PARTITION BY owner ORDER BY place), place"""
+        return [row["id"] for row in self._database.execute(query, (*statuses, *values))]
 
     def ending_ids(self, now: int) -> list[str]:
         """Return the ids of the started batches with no more lines to run, the oldest first."""
@@ -194,22 +224,37 @@ class Store:
     def fail(self, batch_id: str, errors: Sequence[LineError], now: int) -> BatchObject:
         """End a batch as failed, because of errors in its input. Its results, if any, are removed."""
         written = encode_json({"of": [asdict(error) for error in errors]})
+        before = self.batch(batch_id)
         changed = self._change(
             batch_id,
             "status = ?, failed_at = ?, errors = ?, output_bytes = 0, error_bytes = 0",
             (BatchStatus.FAILED, now, written),
             OPEN_STATUSES,
         )
-        if changed.status is BatchStatus.FAILED:
+        if before.is_open and not changed.is_open:
             for content in (changed.output_file_id, changed.error_file_id):
                 self.folder.remove(content)
+            self.stored.give_back(changed.owner, before.output_bytes + before.error_bytes)
         return changed
 
-    def cancel(self, batch_id: str, now: int) -> BatchObject:
+    def stop(self, batch_id: str, error: LineError) -> BatchObject:
+        """Run no more lines of a started batch, because of `error`. Its results are kept.
+
+        The batch will have the final status failed, unless it was cancelled or has expired.
+        """
+        return self._change(
+            batch_id,
+            "errors = ?, ending = CASE ending WHEN ? THEN ? ELSE ending END",
+            (encode_json({"of": [asdict(error)]}), BatchStatus.COMPLETED, BatchStatus.FAILED),
+            STARTED_STATUSES,
+        )
+
+    def cancel(self, owner: str, batch_id: str, now: int) -> BatchObject:
         """Cancel a batch: at once if it has not begun, otherwise by setting it to cancelling.
 
         Raises `UnknownObject`, and `Conflict` if the batch cannot be cancelled.
         """
+        self.batch(batch_id, owner)
         ending = BatchStatus.CANCELLED
         changed = self._change(
             batch_id,
@@ -232,12 +277,26 @@ class Store:
         return self._change(batch_id, "ending = ?", (BatchStatus.EXPIRED,), (BatchStatus.IN_PROGRESS,))
 
     def advance(self, batch: BatchObject, progress: BatchProgress) -> BatchObject:
-        """Store the results of the lines that follow those of `batch`. Return the updated batch."""
-        if progress.output:
-            self.folder.write_at(batch.output_file_id, batch.output_bytes, progress.output)
-        if progress.errors:
-            self.folder.write_at(batch.error_file_id, batch.error_bytes, progress.errors)
-        with self._transaction():
+        """Store the results of the lines that follow those of `batch`. Return the updated batch.
+
+        Raises `StorageFull` if they pass a limit on stored bytes, and `OSError` or `sqlite3.Error` if the
+        disk is full. Then nothing is stored.
+        """
+        size = len(progress.output) + len(progress.errors)
+        self.stored.take(batch.owner, size)
+        try:
+            if progress.output:
+                self.folder.write_at(batch.output_file_id, batch.output_bytes, progress.output)
+            if progress.errors:
+                self.folder.write_at(batch.error_file_id, batch.error_bytes, progress.errors)
+            self._count_lines(batch, progress)
+        except BaseException:
+            self.stored.give_back(batch.owner, size)
+            raise
+        return self.batch(batch.id)
+
+    def _count_lines(self, batch: BatchObject, progress: BatchProgress) -> None:
+        with self._database.transaction():
             done = self._database.execute(
                 """UPDATE batches SET lines_done = lines_done + ?, input_offset = input_offset + ?,
                     output_bytes = output_bytes + ?, error_bytes = error_bytes + ?,
@@ -257,7 +316,6 @@ class Store:
             )
             if done.rowcount != 1:
                 raise RuntimeError(f"{batch.id} is not where it was when these lines began")
-        return self.batch(batch.id)
 
     def check_contents(self, batch_id: str) -> None:
         """Raise `FileNotFoundError` if a file of the batch is shorter than its size in the database."""
@@ -286,40 +344,20 @@ class Store:
             self.folder.cut(file_id, size)
         ages = [age for age in (keep_s, batch.output_expires_after_s) if age is not None]
         expires_at = now + min(ages) if ages else None
-        with self._transaction():
+        with self._database.transaction():
             for file_id, size, name in outputs:
                 if size:
                     filename = f"{batch.id}_{name}.jsonl"
-                    record = FileObject(file_id, FilePurpose.BATCH_OUTPUT, filename, size, now, expires_at)
-                    self._insert("files", asdict(record))
+                    record = FileObject(
+                        file_id, FilePurpose.BATCH_OUTPUT, filename, size, now, expires_at, batch.owner
+                    )
+                    self._database.insert("files", asdict(record))
             self._database.execute(
                 f"UPDATE batches SET status = ending, {batch.ending}_at = ? WHERE id = ?", (now, batch_id)
             )
         return self.batch(batch_id)
 
     # The database.
-
-    def _open_database(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.folder.database, isolation_level=None)
-        database.row_factory = sqlite3.Row
-        try:
-            self._prepare(database)
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
-            raise InvalidConfig(
-                f"The batches in {self.folder.database.parent} were written by a newer vecmill version. "
-                "Use that version, or name another folder with --batch-dir."
-            )
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        if version == 0:
-            database.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
 
     def _known_contents(self) -> set[str]:
         known = {row["id"] for row in self._database.execute("SELECT id FROM files")}
@@ -329,55 +367,22 @@ class Store:
             known.update(row)
         return known
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
-
-    def _insert(self, table: str, row: dict[str, Any]) -> None:
-        marks = ", ".join("?" * len(row))
-        self._database.execute(
-            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())
-        )
-
-    def _find(self, table: str, object_id: str) -> sqlite3.Row | None:
-        # SQLite cannot bind a lone surrogate. Ids are ASCII.
-        if not object_id.isascii():
-            return None
-        row: sqlite3.Row | None = self._database.execute(
-            f"SELECT * FROM {table} WHERE id = ?", (object_id,)
-        ).fetchone()
-        return row
-
-    def _page(
-        self, table: str, page: Page, condition: str = "1", values: tuple[Any, ...] = ()
-    ) -> tuple[list[sqlite3.Row], bool]:
-        if page.after is not None:
-            last = self._find(table, page.after)
-            if last is None:
-                raise UnknownObject(
-                    f"This list has no entry with the id `{page.after[:100]}`.", field="after"
-                )
-            condition += f" AND place {'<' if page.newest_first else '>'} ?"
-            values = (*values, last["place"])
-        order = "DESC" if page.newest_first else "ASC"
-        rows = self._database.execute(
-            f"SELECT * FROM {table} WHERE {condition} ORDER BY place {order} LIMIT ?",
-            (*values, page.limit + 1),
-        ).fetchall()
-        return rows[: page.limit], len(rows) > page.limit
+    def _count_bytes(self) -> dict[str, int]:
+        """Return the bytes of all files, and of the results that open batches have written, by owner."""
+        query = f"""
+            SELECT owner, sum(bytes) AS bytes FROM (
+                SELECT owner, bytes FROM files
+                UNION ALL SELECT owner, output_bytes + error_bytes FROM batches WHERE status IN {_OPEN}
+            ) GROUP BY owner
+        """
+        return {row["owner"]: row["bytes"] for row in self._database.execute(query)}
 
     def _change(
         self, batch_id: str, setting: str, values: tuple[Any, ...], if_in: Collection[BatchStatus]
     ) -> BatchObject:
         """Change a batch if its status is in `if_in`. Return the batch after the change."""
         marks = ", ".join("?" * len(if_in))
-        with self._transaction():
+        with self._database.transaction():
             self._database.execute(
                 f"UPDATE batches SET {setting} WHERE id = ? AND status IN ({marks})",
                 (*values, batch_id, *if_in),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vecmill.errors import NotReady
+from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store import Store
 
 T = TypeVar("T")
@@ -15,9 +16,9 @@ T = TypeVar("T")
 class StoreThread:
     """The owner of the store: it opens, calls and closes the store in one thread."""
 
-    def __init__(self, root: Path, *, max_open: int) -> None:
+    def __init__(self, root: Path, limits: StoreLimits) -> None:
         self._root = root
-        self._max_open = max_open
+        self._limits = limits
         self._thread: ThreadPoolExecutor | None = None
         self._store: Store | None = None
 
@@ -50,5 +51,10 @@ class StoreThread:
         store = self.store
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, store)
 
+    def post(self, function: Callable[[Store], None]) -> None:
+        """Run `function(store)` in the store's thread after the calls before it. Returns at once."""
+        if self._store is not None and self._thread is not None:
+            self._thread.submit(function, self._store)
+
     def _make(self) -> Store:
-        return Store(self._root, max_open=self._max_open)
+        return Store(self._root, self._limits)

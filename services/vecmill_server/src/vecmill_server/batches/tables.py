@@ -2,16 +2,18 @@
 
 import sqlite3
 from dataclasses import fields
+from types import MappingProxyType
 
 from vecmill_server.batches.objects import BatchObject, BatchStatus, FileObject, FilePurpose, LineError
 from vecmill_server.json_io import decode_object
 
 # Incremented when a table changes. A newer version is refused, and an older version is migrated.
-VERSION = 1
+VERSION = 2
 SCHEMA = """
 CREATE TABLE files (
     place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, purpose TEXT NOT NULL,
-    filename TEXT NOT NULL, bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER
+    filename TEXT NOT NULL, bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER,
+    owner TEXT NOT NULL
 );
 CREATE TABLE batches (
     place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, endpoint TEXT NOT NULL,
@@ -22,8 +24,30 @@ CREATE TABLE batches (
     INTEGER, cancelling_at INTEGER, cancelled_at INTEGER, total INTEGER NOT NULL DEFAULT 0, completed INTEGER
     NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0, lines_done
     INTEGER NOT NULL DEFAULT 0, input_offset INTEGER NOT NULL DEFAULT 0, output_bytes INTEGER NOT NULL
-    DEFAULT 0, error_bytes INTEGER NOT NULL DEFAULT 0 ); CREATE INDEX batches_by_status ON batches (status);
+    DEFAULT 0, error_bytes INTEGER NOT NULL DEFAULT 0, owner TEXT NOT NULL
+); CREATE INDEX batches_by_status ON batches (status);
 """
+# Added in version 2, also to new databases. A deleted file keeps its place in lists, for clients that read
+# the next page after it.
+_OWNERS = """
+CREATE INDEX files_by_owner ON files (owner, place);
+CREATE INDEX batches_by_owner ON batches (owner, place);
+CREATE TABLE deleted_files (
+    id TEXT PRIMARY KEY, place INTEGER NOT NULL, owner TEXT NOT NULL, deleted_at INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+SCHEMA += _OWNERS
+# The statements that change a database of an earlier version to the next one. Files and batches of version 1
+# belong to the owner without a name.
+MIGRATIONS = MappingProxyType(
+    {
+        1: """
+ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE batches ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+"""
+        + _OWNERS
+    }
+)
 
 _FILE_COLUMNS = tuple(field.name for field in fields(FileObject))
 _BATCH_COLUMNS = tuple(field.name for field in fields(BatchObject))

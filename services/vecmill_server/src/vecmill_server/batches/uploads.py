@@ -5,7 +5,7 @@ python-multipart parses the form. The other fields are kept in memory; large fie
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -124,10 +124,16 @@ class _FormReader:
         self.form.is_complete = True
 
 
-async def receive_form(content_type: bytes, body: AsyncIterator[bytes], content: BinaryIO) -> UploadForm:
+# Reserves bytes before they are written. Raises `StorageFull`.
+Reserve = Callable[[int], Awaitable[None]]
+
+
+async def receive_form(
+    content_type: bytes, body: AsyncIterator[bytes], content: BinaryIO, reserve: Reserve
+) -> UploadForm:
     """Read a form, and write its file to `content`.
 
-    Raises `InvalidRequest` if the body is not a form or has no file, and the errors of `body`.
+    Raises `InvalidRequest` if the body is not a form or has no file, and the errors of `body` and `reserve`.
     """
     boundary = _read_boundary(content_type)
     try:
@@ -135,19 +141,20 @@ async def receive_form(content_type: bytes, body: AsyncIterator[bytes], content:
         async for chunk in body:
             reader.parser.write(chunk)
             if len(reader.form.unwritten) >= WRITE_BYTES:
-                await _write(reader.form, content)
+                await _write(reader.form, content, reserve)
     except FormParserError as error:
         raise InvalidRequest(f"The body is not valid multipart/form-data: {error}") from None
     if not reader.form.is_complete:
         raise InvalidRequest("The form is not complete: its last boundary is missing.")
     if reader.form.filename is None:
         raise invalid("file", "is required: a file of requests, with one JSON object a line.")
-    await _write(reader.form, content)
+    await _write(reader.form, content, reserve)
     return reader.form
 
 
-async def _write(form: UploadForm, content: BinaryIO) -> None:
+async def _write(form: UploadForm, content: BinaryIO, reserve: Reserve) -> None:
     data, form.unwritten = form.unwritten, bytearray()
+    await reserve(len(data))
     await asyncio.to_thread(content.write, data)
 
 

@@ -182,6 +182,7 @@ def _write_tokens(result: TokenizeResult, _envelope: Envelope) -> JsonValue:
 class CohereTokenizeRequest(InferenceBody):
     """The body of `/v1/tokenize`."""
 
+    needs_engine = False
     text = fields.required_string("text")
     responses = (
         Component(
@@ -201,6 +202,7 @@ def _write_text(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:
 class DetokenizeRequest(InferenceBody):
     """The body of `/v1/detokenize`, and of vLLM's `/detokenize`."""
 
+    needs_engine = False
     tokens = text_fields.token_ids("tokens")
     responses: ClassVar[tuple[Any, ...]] = (
         Component("CohereDetokenizeResponse", {"text": str, "meta": _META}),

@@ -64,12 +64,13 @@ class Asked:
     write: Write = field(compare=False)
     field_names: Mapping[str, str] = field(default_factory=dict)
 
-    async def run(self, mill: Mill, timeout_s: float | None = None) -> Any:
-        """Return the result of the request.
+    async def run(self, mill: Mill, timeout_s: float | None = None, client: str | None = None) -> Any:
+        """Return the result of the request, on behalf of `client`.
 
         Raises the same errors as `Mill.run`, with the client's field names.
         """
-        request = self.request if timeout_s is None else replace(self.request, timeout_s=timeout_s)
+        timeout_s = self.request.timeout_s if timeout_s is None else timeout_s
+        request = replace(self.request, timeout_s=timeout_s, client=client)
         try:
             return await (request.run(mill) if isinstance(request, CompositeRequest) else mill.run(request))
         except RequestError as error:
@@ -110,12 +111,14 @@ SENTENCE_STYLE = replace(USUAL_STYLE, error_body=SENTENCE_BODY, respond=sentence
 class InferenceBody(RequestBody):
     """The body of a request for a computation, in one dialect. Subclasses read and describe the body.
 
-    `responses` are the schemas of the responses.
+    `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
+    read, if the engine has too much to do.
     """
 
     __slots__ = ()
 
     model = MODEL
+    needs_engine: ClassVar[bool] = True
     style: ClassVar[ResponseStyle] = USUAL_STYLE
     responses: ClassVar[tuple[Any, ...]] = ()
 

@@ -70,6 +70,7 @@ class Predict(CompositeRequest[Prediction]):
             "options": self.options,
             "priority": self.priority,
             "timeout_s": self.timeout_s,
+            "client": self.client,
         }
         if mill.description.task is Task.CLASSIFY_TOKENS:
             texts, is_batch = self._texts()

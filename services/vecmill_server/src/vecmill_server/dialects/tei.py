@@ -225,6 +225,7 @@ _PLACE = json_schema.nullable(int)
 class TeiTokenizeRequest(TeiBody):
     """The body of `/tokenize`, recognised by the key `inputs`."""
 
+    needs_engine = False
     texts = fields.text_or_texts(INPUTS)
     special = ADD_SPECIAL_TOKENS
     responses = (
@@ -252,6 +253,7 @@ def _write_texts(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:
 class DecodeRequest(TeiBody):
     """The body of `/decode`."""
 
+    needs_engine = False
     ids = fields.required(
         "ids",
         json_schema.any_of(

@@ -273,6 +273,7 @@ ADD_SPECIAL_TOKENS = fields.flag(
 class TokenizeRequest(InferenceBody):
     """The body of `/tokenize`."""
 
+    needs_engine = False
     prompt = fields.required_string("prompt")
     special = ADD_SPECIAL_TOKENS
     with_pieces = fields.flag(

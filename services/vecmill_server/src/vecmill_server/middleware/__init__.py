@@ -1,4 +1,5 @@
-"""Pure ASGI middleware, outermost first: request_contexts, (Starlette's CORS), error_handler, paths, keys.
+"""Pure ASGI middleware, outermost first: request_contexts, (Starlette's CORS), error_handler, paths, keys,
+origins.
 
 Starlette's `BaseHTTPMiddleware` is not used, because it hides a client's disconnect from the application.
 """

@@ -1,17 +1,18 @@
 """The middleware that requires an API key, except on the paths of probes and scrapers."""
 
-import hashlib
-import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from vecmill_server.api_keys import ApiKeys, KeyHolder
 from vecmill_server.errors import InvalidKey
-from vecmill_server.request_context import header
+from vecmill_server.request_context import RequestContext, header
+from vecmill_server.settings import ServerSettings
 
 # The paths that may be read without a key. A new route requires a key unless it is listed here. Other
-# methods on these paths, such as POST /, require a key.
+# methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATH requires it.
 PUBLIC_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/ping", "/metrics"})
+METRICS_PATH = "/metrics"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 
 # The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.
@@ -20,32 +21,51 @@ MISSING = "An API key is required: Authorization: Bearer <key>."
 
 
 class Keys:
-    """The middleware that requires one of `keys`, as `Bearer key`, the bare key, or `api-key: key`."""
+    """The middleware that requires one of `keys`, as `Bearer key`, the bare key, or `api-key: key`.
 
-    def __init__(self, app: ASGIApp, keys: Iterable[str]) -> None:
+    `metrics_keys` are the only keys that open the metrics. Without `keys`, all other paths are open. Without
+    `metrics_keys`, the metrics are.
+    """
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys | None, metrics_keys: ApiKeys | None = None) -> None:
         self._app = app
-        self._digests = tuple(_digest(key.encode("utf-8")) for key in keys)
+        self._keys = keys
+        self._metrics_keys = metrics_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_public(scope["method"], scope["path"]):
-            self._check(scope)
+        if scope["type"] == "http":
+            keys = self._keys_for(scope["method"], scope["path"])
+            if keys is not None:
+                keys.watch()
+                holder = _find_holder(keys, scope)
+                context = RequestContext.of(scope)
+                context.owner, context.client = holder.owner, holder.client
         await self._app(scope, receive, send)
 
-    def _check(self, scope: Scope) -> None:
-        sent = tuple(_sent_keys(scope))
-        if not any(self._is_known(key) for key in sent):
-            raise InvalidKey(WRONG if sent else MISSING)
+    def _keys_for(self, method: str, path: str) -> ApiKeys | None:
+        if is_public(method, path):
+            return self._metrics_keys if path == METRICS_PATH else None
+        return self._keys
 
-    def _is_known(self, key: bytes) -> bool:
-        # Digests have equal lengths and all are compared, so the time reveals nothing about the keys.
-        digest = _digest(key)
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return any(matches)
+
+def _find_holder(keys: ApiKeys, scope: Scope) -> KeyHolder:
+    sent = tuple(_sent_keys(scope))
+    holder = keys.find_holder(sent)
+    if holder is None:
+        raise InvalidKey(WRONG if sent else MISSING)
+    return holder
 
 
 def is_public(method: str, path: str) -> bool:
-    """Return True if a request needs no key."""
+    """Return True if a request needs no API key."""
     return path in PUBLIC_PATHS and method in _READ_METHODS
+
+
+def requires_key(settings: ServerSettings, method: str, path: str) -> bool:
+    """Return True if a server with these settings requires a key for the request."""
+    if is_public(method, path):
+        return path == METRICS_PATH and bool(settings.metrics_key)
+    return settings.has_api_keys
 
 
 def _sent_keys(scope: Scope) -> Iterator[bytes]:
@@ -56,7 +76,3 @@ def _sent_keys(scope: Scope) -> Iterator[bytes]:
     api_key = header(scope, b"api-key")
     if api_key is not None:
         yield api_key
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()

@@ -7,7 +7,7 @@ from typing import Any
 from vecmill_server import __version__
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.json_schema import Component, like
-from vecmill_server.middleware.keys import is_public
+from vecmill_server.middleware.keys import requires_key
 from vecmill_server.openapi.operations import Paths, describe_error, inference, path_parameter
 from vecmill_server.openapi.response_headers import describe_headers, with_headers
 from vecmill_server.routes import batches, docs, health, models, prometheus
@@ -29,10 +29,10 @@ def describe_api(settings: ServerSettings) -> dict[str, Any]:
             "null means absent. Some models refuse fields that are marked x-depends-on-model.",
         },
         "servers": [{"url": settings.url_prefix or "/"}],
-        "paths": _with_keys(paths) if settings.api_key else paths,
+        "paths": _with_keys(settings, paths),
         "components": {"schemas": schemas.by_name, "headers": describe_headers()},
     }
-    if settings.api_key:
+    if settings.has_api_keys or settings.metrics_key:
         document["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "header": {"type": "apiKey", "in": "header", "name": "api-key"},
@@ -89,10 +89,10 @@ class SchemaCollection:
         return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _with_keys(paths: dict[str, Any]) -> dict[str, Any]:
+def _with_keys(settings: ServerSettings, paths: dict[str, Any]) -> dict[str, Any]:
     return {
         path: {
-            method: operation if is_public(method.upper(), path) else _with_key(operation)
+            method: _with_key(operation) if requires_key(settings, method.upper(), path) else operation
             for method, operation in operations.items()
         }
         for path, operations in paths.items()

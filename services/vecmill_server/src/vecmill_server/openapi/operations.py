@@ -16,10 +16,13 @@ _NOT_OF_INFERENCE = frozenset(
     {
         "batches_off",
         "conflict",
+        "foreign_host",
+        "foreign_origin",
         "headers_too_large",
         "invalid_key",
         "method_not_allowed",
         "setup",
+        "storage_full",
         "unknown_object",
         "unknown_route",
     }

@@ -8,6 +8,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from vecmill.values.aliases import JsonValue
+from vecmill_server.api_keys import UNNAMED
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject, list_schema
@@ -18,7 +19,7 @@ from vecmill_server.json_io import decode_object, encode_json
 from vecmill_server.json_schema import STRING, Component, Schema, described, word
 from vecmill_server.openapi.operations import Paths, as_json, describe_error
 from vecmill_server.openapi.response_headers import headers
-from vecmill_server.request_context import allow_body_time, header
+from vecmill_server.request_context import RequestContext, allow_body_time, header
 from vecmill_server.service import Service
 
 # The default and maximum lengths of pages, as OpenAI's.
@@ -66,27 +67,29 @@ class FileRoutes:
 
     async def all(self, request: Request) -> Response:
         """Upload a file, or list the files."""
-        batches = _batches(self._service)
+        batches, owner = _batches(self._service), _owner(request)
         if request.method == "POST":
             allow_body_time(request.scope, self._limits.timeout_s)
             body = stream_body(request.scope["headers"], request.receive, self._limits)
             kind = header(request.scope, b"content-type") or b""
-            return _json((await batches.upload(kind, body)).to_json())
+            size = int(header(request.scope, b"content-length") or 0)  # the HTTP parser accepts only digits
+            return _json((await batches.upload(owner, kind, size, body)).to_json())
         page = read_page(request.query_params, default=MOST_FILES, most=MOST_FILES)
-        files, has_more = await batches.files(page, request.query_params.get("purpose") or None)
+        files, has_more = await batches.files(owner, page, request.query_params.get("purpose") or None)
         return _json(_list(files, has_more))
 
     async def one(self, request: Request) -> Response:
         """Describe a file, or delete it."""
-        batches, file_id = _batches(self._service), request.path_params["id"]
+        batches, owner, file_id = _batches(self._service), _owner(request), request.path_params["id"]
         if request.method == "DELETE":
-            await batches.delete_file(file_id)
+            await batches.delete_file(owner, file_id)
             return _json({"id": file_id, "object": "file", "deleted": True})
-        return _json((await batches.file(file_id)).to_json())
+        return _json((await batches.file(owner, file_id)).to_json())
 
     async def content(self, request: Request) -> Response:
         """Return the content of a file."""
-        record, path = await _batches(self._service).content(request.path_params["id"])
+        file_id = request.path_params["id"]
+        record, path = await _batches(self._service).content(_owner(request), file_id)
         return FileResponse(path, media_type="application/octet-stream", filename=record.filename)
 
 
@@ -104,26 +107,23 @@ class BatchRoutes:
 
     async def all(self, request: Request) -> Response:
         """Create a batch, or list the batches."""
-        batches = _batches(self._service)
+        batches, owner = _batches(self._service), _owner(request)
         if request.method == "POST":
             body = await read_body(request.scope["headers"], request.receive, self._limits)
-            return _json(
-                (
-                    await batches.create(
-                        BatchRequest(decode_object(body), self._service.dialect_options).read()
-                    )
-                ).to_json()
-            )
+            new = BatchRequest(decode_object(body), self._service.dialect_options).read()
+            return _json((await batches.create(owner, new)).to_json())
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)
-        return _json(_list(*await batches.batches(page)))
+        return _json(_list(*await batches.batches(owner, page)))
 
     async def one(self, request: Request) -> Response:
         """Describe a batch, with its progress."""
-        return _json((await _batches(self._service).batch(request.path_params["id"])).to_json())
+        batches, batch_id = _batches(self._service), request.path_params["id"]
+        return _json((await batches.batch(_owner(request), batch_id)).to_json())
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch: no more of its requests are run."""
-        return _json((await _batches(self._service).cancel(request.path_params["id"])).to_json())
+        batches, batch_id = _batches(self._service), request.path_params["id"]
+        return _json((await batches.cancel(_owner(request), batch_id)).to_json())
 
 
 def _batches(service: Service) -> BatchService:
@@ -132,6 +132,11 @@ def _batches(service: Service) -> BatchService:
             "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
         )
     return service.batches
+
+
+def _owner(request: Request) -> str:
+    """Return the owner of the objects that the request sees. Without keys, all requests have one owner."""
+    return RequestContext.of(request.scope).owner or UNNAMED
 
 
 def _list(kept: list[FileObject] | list[BatchObject], has_more: bool) -> dict[str, JsonValue]:

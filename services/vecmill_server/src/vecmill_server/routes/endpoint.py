@@ -22,7 +22,7 @@ from vecmill_server.json_io import (
     encode_json,
     run_off_loop,
 )
-from vecmill_server.request_context import RequestContext, header, send_json
+from vecmill_server.request_context import RequestContext, client_of, header, send_json
 from vecmill_server.service import Service
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class Endpoint:
         self._options = service.dialect_options
         self._usual = route.bodies[0]
         self._choose = route.choose
+        self._needs_engine = all(body.needs_engine for body in route.bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Errors about the bytes of the body have the same response on all routes, because the connection may
@@ -45,6 +46,10 @@ class Endpoint:
         is_large = len(body) > LARGE_BODY_BYTES
         style = self._usual.style
         try:
+            if self._needs_engine:
+                # A token needs at least a byte, so the size tells of many requests that they cannot be
+                # admitted, before they cost any time.
+                self._service.catalog.refuse_if_full(client_of(scope), len(body))
             timeout_s = requested_timeout_s(scope)
             json = await run_off_loop(is_large, lambda: decode_object(body))
             if scope["path_params"]:
@@ -72,7 +77,7 @@ class Endpoint:
         context, request = RequestContext.of(scope), asked.request
         model = self._service.catalog.resolve(asked.model, request.tasks)
         context.texts = len(request.sizes)
-        result = await unless_client_leaves(asked.run(model.mill, timeout_s), receive)
+        result = await unless_client_leaves(asked.run(model.mill, timeout_s, client_of(scope)), receive)
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         body = await run_off_loop(

@@ -79,7 +79,7 @@ def without_limits(config: MillConfig) -> MillConfig:
     return replace(
         config,
         hang_s=HANG_S,
-        queue=QueueConfig(max_queue_tokens=_NO_LIMIT, max_queue_texts=_NO_LIMIT, timeout_s=math.inf),
+        queue=QueueConfig(_NO_LIMIT, _NO_LIMIT, target_wait_s=math.inf, timeout_s=math.inf),
         inputs=InputConfig(
             max_inputs=_NO_LIMIT,
             max_text_characters=_NO_LIMIT,

@@ -15,6 +15,7 @@ redirected to standard error, so that standard output holds only the responses.
 import asyncio
 import gc
 import json
+import math
 import os
 import statistics
 import sys
@@ -39,6 +40,7 @@ from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.serving_plan.plan_json import JsonObject, read_plan, write_accuracy
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
+from vecmill.values.engine_info import CostModel
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.observer import Observer
 from vecmill.verification.check_inputs import make_check_inputs
@@ -87,12 +89,12 @@ class LoadedEngine:
     """An engine with a loaded model, and the texts as token sequences."""
 
     def __init__(
-        self, setup: WorkerSetup, description: ModelDescription, engine: Engine, pace: float
+        self, setup: WorkerSetup, description: ModelDescription, engine: Engine, cost: CostModel
     ) -> None:
         self._setup = setup
         self._description = description
         self._engine = engine
-        self._pace = pace
+        self._cost = cost
         self._processor = ModelProcessor.load(description)
         self._texts = setup.texts()
         inputs = make_check_inputs(description, self._texts)
@@ -108,7 +110,7 @@ class LoadedEngine:
         cost = engine.warm_up()
         check_engine(description, engine, Tokenizer.load(description))
         load_s = time.perf_counter() - began
-        loaded = cls(setup, description, engine, 1 / cost.per_token_s)
+        loaded = cls(setup, description, engine, cost)
         return loaded, {"load_s": load_s, "memory_mb": resident_mb()}
 
     def store_reference(self, file: str, budget_s: float) -> JsonObject:
@@ -170,7 +172,7 @@ class LoadedEngine:
     def _start_dispatcher(self, max_batch_tokens: int | None) -> Dispatcher:
         config = MillConfig(
             batch=BatchConfig(max_batch_tokens=max_batch_tokens),
-            queue=QueueConfig(max_queue_tokens=MOST_TOKENS),
+            queue=QueueConfig(max_queue_tokens=MOST_TOKENS, target_wait_s=math.inf, timeout_s=math.inf),
             hang_s=PATIENCE_S,
         )
         dispatcher = Dispatcher(
@@ -178,7 +180,7 @@ class LoadedEngine:
             config.sized_for(self._engine.info),
             budget=CoreBudget(self._setup.cores),
             observer=Observer(),
-            pace=self._pace,
+            cost=self._cost,
         )
         dispatcher.start()
         return dispatcher
@@ -253,7 +255,7 @@ def _accuracy(found: EmbeddingComparison | ScoreComparison, reference: str) -> A
 async def _submit(dispatcher: Dispatcher, sequence: TokenSequence) -> None:
     # Without keys of their own, waiting texts with the same tokens would be computed once.
     alone = replace(sequence, key=b"%d:" % id(sequence) + sequence.key)
-    await dispatcher.submit([alone], priority=Priority.INTERACTIVE, timeout_s=PATIENCE_S)
+    await dispatcher.submit([alone], priority=Priority.INTERACTIVE)
 
 
 def _take_standard_output() -> TextIO:

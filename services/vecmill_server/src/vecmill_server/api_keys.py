@@ -1,0 +1,196 @@
+"""The API keys of a server and the names of their owners, from options and from a file that may change.
+
+Each line of the file has the name of an owner and a key, or the SHA-256 digest of a key:
+
+    # name   key
+    search   sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b
+    ingest   a-key-in-plain-text
+
+Several lines may have the same name, so an old and a new key can overlap. Only digests are kept in memory.
+The file is looked at once a second, off the event loop. A file that cannot be used leaves the keys as they
+are.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vecmill.errors import InvalidConfig
+
+logger = logging.getLogger(__name__)
+
+# The owner of keys that have no name, which are the keys of `--api-key`.
+UNNAMED = ""
+
+LOOK_S = 1.0
+MOST_FILE_BYTES = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
+_DIGEST_PREFIX = "sha256:"
+
+# The owners by the digests of their keys.
+Owners = Mapping[bytes, str]
+# Changes when a file is written or replaced.
+_Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """Who sent a valid key. `owner` owns files and batches; `client` shares the engine with other clients.
+
+    Keys without a name have one owner, but each is a client.
+    """
+
+    owner: str
+    client: str
+
+
+class ApiKeys:
+    """The keys that open a server. `keys` have no name; the keys in `file` have names.
+
+    The file is read at once, and then once a second after `watch` was called.
+    """
+
+    def __init__(
+        self,
+        keys: Iterable[str],
+        file: Path | None = None,
+        *,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Read the file. Raises `InvalidConfig` if it cannot be used."""
+        self._unnamed: Owners = {_digest(key.encode("utf-8")): UNNAMED for key in keys}
+        self._file = file
+        self._pause = pause
+        self._stamp: _Stamp | None = None
+        self._complaint = ""
+        self._watcher: asyncio.Task[None] | None = None
+        named: Owners = {}
+        if file is not None:
+            try:
+                self._stamp, named = read_key_file(file)
+            except OSError as error:
+                raise InvalidConfig(
+                    f"The key file {file} cannot be read: {error.strerror}. Name another with --api-key-file."
+                ) from error
+        self._set(named)
+
+    @property
+    def owner_count(self) -> int:
+        """The number of owners. The keys without a name have one owner."""
+        return len(set(self._owners.values()))
+
+    def find_holder(self, keys: Iterable[bytes]) -> KeyHolder | None:
+        """Return the holder of the first key that is valid; `None` if none is."""
+        return next((holder for key in keys if (holder := self._find(key)) is not None), None)
+
+    def watch(self) -> None:
+        """Look at the file once a second from now on, if there is one. Call in the event loop."""
+        if self._watcher is None and self._file is not None:
+            self._watcher = asyncio.create_task(self._watch())
+
+    def look(self) -> None:
+        """Read the file again if it has changed. An error is logged once, and the keys stay as they are."""
+        assert self._file is not None
+        try:
+            stamp = _stamp(os.stat(self._file))
+            if stamp == self._stamp:
+                return
+            self._stamp, named = read_key_file(self._file)
+        except (OSError, InvalidConfig) as error:
+            # The stamp stays, so that the file is read again: it may be written at this moment.
+            complaint = error.message if isinstance(error, InvalidConfig) else str(error.strerror)
+            if complaint != self._complaint:
+                logger.warning("the key file %s is not used, the keys stay: %s", self._file, complaint)
+            self._complaint = complaint
+            return
+        self._complaint = ""
+        self._set(named)
+        logger.info("read %d keys of %d owners from %s", len(named), len(set(named.values())), self._file)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._pause(LOOK_S)
+            try:
+                await asyncio.to_thread(self.look)
+            except Exception:
+                logger.exception("the key file could not be looked at")
+
+    def _set(self, named: Owners) -> None:
+        # One assignment, because requests read it in another thread.
+        self._owners: Owners = {**self._unnamed, **named}
+
+    def _find(self, key: bytes) -> KeyHolder | None:
+        # Digests have equal lengths and all are compared, so the time reveals nothing about the keys.
+        digest = _digest(key)
+        found = [owner for known, owner in self._owners.items() if hmac.compare_digest(digest, known)]
+        return KeyHolder(found[0], found[0] or digest.hex()) if found else None
+
+
+def read_key_file(path: Path) -> tuple[_Stamp, Owners]:
+    """Read a key file. Raises `OSError`, and `InvalidConfig` with the number of a wrong line."""
+    with path.open("rb") as file:
+        before = _stamp(os.fstat(file.fileno()))
+        content = file.read(MOST_FILE_BYTES + 1)
+        if _stamp(os.fstat(file.fileno())) != before:
+            raise InvalidConfig(f"The key file {path} was written while it was read. Try again.")
+    if len(content) > MOST_FILE_BYTES:
+        raise InvalidConfig(f"The key file {path} is larger than {MOST_FILE_BYTES} bytes.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidConfig(f"The key file {path} is not UTF-8 text.") from None
+    return before, _read_lines(path, text)
+
+
+def _read_lines(path: Path, text: str) -> Owners:
+    owners: dict[bytes, str] = {}
+    for number, name, digest in _entries(path, text):
+        # Two owners of one key could read the files of each other.
+        earlier_name = owners.setdefault(digest, name)
+        if earlier_name != name:
+            raise InvalidConfig(f"The key in line {number} of {path} has another name in an earlier line.")
+    if not owners:
+        raise InvalidConfig(f"The key file {path} has no key. Write lines of a name and a key.")
+    return owners
+
+
+def _entries(path: Path, text: str) -> Iterator[tuple[int, str, bytes]]:
+    """Yield the line number, the name and the digest of each key. Errors show no part of a line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2:
+            raise InvalidConfig(f"Line {number} of {path} must have a name and a key, separated by a space.")
+        name, key = words
+        if not _NAME.fullmatch(name):
+            raise InvalidConfig(
+                f"The name in line {number} of {path} must have 1 to 64 letters, digits, `.`, `_` and `-`."
+            )
+        yield number, name, _read_digest(path, number, key)
+
+
+def _read_digest(path: Path, number: int, key: str) -> bytes:
+    if not key.startswith(_DIGEST_PREFIX):
+        return _digest(key.encode("utf-8"))
+    written = key.removeprefix(_DIGEST_PREFIX)
+    if not _DIGEST.fullmatch(written):
+        raise InvalidConfig(
+            f"Line {number} of {path} must have 64 hexadecimal digits after `{_DIGEST_PREFIX}`."
+        )
+    return bytes.fromhex(written)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _stamp(found: os.stat_result) -> _Stamp:
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

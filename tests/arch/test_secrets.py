@@ -1,0 +1,53 @@
+"""Secrets are compared in constant time only, and nothing but the probes is open without a key."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from support.source_tree import Module, modules
+from vecmill_server.middleware.keys import PUBLIC_PATHS
+
+KEYS = "vecmill_server.api_keys"
+# Names of values that a client could guess byte by byte if they were compared with `==`.
+SECRET_NAMES = ("key", "digest", "known", "sent", "secret", "token", "credentials")
+
+
+def plain_comparisons(module: Module) -> Iterator[str]:
+    """Comparisons of secrets whose time depends on the first byte that differs."""
+    if not module.within(KEYS, "vecmill_server.middleware.keys"):
+        return
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        if not any(isinstance(operator, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for operator in node.ops):
+            continue
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        if names & set(SECRET_NAMES):
+            yield f"{module.name}:{node.lineno} compares {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_no_secret_is_compared_with_an_operator(module: Module) -> None:
+    assert list(plain_comparisons(module)) == []
+
+
+@pytest.mark.promise("keys-checked")
+def test_keys_are_compared_with_compare_digest_and_all_of_them() -> None:
+    (module,) = [module for module in modules() if module.name == KEYS]
+    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    compared = [call for call in calls if ast.unparse(call.func) == "hmac.compare_digest"]
+    assert len(compared) == 1
+    # In a list, which is complete, not in a generator, which ends with the first.
+    lists = [node for node in ast.walk(module.tree) if isinstance(node, ast.ListComp)]
+    assert any(compared[0] in ast.walk(found) for found in lists)
+
+
+def test_a_planted_comparison_is_found() -> None:
+    planted = Module.parse(KEYS, "def find(digest, known):\n    return digest == known\n")
+    assert list(plain_comparisons(planted))
+
+
+@pytest.mark.promise("keys-checked")
+def test_the_open_paths_are_the_probes_and_the_metrics() -> None:
+    assert {"/", "/health", "/livez", "/readyz", "/ping", "/metrics"} == PUBLIC_PATHS

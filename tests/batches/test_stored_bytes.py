@@ -1,0 +1,159 @@
+"""No owner stores more than its share, and what is counted is what is on disk."""
+
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from vecmill_server.batches.folder import new_file_id
+from vecmill_server.batches.objects import (
+    STARTED_STATUSES,
+    BatchProgress,
+    FileObject,
+    FilePurpose,
+    LineError,
+    NewBatch,
+    Page,
+    StoreLimits,
+)
+from vecmill_server.batches.store import Store
+from vecmill_server.batches.stored_bytes import Reservation, StoredBytes
+from vecmill_server.errors import Conflict, StorageFull
+
+NOW = 1_700_000_000
+OWNERS = ("", "search", "ingest")
+
+
+def room(stored: StoredBytes, owner: str) -> int:
+    with pytest.raises(StorageFull) as raised:
+        stored.check(owner, 10**12)
+    return raised.value.room
+
+
+@pytest.mark.promise("owners-apart")
+def test_owners_share_the_space_equally() -> None:
+    stored = StoredBytes(1000, lambda: 2, {})
+    stored.take("a", 500)
+    with pytest.raises(StorageFull, match="share of a key in --max-stored-bytes") as raised:
+        stored.take("a", 1)
+    assert raised.value.room == 0
+    stored.take("b", 400)
+    assert (stored.total, stored.of("a"), room(stored, "b")) == (900, 500, 100)
+    stored.give_back("a", 100)
+    stored.take("a", 1)
+
+
+def test_the_whole_is_limited_too() -> None:
+    owners = [1]
+    stored = StoredBytes(1000, lambda: owners[0], {"": 900})  # of a key that is no longer in the file
+    with pytest.raises(StorageFull, match="larger --max-stored-bytes") as raised:
+        stored.take("a", 200)
+    assert raised.value.room == 100
+    owners[0] = 20
+    assert room(stored, "a") == 50
+    owners[0] = 0  # no key is left
+    stored.take("a", 100)
+
+
+@pytest.mark.promise("bounded-input", "full-disk")
+def test_uploads_at_once_cannot_pass_the_limit_together() -> None:
+    stored = StoredBytes(1000, lambda: 1, {})
+    first, second = Reservation(stored, "a"), Reservation(stored, "a")
+    for _ in range(5):
+        first.grow(100)
+        second.grow(100)
+    for upload in (first, second):
+        with pytest.raises(StorageFull):
+            upload.grow(1)
+    first.keep()
+    first.release()
+    second.release()
+    second.release()
+    assert stored.total == 500
+
+
+def test_the_count_is_the_one_of_the_next_start(tmp_path: Path) -> None:
+    chance, limits = random.Random(7), StoreLimits(1000, 10_000, lambda: len(OWNERS))
+    store = Store(tmp_path, limits)
+    for step in range(150):
+        owner = chance.choice(OWNERS)
+        match chance.randrange(4):
+            case 0:
+                upload(store, owner, chance.randrange(1, 500))
+            case 1:
+                begin(store, owner)
+            case 2:
+                advance(store, chance)
+            case 3:
+                delete(store, owner, chance, step)
+    assert store.stored.total > 0
+    counted = {owner: store.stored.of(owner) for owner in OWNERS}
+    assert max(counted.values()) <= 10_000 // 3
+    store.close()
+    store = Store(tmp_path, limits)
+    assert {owner: store.stored.of(owner) for owner in OWNERS} == counted
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "files").iterdir())
+    assert on_disk == store.stored.total == sum(counted.values())
+    store.close()
+
+
+def test_what_an_upload_had_reserved_is_free_after_a_crash(tmp_path: Path) -> None:
+    store = Store(tmp_path, StoreLimits(10, 1_000))
+    assert upload(store, "", 400) is not None
+    Reservation(store.stored, "").grow(600)
+    half = store.folder.create(new_file_id())
+    half.write(b"x" * 600)
+    half.flush()
+    assert (store.stored.total, upload(store, "", 1)) == (1_000, None)
+    half.close()
+    store.close()  # as the end of the process would, without a word to the upload
+    store = Store(tmp_path, StoreLimits(10, 1_000))
+    assert (store.stored.total, len(list((tmp_path / "files").iterdir()))) == (400, 1)
+    store.close()
+
+
+def upload(store: Store, owner: str, size: int) -> str | None:
+    reservation, file_id = Reservation(store.stored, owner), new_file_id()
+    try:
+        reservation.grow(size)
+    except StorageFull:
+        return None
+    with store.folder.create(file_id) as written:
+        written.write(b"x" * size)
+        store.folder.seal(written)
+    store.add_file(FileObject(file_id, FilePurpose.BATCH, "in", size, NOW, None, owner))
+    reservation.keep()
+    return file_id
+
+
+def begin(store: Store, owner: str) -> None:
+    file_id = upload(store, owner, 1000)
+    if file_id is not None:
+        new = NewBatch(file_id, "/v1/embeddings", "24h", 86_400)
+        batch = store.add_batch(owner, new, (new_file_id(), new_file_id()), NOW)
+        store.begin(batch.id, 3, NOW)
+
+
+def advance(store: Store, chance: random.Random) -> None:
+    ids = store.batch_ids(STARTED_STATUSES)
+    if not ids:
+        return
+    batch = store.batch(chance.choice(ids))
+    progress = BatchProgress(1, 10, b"o" * chance.randrange(300), b"e" * chance.randrange(300), 1, 1, 1)
+    try:
+        store.advance(batch, progress)
+    except StorageFull:
+        store.stop(batch.id, LineError("storage_limit_exceeded", "full"))
+    match chance.randrange(3):
+        case 0:
+            store.finish(batch.id, NOW, None)
+        case 1 if chance.random() < 0.3:
+            store.fail(batch.id, [LineError("file_gone", "gone")], NOW)
+
+
+def delete(store: Store, owner: str, chance: random.Random, now: int) -> None:
+    files, _ = store.files(owner, Page(1000))
+    if files:
+        with suppress(Conflict):
+            store.delete_file(owner, chance.choice(files).id, now)
