@@ -21,8 +21,8 @@ from vecmill.values.aliases import FloatArray
 # Every status with which an accepted text may end without its embedding.
 REFUSALS = frozenset({429, 500, 503, 504})
 
-# A response may come so much later than the deadline; on two busy cores the client itself is late too.
-GRACE_S = 3.0
+# A response may come so much later than the deadline: on two busy cores the client itself reads late.
+GRACE_S = 10.0
 MIN_COSINE = 0.9999
 
 

@@ -134,7 +134,7 @@ SPOILT: dict[str, tuple[Spoil, dict[str, int]]] = {
     "a response twice": (lambda entries: entries.append(entries[1]), {"unexpected": 1}),
     "more bytes": (lambda entries: entries[1].update(surplus=9), {"duplicated": 2}),
     "another's id": (lambda entries: entries[1].update(echo="7"), {"unexpected": 2}),
-    "too late": (lambda entries: entries[3].update(ended_s=9.0), {"late": 2}),
+    "too late": (lambda entries: entries[3].update(ended_s=19.0), {"late": 2}),
     "no such status": (lambda entries: entries[3].update(status=418), {"undocumented": 2}),
 }
 
