@@ -46,7 +46,7 @@ def storm(folder: Path, config: StormConfig, *, deadly_calls: Sequence[int] = ()
     return send_weather(folder, config, Fleet.of(options, deadly_calls), rows)
 
 
-@pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed")
+@pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed", "clean-stop")
 def test_every_text_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
     config = StormConfig(texts=2_000, seed=20_261, requests_per_s=60.0)
     # A lane of the first process hangs. One of the second dies, if that process starts in time.
@@ -59,7 +59,7 @@ def test_every_text_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed")
+@pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed", "clean-stop")
 def test_every_one_of_a_million_texts_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
     config = StormConfig(texts=1_000_000, seed=20_263, requests_per_s=200.0, replace_every_s=20.0)
     outcome = storm(tmp_path, config, deadly_calls=[1_000, 3_000] * 10)
@@ -69,7 +69,7 @@ def test_every_one_of_a_million_texts_gets_its_own_embedding_or_one_error(tmp_pa
 
 
 @pytest.mark.full
-@pytest.mark.promise("answered-once", "counts-agree")
+@pytest.mark.promise("answered-once", "counts-agree", "clean-stop")
 def test_every_one_of_100_000_texts_gets_its_own_embedding_of_the_real_engine(tmp_path: Path) -> None:
     config = StormConfig(texts=100_000, seed=20_264, requests_per_s=15.0, replace_every_s=60.0)
     outcome = storm(tmp_path, config, engine="real", deadly_calls=(1_000, 1_000))
