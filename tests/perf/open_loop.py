@@ -1,12 +1,13 @@
 """Load from a process of its own that sends requests whether or not earlier ones were answered.
 
-Requests leave at the times that a Poisson process of the given rate sets, so that a slow server is not spared.
+Requests leave at the times that a Poisson process of the given rate sets, so a slow server is not spared.
 The process keeps connections open and speaks just enough HTTP/1.1 to read a status and a length, so that it
 takes some 50 microseconds of a core for each request.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import resource
@@ -92,6 +93,7 @@ class _Load:
         self._free: deque[_Connection] = deque()
         self._open = 0
         self._began = 0.0
+        self._quiet: asyncio.Event | None = None  # set when the last answer has come
         self.found = Arrivals()
 
     async def run(self, rate: float, duration_s: float, seed: int) -> Arrivals:
@@ -110,11 +112,14 @@ class _Load:
                 waiting.add(task)
                 task.add_done_callback(waiting.discard)
             due_at += draw.expovariate(rate)
-        give_up_at = time.perf_counter() + PATIENCE_S
-        while (self._open or waiting) and time.perf_counter() < give_up_at:
-            await asyncio.sleep(0.01)
+        if waiting:
+            await asyncio.wait(waiting)
+        self._quiet = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            if self._open:
+                await asyncio.wait_for(self._quiet.wait(), PATIENCE_S)
         for _ in range(self._open):
-            self._count(-1, give_up_at)
+            self._count(-1, due_at)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self.found.processor_s = usage.ru_utime + usage.ru_stime
         return self.found
@@ -151,12 +156,14 @@ class _Load:
         self.found.statuses.append(status)
         self.found.sent_s.append(due_at - self._began)
         self.found.taken_s.append(time.perf_counter() - due_at)
+        if self._quiet is not None and not self._open:
+            self._quiet.set()
 
 
 def run_open_loop(
     url: str, bodies: Path, *, rate: float, duration_s: float, seed: int, key: str = ""
 ) -> Arrivals:
-    """Send the bodies, one a line of the file `bodies`, at `rate` requests a second. Returns what happened."""
+    """Send the bodies, one a line of the file, at `rate` requests a second; return what happened."""
     result = bodies.with_suffix(".arrivals.json")
     command = [sys.executable, "-m", "perf.open_loop", url, str(bodies), str(result), str(rate)]
     command += [str(duration_s), str(seed), key]

@@ -260,7 +260,7 @@ class _BatchRun:
             raise request.error
         assert request.asked is not None
         model = self.context.catalog.resolve(request.asked.model, request.asked.request.tasks)
-        result = await request.asked.run(model.mill)
+        result = await request.asked.run(model.mill, client=f"batches of {self.batch.owner}")
         write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
 

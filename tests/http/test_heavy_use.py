@@ -1,0 +1,56 @@
+"""A real server under heavy use answers what it admits, and refuses the rest at once."""
+
+import json
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk
+from support.server import live_server
+
+TEXTS = 128
+
+
+def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain(tmp_path: Path) -> None:
+    arguments = ["--timeout-s", "2", "--no-access-log", "--api-key", "a", "--api-key", "b"]
+    with live_server(tmp_path, arguments=arguments) as server:
+        until = time.perf_counter() + 4.0
+        clients = [
+            BulkClient(server.url, [bulk_body(4 * n, TEXTS), bulk_body(4 * n + 1, TEXTS)], key, until, TEXTS)
+            for n, key in enumerate("aabbbbbb")
+        ]
+        run = run_bulk(server.url, clients)
+        assert set(run.statuses) <= {200, 429}
+        assert sum(client.delivered for client in clients) >= TEXTS
+        assert run.wasted_share <= 0.02
+        expired = 'vecmill_texts_finished_total{model="all-MiniLM-L6-v2",outcome="expired"}'
+        assert read_counts(server.url)[expired] == 0
+
+
+def test_a_text_of_another_client_passes_the_bulk_requests_of_one(tmp_path: Path) -> None:
+    arguments = ["--no-access-log", "--api-key", "a", "--api-key", "b"]
+    with live_server(tmp_path, arguments=arguments) as server:
+        until = time.perf_counter() + 3.0
+        bulk = [BulkClient(server.url, [bulk_body(n, 256)], "a", until, 256) for n in range(3)]
+        threads = [threading.Thread(target=client.run) for client in bulk]
+        for thread in threads:
+            thread.start()
+        taken_s = []
+        while time.perf_counter() < until:
+            began = time.perf_counter()
+            status, _ = ask(server.url, json.dumps({"input": f"a text {began}"}).encode(), "b")
+            taken_s.append(time.perf_counter() - began)
+            assert status == 200
+        for path, body in (("/tokenize", b'{"inputs": "hello"}'), ("/livez", None), ("/metrics", None)):
+            assert _status(server.url + path, body) == 200
+        for thread in threads:
+            thread.join()
+        whole_s = min(took_s for client in bulk for took_s in client.took_s)
+        assert sorted(taken_s)[len(taken_s) // 2] < whole_s / 4
+
+
+def _status(url: str, body: bytes | None) -> int:
+    request = urllib.request.Request(url, data=body, headers={"authorization": "Bearer b"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return int(answer.status)
