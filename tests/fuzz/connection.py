@@ -34,7 +34,8 @@ class Transport(asyncio.Transport):
         return known.get(name, default)
 
     def write(self, data: Any) -> None:
-        assert not self.half_closed, "written after the end of the sending side"
+        if self.half_closed:  # as the event loop does
+            raise RuntimeError("Cannot call write() after write_eof()")
         self.written += data
 
     def write_eof(self) -> None:
@@ -102,6 +103,19 @@ def feed_connection(data: bytes) -> None:
     assert not errors, errors
 
 
+def _give(protocol: asyncio.Protocol | asyncio.BufferedProtocol, data: bytes) -> None:
+    """Hand bytes to a protocol of either kind, as an event loop does."""
+    if isinstance(protocol, asyncio.Protocol):
+        protocol.data_received(data)
+        return
+    while data:
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        protocol.buffer_updated(size)
+        data = data[size:]
+
+
 async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, portion: int) -> None:
     transport = Transport()
     state = ServerState()
@@ -110,7 +124,7 @@ async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, porti
     for start in range(0, len(data), portion):
         if transport.closed:
             break
-        protocol.data_received(data[start : start + portion])
+        _give(protocol, data[start : start + portion])
         await asyncio.sleep(0)
     for _ in range(MOST_TURNS):
         if not state.tasks:
