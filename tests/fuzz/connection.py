@@ -17,7 +17,7 @@ from vecmill_server.runner import uvicorn_config
 
 MOST_TURNS = 200
 # A server whose model is not loaded answers 503 to work; everything else is the client's fault or fine.
-STATUSES = frozenset({200, 400, 401, 404, 405, 408, 411, 413, 415, 431, 503})
+STATUSES = frozenset({200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 431, 503})
 
 
 class Transport(asyncio.Transport):
