@@ -19,7 +19,7 @@ from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, ShuttingDo
 from vecmill.models import locate_model
 from vecmill.requests import Priority, Request
 from vecmill_server.batches.batch_service import BatchService
-from vecmill_server.batches.execution import LONGEST_RETRY_S, RETRY_S, BatchContext, run_batch, validate_batch
+from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, BatchContext, run_batch, validate_batch
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
 from vecmill_server.batches.jsonl import InputLine, read_line_request
@@ -165,7 +165,7 @@ async def test_lines_that_were_found_valid_stay_so_when_the_limit_is_lowered(tmp
 
 PASSING: list[tuple[VecmillError, float]] = [
     (QueueFull("full", retry_after_s=0.25), 0.25),
-    (QueueFull("full", retry_after_s=1e9), LONGEST_RETRY_S),
+    (QueueFull("full", retry_after_s=1e9), LONGEST_PAUSE_S),
     (NotReady("loading"), RETRY_S),
     (ShuttingDown("ending"), RETRY_S),
     (LaneLost("lost"), RETRY_S),

@@ -65,7 +65,7 @@ class Machine:
         for length in lengths:
             self.number += 1
             key = b"%d" % self.number
-            sequences.append(TokenSequence(ZEROS[:length], ZEROS[:length], 0, length, key))
+            sequences.append(TokenSequence(ZEROS[:length], ZEROS[:length], 0, key))
         costs_s = self.queue.costs_s(sequences)
         own_s = self.forecast.own_s(costs_s)
         terms = Terms(

@@ -6,7 +6,6 @@ Run as a process: `faulty_server.py OPTIONS`, where OPTIONS is a `FaultyOptions`
 
 import json
 import random
-import socket
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
+from vecmill_server.listener import open_listener
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.runner import Runner
 from vecmill_server.service import assemble_service
@@ -183,12 +183,10 @@ def main(options: FaultyOptions) -> None:
         observer=metrics.observe_model("chaos"),
         engine=build_engine(description, options),
     )
-    settings = ServerSettings(lame_duck_s=0.0, drain_s=20.0, access_log=False)
+    settings = ServerSettings(fd=options.socket_fd, lame_duck_s=0.0, drain_s=20.0, access_log=False)
     service = assemble_service([ServedModel("chaos", mill)], settings, metrics)
     threading.Thread(target=watch, args=(mill,), daemon=True).start()
-    listener = socket.socket(fileno=options.socket_fd)
-    runner = Runner(service, lambda: print("ready", flush=True))
-    runner.run(sockets=[listener])
+    Runner(service, open_listener(settings), lambda: print("ready", flush=True)).run()
     print(json.dumps({"page": metrics.render().decode()}), flush=True)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.faulty_server import FaultyOptions
-from vecmill_server.runner import bind_listener
 
 TESTS = Path(__file__).parents[1]
+BACKLOG = 2_048
 START_S, STOP_S = 60.0, 60.0
 OUTCOMES = ("done", "failed", "expired", "cancelled")
 
@@ -76,7 +76,7 @@ class Fleet:
     @classmethod
     def of(cls, options: FaultyOptions, deadly_calls: Sequence[int] = ()) -> "Fleet":
         """Return a fleet on a free port; the socket of `options` is replaced."""
-        listener = bind_listener("127.0.0.1", 0)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         return cls(replace(options, socket_fd=listener.fileno()), listener, deadly_calls)
 
     @property

@@ -186,7 +186,7 @@ class Stage:
             dispatcher.queue.check()
         assert dispatcher._futures == {}
         assert admission.idle.is_set()
-        assert admission._tokenizing_characters == 0
+        assert admission._tokenizing._waiting_characters == 0
         self.sending, self.receiving, self.engine.trip = Trip(), Trip(), Trip()
         answer = await self.ask(embeddings("are you well?"))
         assert answer.status == 200

@@ -13,11 +13,22 @@ from support.http_server import DIM, QUIET, build_service
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
+from vecmill_server.openapi.document import describe_api
 from vecmill_server.runner import uvicorn_config
+from vecmill_server.settings import ServerSettings
 
 MOST_TURNS = 200
-# A server whose model is not loaded answers 503 to work; everything else is the client's fault or fine.
-STATUSES = frozenset({200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 431, 503})
+# Every status that a route may answer with, and those of the connection. A server whose model is not loaded
+# answers 503 to work; any other 5xx is a defect.
+DESCRIBED = {
+    int(code)
+    for methods in describe_api(ServerSettings())["paths"].values()
+    for operation in methods.values()
+    for code in operation["responses"]
+}
+STATUSES = frozenset(
+    {code for code in DESCRIBED if code < 500} | {307, 403, 404, 405, 408, 411, 413, 431, 503}
+)
 
 
 class Transport(asyncio.Transport):

@@ -26,6 +26,21 @@ def test_a_person_does_not_wait() -> None:
     assert drain.phase is Phase.DRAINING
 
 
+@pytest.mark.parametrize(
+    ("lame_duck_s", "asked_at", "ends_at"),
+    [(None, None, 100), (None, 41, 105), (None, 39, 100), (0, 99, 100), (7, None, 107), (7, 99, 107)],
+)
+def test_by_default_only_who_has_asked_lately_is_waited_for(
+    lame_duck_s: float | None, asked_at: float | None, ends_at: float
+) -> None:
+    drain = Drain(lame_duck_s=lame_duck_s)
+    if asked_at is not None:
+        drain.note_probe(asked_at)
+    drain.stop(100)
+    assert drain.advance(ends_at - 0.01) is Phase.LAME_DUCK
+    assert drain.advance(ends_at) is Phase.DRAINING
+
+
 @pytest.mark.parametrize("later", [0.0, 3.0, 10.0])
 def test_asking_twice_forces(later: float) -> None:
     drain = Drain(lame_duck_s=5)

@@ -1,8 +1,8 @@
 """Log lines carry the request's id and figures, as text or as JSON."""
 
-import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,21 +17,23 @@ def root() -> Iterator[logging.Logger]:
     logger, quiet = logging.getLogger(), logging.getLogger("uvicorn")
     handlers, level, quiet_level = logger.handlers[:], logger.level, quiet.level
     yield logger
+    logging.captureWarnings(False)
     logger.handlers[:] = handlers
     logger.setLevel(level)
     quiet.setLevel(quiet_level)
 
 
 def written(root: logging.Logger, settings: ServerSettings) -> str:
-    configure_logging(settings)
-    (handler,) = root.handlers
-    assert isinstance(handler, logging.StreamHandler)
-    stream = io.StringIO()
-    handler.setStream(stream)
+    reader, writer = os.pipe()
+    handler = configure_logging(settings, writer)
+    assert root.handlers == [handler]
     extra = {"request_id": "the-id", "status": 200, "reason": None, "duration_ms": 1.5}
     logging.getLogger("vecmill.access").info("request", extra=extra)
     logging.getLogger("vecmill.access").debug("detail")
-    return stream.getvalue()
+    handler.flush()
+    os.close(writer)
+    with open(reader, encoding="utf-8") as lines:
+        return lines.read()
 
 
 def test_text_lines_are_for_people(root: logging.Logger) -> None:

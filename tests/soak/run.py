@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -24,8 +25,8 @@ from chaos.ledger import ExactRows, Ledger
 from chaos.storm import Manner, Storm, StormConfig, plan_requests
 from soak.trend import Trend, draw_sparks, find_trend
 from support.source_tree import ROOT
-from vecmill_server.runner import bind_listener
 
+BACKLOG = 2_048
 SHARE = 0.7
 CLIENTS = 8
 CAPACITY_S = 10.0
@@ -124,7 +125,7 @@ class _EndCounter(Ledger):
 
 async def soak(seconds: float, leak: str = "none") -> Report:
     """Run a server under load for `seconds` and return the samples."""
-    listener = bind_listener("127.0.0.1", 0)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     port = int(listener.getsockname()[1])
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -6,13 +6,13 @@ Run as a process: `soaked_server.py SOCKET_FD LEAK`, where LEAK is `none`, `memo
 import asyncio
 import json
 import os
-import socket
 import sys
 import threading
 import time
 
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
+from vecmill_server.listener import open_listener
 from vecmill_server.runner import Runner
 from vecmill_server.service import Service, load_service
 from vecmill_server.settings import ServerSettings
@@ -55,14 +55,15 @@ def main(socket_fd: int, leak: str) -> None:
     """Serve until SIGTERM."""
     if leak != "none":
         plant_leak(leak)
-    service = load_service([], ServerSettings(access_log=False, lame_duck_s=0.0), MillConfig())
+    settings = ServerSettings(fd=socket_fd, access_log=False, lame_duck_s=0.0)
+    service = load_service([], settings, MillConfig())
 
     def announce() -> None:
         print("ready", flush=True)
         loop = asyncio.get_running_loop()
         threading.Thread(target=print_samples, args=(service, loop), daemon=True).start()
 
-    Runner(service, announce).run(sockets=[socket.socket(fileno=socket_fd)])
+    Runner(service, open_listener(settings), announce).run()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.catalog import ServedModel
+from vecmill_server.listener import bind_listener
 from vecmill_server.metrics import ServerMetrics
-from vecmill_server.runner import Runner, bind_listener
+from vecmill_server.runner import Runner
 from vecmill_server.service import Service, assemble_service
 from vecmill_server.settings import ServerSettings
 
@@ -126,10 +127,10 @@ def run_in_thread(
     `wait` begins the block when the models are loaded, else when the port is open.
     """
     listener = bind_listener("127.0.0.1", 0)
-    port = listener.getsockname()[1]
+    port = listener.address.port
     ready = threading.Event()
-    runner = Runner(service, ready.set)
-    thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]}, name="http-server")
+    runner = Runner(service, listener, ready.set)
+    thread = threading.Thread(target=runner.run, name="http-server")
     thread.start()
     try:
         assert not wait or ready.wait(PATIENCE_S), "the server did not become ready"

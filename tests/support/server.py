@@ -70,6 +70,17 @@ def free_port() -> int:
             return port
 
 
+def wait_until_alive(port: int, *, timeout_s: float = 60.0) -> None:
+    """Return when a server on this loopback port answers `/livez`. Raises `NotStarted`."""
+    deadline = time.perf_counter() + timeout_s
+    while True:
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=5):
+            return
+        if time.perf_counter() > deadline:
+            raise NotStarted(f"no server answers on port {port}")
+        time.sleep(POLL_S)
+
+
 def _environment(folder: Path) -> dict[str, str]:
     """Ours, without settings that would change what is served."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VECMILL_")}

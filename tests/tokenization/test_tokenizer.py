@@ -53,7 +53,11 @@ def test_special_tokens_enclose_the_text(tokenizer: Tokenizer) -> None:
 def test_long_texts_are_cut_and_counted(tokenizer: Tokenizer, words: int, kept: int) -> None:
     (sequence,) = tokenizer.encode(["the " * words])
     assert len(sequence) == kept
-    assert sequence.token_count_before_truncation == words + 2
+    assert len(tokenizer.split(["the " * words], special=True)[0]) == words + 2
+    if words + 2 > kept:
+        with pytest.raises(InputTooLong) as refusal:
+            tokenizer.encode(["the " * words], truncation=Truncation(is_allowed=False))
+        assert refusal.value.token_count == words + 2
 
 
 def test_the_end_is_kept_where_the_model_says_so(description: ModelDescription) -> None:
@@ -82,7 +86,7 @@ def test_a_request_may_choose_the_end_and_the_length(
     kept = body[len(body) - room :] if keeps_end else body[:room]
     (sequence,) = model.encode([text], truncation=truncation)
     assert sequence.token_ids.tolist() == [whole[0], *kept, whole[-1]]
-    assert sequence.token_count_before_truncation == len(whole)
+    assert [token.token_id for token in model.split([text], special=True)[0]] == whole.tolist()
     ((placed, spans),) = model.encode_with_spans([text], truncation=truncation)
     assert placed.token_ids.tolist() == sequence.token_ids.tolist()
     letters = [text[start:end] for start, end in zip(spans.starts[1:-1], spans.ends[1:-1], strict=True)]
@@ -224,7 +228,6 @@ def test_too_many_ids_are_cut_or_refused(tokenizer: Tokenizer) -> None:
     ids = [5 + index % 50 for index in range(MAX_TOKENS + 1)]
     sequence = tokenizer.from_ids(ids)
     assert sequence.token_ids.tolist() == ids[:MAX_TOKENS]
-    assert sequence.token_count_before_truncation == MAX_TOKENS + 1
     with pytest.raises(InputTooLong, match="requested 49 tokens"):
         tokenizer.from_ids(ids, truncation=Truncation(is_allowed=False))
 
@@ -242,7 +245,7 @@ def test_a_long_text_lets_other_threads_run(tokenizer: Tokenizer) -> None:
     finished = threading.Event()
 
     def encode() -> None:
-        tokenizer.encode([text])
+        tokenizer.split([text], special=True)
         finished.set()
 
     thread = threading.Thread(target=encode)

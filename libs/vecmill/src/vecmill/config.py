@@ -72,7 +72,7 @@ class QueueConfig:
     )
     timeout_s: float = setting(
         30.0,
-        "A request without an answer after this time fails with a timeout. Three times the seconds that the "
+        "A request without an answer after this time fails with a timeout. Four times the seconds that the "
         "request takes on an idle machine are added.",
     )
 

@@ -168,6 +168,11 @@ class Mill(OldMethods):
         return self._state
 
     @property
+    def is_lost(self) -> bool:
+        """Whether no lane is left, so that this mill cannot answer any more."""
+        return self._admission is not None and self._admission.dispatcher.is_lost
+
+    @property
     def description(self) -> ModelDescription:
         """The description of the model. Raises `NotReady` until the model directory has been read."""
         if self._description is None:

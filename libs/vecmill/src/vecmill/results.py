@@ -1,10 +1,13 @@
 """The results of requests, which the operations return. Arrays are C-contiguous and in input order."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, overload
 
-from vecmill.values.aliases import FloatArray
+import numpy as np
+
+from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.embeddings import SparseEmbedding
 
 
@@ -149,11 +152,53 @@ class Token:
     end: int | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens(Sequence[Token]):
+    """The tokens of a text, in a small part of the memory of `Token` objects, which are made when asked for.
+
+    `ids`, `starts` and `ends` are (tokens,) int64; `starts` is -1 for special tokens, which have no position.
+    """
+
+    ids: IntArray
+    pieces: tuple[str, ...]
+    starts: IntArray
+    ends: IntArray
+
+    @classmethod
+    def of(cls, ids: list[int], pieces: list[str], is_special: list[int], offsets: IntArray) -> Self:
+        """Make the tokens of equally many ids, pieces, marks and `offsets` (tokens, 2)."""
+        has_place = np.frombuffer(bytes(is_special), np.uint8) == 0
+        starts = np.where(has_place, offsets[:, 0], -1)
+        return cls(np.array(ids, np.int64), tuple(pieces), starts, np.ascontiguousarray(offsets[:, 1]))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Token, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Token | tuple[Token, ...]:
+        if isinstance(index, slice):
+            return tuple(self[position] for position in range(*index.indices(len(self))))
+        start = int(self.starts[index])
+        place = (None, None) if start < 0 else (start, int(self.ends[index]))
+        return Token(int(self.ids[index]), self.pieces[index], start < 0, *place)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.pieces)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizeResult:
     """The answer to `Tokenize`: the tokens of each text, and the longest input of the model."""
 
-    tokens: tuple[tuple[Token, ...], ...]
+    tokens: tuple[Tokens, ...]
     max_tokens: int
     timings: Timings = NO_TIME
 

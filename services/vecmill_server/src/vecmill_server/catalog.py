@@ -1,27 +1,60 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from vecmill.errors import InvalidConfig, NotReady
-from vecmill.mill import Mill, MillState
+from vecmill.errors import InvalidConfig, NotReady, SetupError
+from vecmill.mill import Mill
 from vecmill.values.task import Task
-from vecmill_server.errors import UnknownModel
+from vecmill_server.errors import ModelUnavailable, UnknownModel
 
-# The suffixes that Ollama's clients (`:latest`) and RAGFlow (`___...`) append to a model's name.
-_CLIENT_SUFFIX = re.compile("(:latest|___.*)$")
+# A longer name that is not exactly the name of a model is refused without further search.
+LONGEST_NAME = 1024
 
 # The name that some clients send when no model is configured.
 UNSPECIFIED = "default/not-specified"
 
 
-@dataclass(frozen=True, slots=True)
+class ModelState(StrEnum):
+    """The state of a served model: that of its mill, or the reason why the mill cannot answer."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DEGRADED = "degraded"  # some workers are lost, and the others answer
+    FAILED = "failed"  # the model could not be loaded
+    LOST = "lost"  # every worker is lost
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+_REASONS = {
+    ModelState.DEGRADED: "A worker of this model died or hangs. The other workers answer.",
+    ModelState.LOST: "Every worker of this model died or hangs. The process has to be restarted.",
+}
+
+
+@dataclass(eq=False, slots=True)
 class ServedModel:
-    """A model and its name in requests and responses."""
+    """A model and its name in requests and responses. `failure` is the error if it could not be loaded."""
 
     name: str
     mill: Mill
+    failure: SetupError | None = None
+
+    @property
+    def state(self) -> ModelState:
+        """The state of the model."""
+        if self.failure is not None:
+            return ModelState.FAILED
+        if self.mill.is_lost:
+            return ModelState.LOST
+        return ModelState(self.mill.state.value)
+
+    @property
+    def reason(self) -> str | None:
+        """The reason why the model is failed, lost or degraded, otherwise `None`."""
+        return _REASONS.get(self.state) if self.failure is None else self.failure.message
 
     @property
     def task(self) -> Task | None:
@@ -68,7 +101,7 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
-        found = self._find(name) or self._find(_CLIENT_SUFFIX.sub("", name))
+        found = self._find(name) or self._find(without_client_suffix(name))
         if found is None:
             shown = name[:100]
             raise UnknownModel(
@@ -76,6 +109,20 @@ class Catalog:
                 name=shown,
             )
         return found
+
+    def resolve_serving(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
+        """Return the model of a request that is to be computed.
+
+        Raises `UnknownModel`, and `ModelUnavailable` if the model failed to load or lost its workers.
+        """
+        model = self.resolve(name, tasks)
+        if model.failure is not None:
+            raise ModelUnavailable(f"The model `{model.name}` could not be loaded. /readyz has the reason.")
+        if model.mill.is_lost:
+            raise ModelUnavailable(
+                f"The model `{model.name}` has lost its workers. Another server may answer."
+            )
+        return model
 
     def task_of(self, name: str | None) -> Task | None:
         """Return the task of the model that a request names, `None` while that model has no description.
@@ -85,6 +132,8 @@ class Catalog:
         return self.resolve(name).task
 
     def _find(self, name: str) -> ServedModel | None:
+        if len(name) > LONGEST_NAME:
+            return self._by_name.get(name)
         folded = name.casefold()
         for names, key in (
             (self._by_name, name),
@@ -97,10 +146,13 @@ class Catalog:
         return None
 
     def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
-        if len(self._models) == 1:
-            return self._models[0]
-        of_task = {model.task: model for model in reversed(self._models)}
-        return next((of_task[task] for task in tasks if task in of_task), self._models[0])
+        # The task of a model that could not be read is unknown. The request may mean such a model, and the
+        # vectors of another model would be wrong, so such a model is not passed over.
+        for task in tasks:
+            for model in self._models:
+                if model.task is task or (model.task is None and model.failure is not None):
+                    return model
+        return self._models[0]
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error of a mill if none would admit a request of `client` of at most so many tokens."""
@@ -110,6 +162,11 @@ class Catalog:
             self._models[delays_s.index(least_s)].mill.refuse_if_full(client, most_tokens)
 
     @property
-    def is_ready(self) -> bool:
-        """True if every model accepts requests and has all of its lanes."""
-        return all(model.mill.state is MillState.READY for model in self._models)
+    def is_loading(self) -> bool:
+        """True until every model is loaded or has failed."""
+        return any(model.state is ModelState.LOADING for model in self._models)
+
+
+def without_client_suffix(name: str) -> str:
+    """Return `name` without the suffix that Ollama's clients (`:latest`) or RAGFlow (`___...`) append."""
+    return name.partition("___")[0].removesuffix(":latest")

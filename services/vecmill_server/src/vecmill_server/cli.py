@@ -8,6 +8,8 @@ from vecmill.config import MillConfig
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.settings import ServerSettings
 
+STANDARD_OUTPUT = 1
+
 
 @click.command(
     context_settings={
@@ -24,16 +26,24 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     """Serve one MODEL or several over HTTP.
 
     A MODEL is a directory, or owner/name on a hub. The default is the environment variable VECMILL_MODEL, or
-    else the embedded all-MiniLM-L6-v2. Several models share the cores; each has its own queue and limits. If
-    one model cannot be loaded, the server does not start.
+    else the embedded all-MiniLM-L6-v2. Several models share the cores; each has its own queue and limits. A
+    model that cannot be loaded does not stop the others, except with --strict.
     """
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
+    from vecmill_server.line_writer import LineWriter
     from vecmill_server.logs import configure_logging
-    from vecmill_server.runner import exit_status, run_server
+    from vecmill_server.runner import run_server
     from vecmill_server.service import load_service
 
     settings = build_settings(ServerSettings, values)
     config = build_settings(MillConfig, values)
-    configure_logging(settings)
-    service = load_service(models, settings, config)
-    context.exit(exit_status(is_clean=run_server(service, click.echo)))
+    log = configure_logging(settings)
+    output = LineWriter(STANDARD_OUTPUT)
+    try:
+        service = load_service(models, settings, config)
+        service.metrics.watch_log(lambda: log.dropped)
+        status = run_server(service, output.write)
+    finally:
+        output.flush()
+        log.flush()  # so that an error message is the last line
+    context.exit(status)

@@ -8,21 +8,29 @@ READY      Requests are served.
 LAME_DUCK  Requests are still served, but `/readyz` answers 503, so that load balancers take this
            process out of rotation. A server that closes its listener at once loses the requests
            that load balancers send until then.
-DRAINING   The listener and idle connections are closed. No new request begins. A request whose
-           headers have arrived is read to its end, computed and answered.
+DRAINING   The listener is closed, after the connections in its queue are accepted (see `listener`).
+           Each response closes its connection. A connection that stays idle for a moment is closed.
+           A request that has begun to arrive is read to its end, computed and answered.
 STOPPED    Every accepted request was answered, or `drain_s` is over, or a second signal arrived.
 
 Rules:
-1. The first SIGTERM starts LAME_DUCK. SIGINT comes from a terminal, where there is no load balancer,
-   and starts DRAINING at once.
-2. A second signal of either kind stops at once.
-3. The exit status is 0 if and only if every accepted request was answered.
-4. A process that is not ready yet has no requests to lose, and a signal starts DRAINING at once.
+1. The first SIGTERM or SIGHUP starts LAME_DUCK. SIGINT comes from a terminal, where there is no load
+   balancer, and starts DRAINING at once.
+2. The lame-duck time that the operator sets is always kept. By default it is kept only if a readiness probe
+   has asked in the last minute: otherwise no load balancer watches, and waiting helps nobody.
+3. A second SIGTERM or SIGINT stops at once. SIGHUP does not: a terminal that closes sends it twice.
+4. The exit status is 0 if and only if every accepted request was answered.
+5. A process that is not ready yet has no requests to lose, and a signal starts DRAINING at once.
 
 `runner` reports signals and the time to `Drain`, and acts on the phase.
 """
 
+import math
 from enum import IntEnum
+
+DEFAULT_LAME_DUCK_S = 5.0
+# A load balancer that asks less often than this does not notice a lame duck in time either.
+PROBE_MEMORY_S = 60.0
 
 
 class Phase(IntEnum):
@@ -37,8 +45,10 @@ class Phase(IntEnum):
 class Drain:
     """The current phase and the end of its time. Times are seconds on one monotonic clock."""
 
-    def __init__(self, *, lame_duck_s: float) -> None:
+    def __init__(self, *, lame_duck_s: float | None) -> None:
+        """`lame_duck_s` of `None` means the default, which depends on the readiness probes."""
         self._lame_duck_s = lame_duck_s
+        self._probed_at = -math.inf
         self._phase = Phase.READY
         self._lame_duck_ends_at = 0.0
         self._is_forced = False
@@ -58,13 +68,20 @@ class Drain:
         """True if a second stop was requested, so that the process exits without waiting."""
         return self._is_forced
 
+    def note_probe(self, now: float) -> None:
+        """Note that a readiness probe has asked."""
+        self._probed_at = now
+
     def stop(self, now: float, *, at_once: bool = False) -> None:
         """Request a stop; `at_once` skips the lame-duck time. Safe in a signal handler."""
         if self._phase is not Phase.READY:
             self._is_forced = True
             self._phase = Phase.STOPPED
             return
-        self._lame_duck_ends_at = now + self._lame_duck_s
+        lame_duck_s = self._lame_duck_s
+        if lame_duck_s is None:
+            lame_duck_s = DEFAULT_LAME_DUCK_S if now - self._probed_at <= PROBE_MEMORY_S else 0.0
+        self._lame_duck_ends_at = now + lame_duck_s
         self._phase = Phase.DRAINING if at_once else Phase.LAME_DUCK
 
     def advance(self, now: float) -> Phase:

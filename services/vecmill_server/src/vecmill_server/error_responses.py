@@ -89,6 +89,9 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
         http.ForeignOrigin: ErrorSpec(403, _INVALID, "foreign_origin", "foreign_origin"),
         http.ForeignHost: ErrorSpec(403, _INVALID, "foreign_host", "foreign_host"),
         http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),
+        http.ModelUnavailable: ErrorSpec(
+            503, _SERVER, "service_unavailable", "model_unavailable", Retry.LATER
+        ),
         http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
         # Clients retry a conflict by default, but a retry cannot succeed.
         http.Conflict: ErrorSpec(409, _INVALID, None, "conflict", Retry.NEVER),

@@ -19,11 +19,13 @@
         ├── BatchesOff              the server runs without a batch folder
         ├── UnknownRoute            no route has this path
         └── MethodNotAllowed        the path does not accept this method
+    UnavailableError (vecmill.errors)
+    └── ModelUnavailable            one of several models cannot answer
 
 `error_responses` maps each error to its response.
 """
 
-from vecmill.errors import RequestError
+from vecmill.errors import RequestError, UnavailableError
 
 
 class HttpError(RequestError):
@@ -108,6 +110,10 @@ class MethodNotAllowed(HttpError):
     def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
         super().__init__(message)
         self.allowed = allowed
+
+
+class ModelUnavailable(UnavailableError):
+    """The model failed to load or lost its workers. Other models of this process may answer."""
 
 
 class ClientGone(Exception):

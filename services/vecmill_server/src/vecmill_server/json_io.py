@@ -25,8 +25,8 @@ async def run_off_loop(is_large: bool, function: Callable[[], T]) -> T:
 
 
 def encode_json(value: JsonValue) -> bytes:
-    """Encode `value` as JSON. NumPy arrays must be C-contiguous and finite."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    """Encode `value` as JSON. NumPy arrays must be C-contiguous and finite. Any sequence becomes a list."""
+    return orjson.dumps(value, default=list, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def decode_object(body: bytes) -> Mapping[str, Any]:

@@ -5,7 +5,10 @@ import time
 
 from pythonjsonlogger.orjson import OrjsonFormatter
 
+from vecmill_server.line_writer import MAX_LINES, LineWriter
 from vecmill_server.settings import LogFormat, ServerSettings
+
+STANDARD_ERROR = 2
 
 # The extra fields of a log record, in the order of the text format.
 _FIELDS = ("request_id", "method", "route", "status", "duration_ms", "texts", "tokens", "reason")
@@ -21,15 +24,52 @@ class TextFormatter(logging.Formatter):
         return " ".join([line, *extras]) if extras else line
 
 
-def configure_logging(settings: ServerSettings) -> None:
-    """Send the log of this process to standard error, in the format and at the level in `settings`."""
-    handler = logging.StreamHandler()
+class LogHandler(logging.Handler):
+    """A log handler that never waits for whoever reads the log: see `line_writer`."""
+
+    def __init__(
+        self, formatter: logging.Formatter, fd: int = STANDARD_ERROR, *, max_lines: int = MAX_LINES
+    ) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._writer = LineWriter(fd, self._report_dropped, max_lines=max_lines)
+        self._unformatted = 0
+
+    @property
+    def dropped(self) -> int:
+        """The number of log lines that were dropped so far."""
+        return self._writer.dropped + self._unformatted
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:  # the log must not stop what it reports about
+            self._unformatted += 1
+        else:
+            self._writer.write(line)
+
+    def flush(self) -> None:
+        """Wait until all lines are written, at most `line_writer.FLUSH_S`. `logging` calls this at exit."""
+        self._writer.flush()
+
+    def _report_dropped(self, lines: int) -> str:
+        text = "%d log lines were dropped, because standard error was not read fast enough"
+        return self.format(
+            logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (lines,), exc_info=None)
+        )
+
+
+def configure_logging(settings: ServerSettings, fd: int = STANDARD_ERROR) -> LogHandler:
+    """Send the log of this process, and Python's warnings, to `fd`, as `settings` say; return its handler."""
     formatter = _formatter(settings.log_format)
     formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler = LogHandler(formatter, fd)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
+    # Otherwise Python would write a warning to standard error itself, and wait for the reader.
+    logging.captureWarnings(True)
     # uvicorn logs every start, stop and malformed request, which our own lines and metrics already cover.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    return handler
 
 
 def _formatter(log_format: LogFormat) -> logging.Formatter:

@@ -4,7 +4,7 @@ Every label has a fixed set of values (routes, statuses, reasons, models, lanes)
 series does not depend on what clients send.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -69,6 +69,8 @@ class ServerMetrics:
         self._model_metrics = _ModelMetrics(self.registry)
         self._queues = _QueueCollector()
         self.registry.register(self._queues)
+        self._log_lines = _LogCollector()
+        self.registry.register(self._log_lines)
         # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -102,6 +104,14 @@ class ServerMetrics:
     def watch_queue(self, model: str, mill: Mill) -> None:
         """Report the queue of a model, read at each scrape."""
         self._queues.mills[model] = mill
+
+    def watch_model(self, model: str, is_ready: Callable[[], bool]) -> None:
+        """Report whether a model is ready, read at each scrape."""
+        self._queues.is_ready[model] = is_ready
+
+    def watch_log(self, dropped: Callable[[], int]) -> None:
+        """Report the number of dropped log lines, read at each scrape."""
+        self._log_lines.dropped = dropped
 
     def render(self) -> bytes:
         """Return all metrics in the format `CONTENT_TYPE`."""
@@ -192,6 +202,7 @@ class _QueueCollector(Collector):
 
     def __init__(self) -> None:
         self.mills: dict[str, Mill] = {}
+        self.is_ready: dict[str, Callable[[], bool]] = {}
 
     def collect(self) -> Iterable[Metric]:
         admitted = CounterMetricFamily(
@@ -223,4 +234,20 @@ class _QueueCollector(Collector):
             texts.add_metric((model,), counts.waiting)
             tokens.add_metric((model,), counts.waiting_tokens)
             seconds.add_metric((model,), mill.backlog.seconds)
-        return (admitted, finished, joined, open_texts, texts, tokens, seconds)
+        ready = GaugeMetricFamily(
+            "vecmill_model_ready", "1 if the model is loaded and has all of its workers.", labels=("model",)
+        )
+        for model, is_ready in self.is_ready.items():
+            ready.add_metric((model,), is_ready())
+        return (admitted, finished, joined, open_texts, texts, tokens, seconds, ready)
+
+
+class _LogCollector(Collector):
+    """A collector of the number of dropped log lines."""
+
+    def __init__(self) -> None:
+        self.dropped: Callable[[], int] = int  # 0
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Log lines that were dropped because standard error was not read fast enough."
+        yield CounterMetricFamily("vecmill_log_lines_dropped", text, value=self.dropped())

@@ -32,6 +32,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from vecmill_server.error_responses import error_response
 from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest, RequestTimedOut
+from vecmill_server.listener import has_unread_bytes
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.request_context import BODY_TIME
@@ -125,6 +126,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         if not self._is_lingering:  # otherwise the timer closes the connection
             super().shutdown()
+
+    @property
+    def is_arriving(self) -> bool:
+        """True if the headers of a request have begun to arrive, or bytes of them wait in the kernel."""
+        if self._is_lingering or self.transport.is_closing():
+            return False
+        return self._part is RequestPart.HEAD or has_unread_bytes(self.transport)
 
     # Callbacks of the parser.
 

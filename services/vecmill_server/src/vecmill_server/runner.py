@@ -1,66 +1,56 @@
-"""The runner of the server process: it binds the socket, loads the models, serves requests and drains."""
+"""The runner of the server process: it opens the listener, loads the models, serves requests and drains."""
 
 import asyncio
 import contextlib
 import logging
 import os
-import shlex
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 
 import uvicorn
 
-from vecmill.errors import InvalidConfig, SetupError
-from vecmill.mill import MillState
-from vecmill.values.task import Task
+from vecmill.errors import SetupError
 from vecmill_server.app import create_app
+from vecmill_server.catalog import ServedModel
 from vecmill_server.drain import Phase
+from vecmill_server.exit_status import ExitStatus
+from vecmill_server.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.protocol import HeadLimits, LimitedProtocol
+from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 Announce = Callable[[str], None]
 
-# The path and body of an example request, by the task of a model.
-EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
-    {
-        Task.EMBED: ("/v1/embeddings", '{"input": "hello"}'),
-        Task.RERANK: ("/rerank", '{"query": "hello", "documents": ["hi", "goodbye"]}'),
-        Task.CLASSIFY: ("/predict", '{"inputs": "hello"}'),
-        Task.CLASSIFY_TOKENS: ("/predict", '{"inputs": "hello"}'),
-        Task.SPARSE: ("/embed_sparse", '{"inputs": "hello"}'),
-        Task.MULTI_VECTOR: ("/embed_all", '{"inputs": "hello"}'),
-    }
-)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-BACKLOG = 2048  # connections that the kernel queues while the event loop is busy
+# The time that draining leaves to connections without a request. A client that has just connected, or had an
+# answer, may be sending its next request.
+IDLE_S = 0.25
+# The time to answer the requests that `drain_s` was too short for.
+LAST_ANSWERS_S = 1.0
+POLL_S = 0.01
 
 
-def run_server(service: Service, announce: Announce) -> bool:
-    """Serve until a signal, and return True if every accepted request was answered.
+def run_server(service: Service, announce: Announce) -> ExitStatus:
+    """Serve until a signal or a fault, and return the exit status of the process.
 
-    `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or a
-    model cannot be loaded.
+    `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or no
+    model can be loaded.
     """
-    settings = service.settings
-    listener = None if settings.uds else bind_listener(settings.host, settings.port)
-    if settings.uds:
-        refuse_live_socket(settings.uds)
-    port = settings.port if listener is None else listener.getsockname()[1]
-    runner = Runner(service, lambda: announce(ready_message(service, port)))
-    runner.run(sockets=None if listener is None else [listener])
-    if settings.uds:
-        settings.uds.unlink(missing_ok=True)
+    listener = open_listener(service.settings)
+    runner = Runner(service, listener, lambda: announce(ready_message(service, listener.address)))
+    runner.is_watched = True
+    runner.run()
     if runner.load_error is not None:
         raise runner.load_error
-    return runner.is_clean
+    return runner.exit_status
 
 
 def uvicorn_config(service: Service) -> uvicorn.Config:
@@ -69,9 +59,6 @@ def uvicorn_config(service: Service) -> uvicorn.Config:
     protocol = partial(LimitedProtocol, limits=HeadLimits.of(settings), metrics=service.metrics)
     return uvicorn.Config(
         create_app(service),
-        host=settings.host,
-        port=settings.port,
-        uds=str(settings.uds) if settings.uds else None,
         http=protocol,  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
@@ -82,25 +69,47 @@ def uvicorn_config(service: Service) -> uvicorn.Config:
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
-        timeout_graceful_shutdown=settings.drain_s,  # type: ignore[arg-type]
     )
 
 
 class Runner(uvicorn.Server):
-    """uvicorn's server, with the graceful stop of `drain`."""
+    """uvicorn's server, with the listener of `listener` and the graceful stop of `drain`."""
 
-    def __init__(self, service: Service, on_ready: Callable[[], None]) -> None:
+    def __init__(self, service: Service, listener: Listener, on_ready: Callable[[], None]) -> None:
         super().__init__(uvicorn_config(service))
         self.load_error: SetupError | None = None
-        self.is_clean = False
+        self.is_watched = False  # the watchdog ends the process, so not in a test
+        self._is_clean = False
+        self._has_fault = False
         self._service = service
+        self._listener = listener
+        self._acceptor = Acceptor(listener, self._make_protocol)
         self._on_ready = on_ready
         self._loading: asyncio.Task[None] | None = None
 
+    @property
+    def exit_status(self) -> ExitStatus:
+        """The exit status after `run`."""
+        if self.load_error is not None:
+            return ExitStatus.SETUP
+        if self._has_fault:
+            return ExitStatus.FAULT
+        return ExitStatus.CLEAN if self._is_clean else ExitStatus.LOST
+
+    def stop_for_fault(self) -> None:
+        """Stop because no model can answer. Call this on the event loop."""
+        self._has_fault = True
+        if self._service.drain.is_serving:
+            self._service.drain.stop(time.monotonic(), at_once=True)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, so that probes are answered, and start loading the models."""
-        await super().startup(sockets)
+        if not self._listener.is_inherited:
+            await self._acceptor.open()
         self._loading = asyncio.create_task(self._load())
+        if self.is_watched:
+            Watchdog(self._service, self.stop_for_fault, lambda: self.exit_status).start()
+        self.started = True
 
     async def on_tick(self, counter: int) -> bool:
         """Return True to stop listening. uvicorn calls this ten times a second."""
@@ -109,14 +118,32 @@ class Runner(uvicorn.Server):
             return True
         return self._service.drain.advance(time.monotonic()) >= Phase.DRAINING
 
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle the signals that stop the server. Under nohup, SIGHUP stays ignored."""
+        try:
+            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+            for number, handler in handlers.items():
+                if number is not signal.SIGHUP or handler is not signal.SIG_IGN:
+                    signal.signal(number, self.handle_exit)
+        except ValueError:  # this is not the main thread
+            handlers = {}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the stop for a signal. uvicorn would raise the signal again, and lose the exit status."""
         service = self._service
-        is_loading = any(model.mill.state is MillState.LOADING for model in service.catalog)
-        service.drain.stop(time.monotonic(), at_once=sig == signal.SIGINT or is_loading)
+        if sig == signal.SIGHUP and not service.drain.is_serving:
+            return
+        at_once = sig == signal.SIGINT or service.catalog.is_loading
+        service.drain.stop(time.monotonic(), at_once=at_once)
         if service.drain.is_forced:
             # Exits without the event loop, which may be blocked.
-            os._exit(exit_status(is_clean=False))
+            os._exit(ExitStatus.LOST)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""
@@ -126,32 +153,85 @@ class Runner(uvicorn.Server):
             await batches.stop()
         # The models accept work until the last connection closes. Otherwise requests that had arrived,
         # in whole or in part, when the listener closed would be lost.
-        await super().shutdown(sockets)
-        self.is_clean = not (self.server_state.tasks or self.server_state.connections)
+        await self._acceptor.close()
+        drain_s = LAST_ANSWERS_S if self._has_fault else self._service.settings.drain_s
+        self._is_clean = await self._finish_connections(drain_s)
         self._service.drain.finish()
+        closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog))
+        if not self._is_clean:
+            requests, connections = len(self.server_state.tasks), len(self.server_state.connections)
+            logger.warning("%d requests on %d connections did not end in time", requests, connections)
+            # Requests that wait for a model have failed by now, and are answered with 503.
+            await self._finish_connections(LAST_ANSWERS_S)
+            for task in self.server_state.tasks:
+                task.cancel()
         if batches is not None:
             await batches.close()
-        for model in self._service.catalog:
-            await model.mill.close()
+        await closing
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state={})
+
+    async def _finish_connections(self, timeout_s: float) -> bool:
+        """Wait until every connection is closed, and return True if none is left."""
+        clock, state = time.monotonic, self.server_state
+        began = clock()
+        told: set[object] = set()
+        while state.connections or state.tasks:
+            passed_s = clock() - began
+            if passed_s >= timeout_s:
+                return False
+            if passed_s >= IDLE_S:
+                # Closes a connection without a request; any other connection closes after its response.
+                for connection in state.connections - told:
+                    if isinstance(connection, LimitedProtocol) and not connection.is_arriving:
+                        connection.shutdown()
+                        told.add(connection)
+            await asyncio.sleep(POLL_S)
+        return True
 
     async def _load(self) -> None:
         batches = self._service.batches
         try:
-            # The first failure cancels the other models: all are served, or none.
             async with asyncio.TaskGroup() as group:
                 if batches is not None:
                     group.create_task(batches.open())
                 for model in self._service.catalog:
-                    group.create_task(model.mill.start())
+                    group.create_task(self._load_model(model))
+            self._refuse_without_models()
         except* SetupError as errors:
             self.load_error = first_error(errors)
         except* Exception:
             logger.exception("loading failed")
-            self.load_error = SetupError("The model could not be loaded. The log has the cause.")
+            self.load_error = SetupError("The server could not start. The log has the cause.")
         else:
             if batches is not None:
                 batches.start()
+            if self._listener.is_inherited:
+                await self._acceptor.open()
             self._on_ready()
+
+    async def _load_model(self, model: ServedModel) -> None:
+        """Load a model, or note its failure. Raises `SetupError` if all models have to be served."""
+        if model.failure is not None:
+            return
+        try:
+            await model.mill.start()
+        except SetupError as error:
+            model.failure = error
+        except Exception:
+            logger.exception("loading %s failed", model.name)
+            model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
+        if model.failure is not None:
+            if self._service.settings.strict:
+                raise model.failure
+            logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
+
+    def _refuse_without_models(self) -> None:
+        failures = [model.failure for model in self._service.catalog if model.failure is not None]
+        if failures and len(failures) == len(list(self._service.catalog)):
+            raise failures[0]
 
     async def _stop_loading(self) -> None:
         if self._loading is None or self._loading.done():
@@ -161,72 +241,9 @@ class Runner(uvicorn.Server):
             await self._loading
 
 
-def first_error(errors: ExceptionGroup[SetupError]) -> SetupError:
+def first_error(errors: BaseExceptionGroup[SetupError]) -> SetupError:
     """Return the first error of a group, which may be nested."""
-    error: SetupError | ExceptionGroup[SetupError] = errors
-    while isinstance(error, ExceptionGroup):
+    error: SetupError | BaseExceptionGroup[SetupError] = errors
+    while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def bind_listener(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket. Raises `InvalidConfig` if the address is invalid or in use."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise InvalidConfig(
-            f"Cannot listen on {host}: {error.strerror}. Choose another address with --host."
-        ) from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise InvalidConfig(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port or --host."
-        ) from error
-    return listener
-
-
-def refuse_live_socket(path: Path) -> None:
-    """Raise `InvalidConfig` if another process listens on `path`, or `path` is not a socket."""
-    if not path.exists():
-        return
-    if not path.is_socket():
-        raise InvalidConfig(f"{path} exists and is not a socket. Name another path with --uds.")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return  # left behind by a process that has ended; it is replaced
-    raise InvalidConfig(f"Another process listens on {path}. Name another path with --uds.")
-
-
-def ready_message(service: Service, port: int) -> str:
-    """Return the names of the models, the address of the server, and an example request for the shell."""
-    settings = service.settings
-    names = ", ".join(model.name for model in service.catalog)
-    base, options = _base_url(settings, port)
-    if settings.has_api_keys:
-        options += ["-H", "authorization: Bearer YOUR_KEY"]
-    first = next(iter(service.catalog)).task
-    path, body = EXAMPLES[first or Task.EMBED]
-    command = ["curl", *options, f"{base}{path}", "-d", body]
-    place = f"the socket {settings.uds}" if settings.uds else base
-    return f"vecmill serves {names} on {place}\n{shlex.join(command)}"
-
-
-def _base_url(settings: ServerSettings, port: int) -> tuple[str, list[str]]:
-    if settings.uds:
-        return f"http://localhost{settings.url_prefix}", ["--unix-socket", str(settings.uds)]
-    # A client cannot connect to a wildcard address, so the example uses the loopback address.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}{settings.url_prefix}", []
-
-
-def exit_status(*, is_clean: bool) -> int:
-    """Return 0 if every accepted request was answered, otherwise 1."""
-    return 0 if is_clean else 1

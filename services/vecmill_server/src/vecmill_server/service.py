@@ -3,13 +3,15 @@
 `load_service` creates it from settings and the names of models.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.errors import InvalidConfig
+from vecmill.errors import InvalidConfig, SetupError
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
@@ -22,12 +24,23 @@ from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
-from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.catalog import Catalog, ModelState, ServedModel
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundModel:
+    """A model that was located. Either `description` or `failure` is `None`."""
+
+    name: str
+    description: ModelDescription | None
+    failure: SetupError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +62,12 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """True if a load balancer should send requests to this server."""
-        return self.drain.is_serving and self.catalog.is_ready
+        states = [model.state for model in self.catalog]
+        return self.drain.is_serving and ModelState.LOADING not in states and self._suffices(states)
+
+    def _suffices(self, states: Sequence[ModelState]) -> bool:
+        are_ready = (state is ModelState.READY for state in states)
+        return all(are_ready) if self.settings.strict else any(are_ready)
 
     @property
     def body_limits(self) -> BodyLimits:
@@ -60,21 +78,27 @@ class Service:
 def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
     """Return a service of models that share the cores. The models are located and described, but not loaded.
 
-    The default is the embedded model. Raises `SetupError`.
+    The default is the embedded model. Raises `SetupError` if no model can be described, or with `strict` if
+    one cannot, and in any case if a model does not exist.
     """
     tasks = _read_tasks(settings.task)
     trusted = frozenset(settings.trust_remote_code)
-    descriptions = [_describe(model, tasks, trusted) for model in models or (None,)]
-    served_names = {None, *models, *(found.name for found in descriptions)}
+    all_found = [_describe(model, tasks, trusted) for model in models or (None,)]
+    failures = [found.failure for found in all_found if found.failure is not None]
+    if failures and (settings.strict or len(failures) == len(all_found)):
+        raise failures[0]
+    served_names = {None, *models, *(found.name for found in all_found)}
     _refuse_unserved("--task", tasks.keys() - served_names)
     _refuse_unserved("--trust-remote-code", trusted - served_names)
     metrics = ServerMetrics()
     budget = CoreBudget(config.cores or available_cores())
     served = [
         ServedModel(
-            found.name, Mill(found, config, observer=metrics.observe_model(found.name), budget=budget)
+            found.name,
+            Mill(found.description, config, observer=metrics.observe_model(found.name), budget=budget),
+            found.failure,
         )
-        for found in descriptions
+        for found in all_found
     ]
     return assemble_service(served, settings, metrics)
 
@@ -84,6 +108,7 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
     catalog = Catalog(models, settings.alias)
     for model in models:
         metrics.watch_queue(model.name, model.mill)
+        metrics.watch_model(model.name, partial(_is_ready, model))
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),
         catalog.task_of,
@@ -119,10 +144,21 @@ def _refuse_unserved(option: str, names: Set[str | None]) -> None:
         raise InvalidConfig(f"{option} names {min(map(str, names))!r}, a model that is not served.")
 
 
-def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
+def _is_ready(model: ServedModel) -> bool:
+    return model.state is ModelState.READY
+
+
+def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
     location = locate_model(model)
     location = replace(location, trusts_code=bool({model, location.name} & trusted))
-    return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
+    task = tasks.get(model) or tasks.get(location.name) or tasks.get(None)
+    try:
+        return _FoundModel(location.name, describe_model(location, task))
+    except InvalidConfig:
+        raise  # an option, not the model, is wrong
+    except SetupError as error:
+        logger.error("the model %s cannot be read: %s", location.name, error.message)
+        return _FoundModel(location.name, None, error)
 
 
 def _read_tasks(written: Sequence[str]) -> dict[str | None, Task]:

@@ -56,6 +56,12 @@ class ServerSettings:
     host: str = setting("127.0.0.1", "The address to listen on.")
     port: int = setting(7997, "The port to listen on; 0 selects a free port.")
     uds: Path | None = setting(None, "A Unix socket to listen on, instead of an address and a port.")
+    uds_mode: str = setting("660", "The permissions of the Unix socket, as octal digits.")
+    fd: int | None = setting(
+        None,
+        "The file descriptor of a listening socket that the process inherits, instead of an address and a "
+        "port. A socket that systemd passes (LISTEN_FDS) needs no option.",
+    )
     url_prefix: str = setting("", "The path prefix of every route, such as /vecmill.")
     api_key: tuple[str, ...] = field(
         default=(),
@@ -92,6 +98,11 @@ class ServerSettings:
         "The task of models whose files do not determine it: embed, rerank, classify, classify_tokens, "
         "sparse or multi_vector, or MODEL=TASK for one of several models; may be repeated.",
     )
+    strict: bool = setting(
+        False,
+        "Serve all models or none: exit if one cannot be loaded or loses its workers. By default the other "
+        "models are served.",
+    )
     trust_remote_code: tuple[str, ...] = setting(
         (),
         "A model whose own Python code may run, once you have read that code: its name as served or as "
@@ -116,9 +127,10 @@ class ServerSettings:
     header_timeout_s: float = setting(10.0, "The time limit for a client to send the headers, in seconds.")
     body_timeout_s: float = setting(30.0, "The time limit for a client to send the body, in seconds.")
     keep_alive_s: float = setting(75.0, "The time after which an idle connection is closed, in seconds.")
-    lame_duck_s: float = setting(
-        5.0,
-        "The time after SIGTERM in which requests are served but /readyz answers 503, in seconds.",
+    lame_duck_s: float | None = setting(
+        None,
+        "The time after SIGTERM in which requests are served but /readyz answers 503, in seconds; by default "
+        "5 if a load balancer has asked /readyz or /health in the last minute, else 0.",
     )
     drain_s: float = setting(
         25.0, "The time limit for accepted requests to finish after --lame-duck-s, in seconds."
@@ -165,8 +177,14 @@ class ServerSettings:
         _require(self.batch_keep_s is None or self.batch_keep_s > 0, "batch_keep_s must be more than 0")
         for name in ("header_timeout_s", "body_timeout_s", "keep_alive_s", "upload_timeout_s"):
             _require(getattr(self, name) > 0, f"{name} must be more than 0")
-        for name in ("lame_duck_s", "drain_s"):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _require(self.lame_duck_s is None or self.lame_duck_s >= 0, "lame_duck_s must not be negative")
+        _require(self.drain_s >= 0, "drain_s must not be negative")
+        _require(
+            len(self.uds_mode) in (3, 4) and set(self.uds_mode) <= set("01234567"),
+            "uds_mode must be three or four octal digits, such as 660",
+        )
+        _require(self.fd is None or self.fd >= 0, "fd must not be negative")
+        _require(self.fd is None or self.uds is None, "fd and uds exclude each other")
 
 
 def _require(condition: bool, message: str) -> None:

@@ -85,6 +85,11 @@ class Dispatcher:
         return self.lanes.is_degraded
 
     @property
+    def is_lost(self) -> bool:
+        """Whether every lane has been lost."""
+        return self.lanes.is_lost
+
+    @property
     def backlog(self) -> Backlog:
         """The waiting work."""
         return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, self._forecast.waiting_s)

@@ -35,14 +35,16 @@ from vecmill.requests import Priority
 # The work that one client may have waiting, as a multiple of the room that is left.
 CLIENT_ROOM = 2.0
 
-# The time limit of a request grows by this multiple of its predicted time on an idle machine.
-TIMEOUT_FACTOR = 3.0
-
-# Predictions are multiplied by this before they are compared with a deadline.
-CAUTION = 1.25
+# Predictions are multiplied by this before they are compared with a deadline: other processes may take half
+# of the machine at any moment.
+CAUTION = 2.0
 
 # Bulk work that may become late gets half of the machine, whatever else waits.
 LEAST_BULK_SHARE = 0.5
+
+# The time limit of a request grows by this multiple of its predicted time on an idle machine. So a request of
+# any size can be admitted when no other bulk request waits.
+TIMEOUT_FACTOR = CAUTION / LEAST_BULK_SHARE
 
 # The core seconds of work over which the share of interactive work is averaged.
 _MEMORY_S = 10.0
@@ -114,10 +116,10 @@ class Forecast:
 
     def may_be_late(self, now: float) -> bool:
         """Return whether a waiting bulk request would miss its deadline at the present shares."""
-        ahead_s, rate = 0.0, self._bulk_rate()
+        ahead_s, rate = 0.0, self._bulk_rate() / CAUTION
         for request in self._lines[Priority.BULK].requests():
             ahead_s += request.waiting_s
-            if CAUTION * ahead_s / rate > request.deadline - now:
+            if ahead_s / rate > request.deadline - now:
                 return True
         return False
 
@@ -165,8 +167,8 @@ class Forecast:
         return self._rate() * weight / (weight + others)
 
     def _bulk_rate(self) -> float:
-        share = max(1.0 - self._interactive_share, LEAST_BULK_SHARE)
-        return self._rate() * share / (1 + bool(self._lines[Priority.BACKGROUND]))
+        share = (1.0 - self._interactive_share) / (1 + bool(self._lines[Priority.BACKGROUND]))
+        return self._rate() * max(share, LEAST_BULK_SHARE)
 
 
 def _delay_for_room(own_s: float, all_s: float, most_s: float) -> float:

@@ -47,4 +47,5 @@ OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any
 
 async def answer(admission: Admission, request: Request[R]) -> R:
     """Answer a request of any class. Raises the same errors as `Mill.run`."""
-    return cast(R, await OPERATIONS[type(request)](admission, request))
+    with admission.answering():
+        return cast(R, await OPERATIONS[type(request)](admission, request))

@@ -1,33 +1,37 @@
 """The admission of requests: check the size, tokenise, enter the queue, wait for the engine.
 
-A full queue refuses a request before any work. Long texts are tokenised in a separate thread, and the number
-of characters that wait for this thread is limited too.
+A full queue refuses a request before any work. The event loop tokenises short texts and makes small results;
+`tokenizing` has threads for longer texts, and `compute` has threads for larger results.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
-from vecmill.errors import InvalidRequest, QueueFull, RequestTooLarge
+from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown
 from vecmill.models import ModelDescription
 from vecmill.operations.output_ranges import SampleEmbeddings
-from vecmill.requests import Request, TextOptions
+from vecmill.operations.tokenizing import Load, Tokenizing
+from vecmill.requests import Priority, Request, TextOptions
 from vecmill.results import Timings
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.slices import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embedding
-from vecmill.values.observer import Observer, Rejection
+from vecmill.values.observer import Observer
 
-# Handing a text to another thread takes about as long as tokenising this many characters.
-INLINE_CHARACTERS = 1_024
+# Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
+INLINE_NUMBERS = 32_768
 
 # More than the special tokens that any tokenizer adds to a text.
 TOKENS_AROUND = 8
@@ -78,54 +82,78 @@ class Admission:
         self._config = config
         self._observer = observer
         self._clock = clock
-        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="vecmill-tokenize")
-        self._tokenizing_characters = 0
+        self._tokenizing = Tokenizing(
+            2 * config.inputs.max_request_characters, observer=observer, clock=clock
+        )
+        self._computing = ThreadPoolExecutor(2, thread_name_prefix="vecmill-compute")
         self._open_requests = 0
+        self._is_closed = False
 
     async def run(
         self,
         request: Request[Any],
-        encode: Callable[[], list[TokenSequence]],
+        encode: Callable[[], Slices[list[TokenSequence]]],
         *,
         sizes: Sequence[int] | None = None,
         uncounted: int = 0,
     ) -> Computation:
         """Compute the sequences that `encode` returns: all of them, or none.
 
-        `sizes` are the numbers of characters of the inputs, by default `request.sizes`. The last `uncounted`
-        inputs do not count towards the number of inputs. Raises the same errors as `Mill.run`.
+        `sizes` are the numbers of characters of the inputs with their prompts, by default `request.sizes`.
+        The deadline of the request counts from this call. The last `uncounted` inputs do not count towards
+        the number of inputs. Raises the same errors as `Mill.run`.
         """
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
         self.check_sizes(sizes, uncounted)
         most_tokens = sum(sizes) + TOKENS_AROUND * len(sizes)
         self.dispatcher.refuse_if_full(request.client, most_tokens, request.priority)
-        self._open_requests += 1
-        self.idle.clear()
-        try:
-            sequences = await self._encode(encode, sum(sizes))
-            tokenized = self._clock()
-            ended = await self.dispatcher.submit(
-                sequences,
-                priority=request.priority,
-                client=request.client,
-                timeout_s=request.timeout_s,
-                accepted_at=began,
-            )
-        finally:
-            self._open_requests -= 1
-            if not self._open_requests:
-                self.idle.set()
+        sequences = await self._encode(encode, request, sizes)
+        tokenized = self._clock()
+        ended = await self.dispatcher.submit(
+            sequences,
+            priority=request.priority,
+            client=request.client,
+            timeout_s=request.timeout_s,
+            accepted_at=began,
+        )
         embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
         return Computation(sequences, embeddings, _timings(ended, began, tokenized, self._clock()))
+
+    @property
+    def most_tokens(self) -> int:
+        """The number of tokens that all texts of one request may have."""
+        return self._config.inputs.max_request_tokens
 
     def prompt(self, options: TextOptions) -> str:
         """Return the prompt for each text. Raises the same errors as `find_prompt`."""
         return find_prompt(self.description.prompts, self.description.default_prompt, options)
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Count a request as open while the context lasts. `idle` is set while no request is open."""
+        self._open_requests += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self._open_requests -= 1
+            if not self._open_requests:
+                self.idle.set()
+
+    async def compute(self, work: Callable[[], T], numbers: int) -> T:
+        """Return `work()`, called in another thread if it reads or makes many numbers."""
+        if numbers <= INLINE_NUMBERS:
+            return work()
+        if self._is_closed:
+            raise ShuttingDown("The server is shutting down.")
+        return await asyncio.get_running_loop().run_in_executor(self._computing, work)
+
     def close(self) -> None:
         """Stop tokenising. May be called twice."""
-        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        self._is_closed = True
+        self._tokenizing.close()
+        self._computing.shutdown(wait=False)
 
     def check_sizes(self, sizes: Sequence[int], uncounted: int = 0) -> None:
         """Raise `InvalidRequest` or `RequestTooLarge` for inputs of more characters than the limits allow."""
@@ -141,8 +169,8 @@ class Admission:
         if max(sizes) > limits.max_text_characters:
             index = sizes.index(max(sizes))
             raise InvalidRequest(
-                f"`input[{index}]` has {sizes[index]} characters; at most {limits.max_text_characters} are "
-                "accepted.",
+                f"`input[{index}]` has {sizes[index]} characters, prompt included; at most "
+                f"{limits.max_text_characters} are accepted.",
                 field="input",
             )
         if sum(sizes) > limits.max_request_characters:
@@ -152,37 +180,47 @@ class Admission:
                 field="input",
             )
 
-    async def _encode(
-        self, encode: Callable[[], list[TokenSequence]], characters: int
-    ) -> list[TokenSequence]:
-        sequences = await self.tokenize(encode, characters)
-        tokens, most = sum(map(len, sequences)), self._config.inputs.max_request_tokens
-        if tokens > most:
+    def check_tokens(self, tokens: int) -> None:
+        """Raise `RequestTooLarge` for more tokens than one request may have."""
+        if tokens > self.most_tokens:
             raise RequestTooLarge(
-                f"`input` has {tokens} tokens in all; at most {most} are accepted. Send it in parts.",
+                f"`input` has {tokens} tokens in all; at most {self.most_tokens} are accepted. Send it in "
+                "parts.",
                 field="input",
             )
+
+    async def _encode(
+        self,
+        encode: Callable[[], Slices[list[TokenSequence]]],
+        request: Request[Any],
+        sizes: Sequence[int],
+    ) -> list[TokenSequence]:
+        most_read = self.tokenizer.most_read(request.options.truncation)
+        sequences = await self.tokenize(encode(), request, sizes, most_read)
+        self.check_tokens(sum(map(len, sequences)))
         return sequences
 
-    async def tokenize(self, work: Callable[[], T], characters: int) -> T:
-        """Run `work` on texts of this many characters, in a thread if it would block the event loop.
+    async def tokenize(
+        self,
+        work: Slices[T],
+        request: Request[Any],
+        sizes: Sequence[int],
+        most_read: int | None = None,
+    ) -> T:
+        """Do `work` on the texts of a request, and return its result. See `Tokenizing.run`.
 
-        Raises `QueueFull` if too many characters wait for the thread.
+        `sizes` are the numbers of characters of the texts; at most `most_read` of each are read as a rule.
         """
-        if characters <= INLINE_CHARACTERS:
-            return work()
-        # These texts wait too, before the queue sees them.
-        if self._tokenizing_characters > 2 * self._config.inputs.max_request_characters:
-            self._observer.rejected(Rejection.QUEUE_FULL)
-            raise QueueFull(
-                "The server has as many texts to tokenise as it accepts. Try again later.", retry_after_s=1
-            )
-        self._tokenizing_characters += characters
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._tokenizing, work)
-        finally:
-            self._tokenizing_characters -= characters
+        characters = sum(sizes)
+        read = characters if most_read is None else sum(min(size, most_read) for size in sizes)
+        deadline = self._clock() + self._longest_s(request)
+        return await self._tokenizing.run(work, Load(len(sizes), characters, read), deadline)
+
+    def _longest_s(self, request: Request[Any]) -> float:
+        # Background work is worth computing however late.
+        is_background = request.priority is Priority.BACKGROUND
+        longest_s = math.inf if is_background else self._config.queue.timeout_s
+        return longest_s if request.timeout_s is None else min(longest_s, request.timeout_s)
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:

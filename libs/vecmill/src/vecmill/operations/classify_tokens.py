@@ -14,14 +14,18 @@ from vecmill.operations.admission import Admission
 from vecmill.operations.requirements import require_task
 from vecmill.requests import ClassifyTokens
 from vecmill.results import ClassifyTokensResult, Entity
+from vecmill.tokenization.slices import Slices
 from vecmill.tokenization.tokenizer import Spans
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Embedding
 from vecmill.vectors.scores import softmax
 from vecmill.vectors.transforms import dense
 
 # The label of tokens outside of any entity, which are left out.
 OUTSIDE = "O"
+# Making an entity takes about as long as arithmetic on this many numbers.
+ENTITY_NUMBERS = 1_000
 
 
 async def classify_tokens(admission: Admission, request: ClassifyTokens) -> ClassifyTokensResult:
@@ -35,21 +39,26 @@ async def classify_tokens(admission: Admission, request: ClassifyTokens) -> Clas
     assert head is not None
     spans: list[Spans] = []
 
-    def encode() -> list[TokenSequence]:
-        found = tokenizer.encode_with_spans(request.texts, truncation=request.options.truncation)
+    def encode() -> Slices[list[TokenSequence]]:
+        found = yield from tokenizer.encode_with_spans_in_slices(
+            request.texts, truncation=request.options.truncation
+        )
         spans.extend(span for _, span in found)
         return [sequence for sequence, _ in found]
 
     done = await admission.run(request, encode)
     speller = Speller(tokenizer.library, description.tokenizer_config.get("unk_token"))
-    entities = []
-    for text, sequence, span, logits in zip(
-        request.texts, done.sequences, spans, done.embeddings, strict=True
-    ):
+
+    def find(text: str, sequence: TokenSequence, span: Spans, logits: Embedding) -> tuple[Entity, ...]:
         of_tokens = list(_of_tokens(softmax(dense(logits)), head.labels, text, sequence, span, speller))
         joined = list(_join(of_tokens, speller)) if request.aggregate else of_tokens
-        entities.append(tuple(entity for entity in joined if entity.label != OUTSIDE))
-    return ClassifyTokensResult(tuple(entities), done.token_count, done.timings)
+        return tuple(entity for entity in joined if entity.label != OUTSIDE)
+
+    entities = await admission.compute(
+        lambda: tuple(map(find, request.texts, done.sequences, spans, done.embeddings)),
+        done.token_count * (ENTITY_NUMBERS + len(head.labels)),
+    )
+    return ClassifyTokensResult(entities, done.token_count, done.timings)
 
 
 class Speller:

@@ -10,6 +10,7 @@ from vecmill.operations.late_chunking import embed_chunks
 from vecmill.operations.requirements import require_dimensions, require_task
 from vecmill.requests import Embed
 from vecmill.results import EmbedResult
+from vecmill.tokenization.slices import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.vectors.transforms import find_ranges, finish_embeddings, stack_embeddings
@@ -31,22 +32,28 @@ async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
     require_task(description, Task.EMBED, asked="embed texts")
     require_dimensions(request.dimensions, description)
     prompt = admission.prompt(request.options)
-    done = await admission.run(request, lambda: _encode(admission, request, prompt))
-    embeddings = finish_embeddings(
-        stack_embeddings(done.embeddings), request.dimensions, request.normalize, description.normalize
+    # Token ids have no prompt.
+    sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
+    done = await admission.run(request, lambda: _encode(admission, request, prompt), sizes=sizes)
+    embeddings = await admission.compute(
+        lambda: finish_embeddings(
+            stack_embeddings(done.embeddings), request.dimensions, request.normalize, description.normalize
+        ),
+        len(sizes) * description.dim,
     )
     return EmbedResult(embeddings, done.token_counts, done.timings)
 
 
-def _encode(admission: Admission, request: Embed, prompt: str) -> list[TokenSequence]:
+def _encode(admission: Admission, request: Embed, prompt: str) -> Slices[list[TokenSequence]]:
     tokenizer, truncation = admission.tokenizer, request.options.truncation
     texts = [item for item in request.inputs if isinstance(item, str)]
-    of_texts = iter(tokenizer.encode(texts, prompt=prompt, truncation=truncation))
+    of_texts = iter((yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)))
     sequences = []
     for index, item in enumerate(request.inputs):
         if isinstance(item, str):
             sequences.append(next(of_texts))
             continue
+        yield len(item)
         with fields_renamed(input=f"input[{index}]"):
             sequences.append(tokenizer.from_ids(item, truncation=truncation))
     return sequences
@@ -77,6 +84,9 @@ async def _find_ranges(admission: Admission, request: Embed, timeout_s: float | 
             "The range of the model's dimensions, which int8 and uint8 need, is still being measured. Try "
             "again, or allow more time."
         ) from None
-    return find_ranges(
-        finish_embeddings(sample, request.dimensions, request.normalize, description.normalize)
+    return await admission.compute(
+        lambda: find_ranges(
+            finish_embeddings(sample, request.dimensions, request.normalize, description.normalize)
+        ),
+        sample.size,
     )

@@ -13,6 +13,8 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
     require_task(admission.description, Task.SPARSE, asked="give sparse embeddings")
     prompt, truncation = admission.prompt(request.options), request.options.truncation
     done = await admission.run(
-        request, lambda: admission.tokenizer.encode(request.texts, prompt=prompt, truncation=truncation)
+        request,
+        lambda: admission.tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
+        sizes=[size + len(prompt) for size in request.sizes],
     )
     return EmbedSparseResult(tuple(map(sparse, done.embeddings)), done.token_count, done.timings)

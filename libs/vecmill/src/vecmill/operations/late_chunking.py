@@ -17,8 +17,8 @@ from vecmill.operations.admission import Admission
 from vecmill.operations.requirements import require_dimensions
 from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds
 from vecmill.results import EmbedResult
-from vecmill.tokenization.late_interaction import kept_tokens
-from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.late_interaction import kept_tokens, side_prompt
+from vecmill.tokenization.slices import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import TokenSequence
@@ -26,6 +26,8 @@ from vecmill.vectors.transforms import dense, truncate_embeddings
 
 # The text between two chunks.
 SEPARATOR = " "
+# The fixed time of a chunk takes about as long as arithmetic on this many numbers.
+CHUNK_NUMBERS = 5_000
 
 
 async def embed_chunks(admission: Admission, request: Embed) -> EmbedResult:
@@ -44,16 +46,26 @@ async def embed_chunks(admission: Admission, request: Embed) -> EmbedResult:
     texts = _require_texts(request.inputs)
     found: list[JoinedChunks] = []
 
-    def encode() -> list[TokenSequence]:
-        found.append(join_chunks(description, admission.tokenizer, texts, request.options))
-        return [found[0].sequence]
+    def encode() -> Slices[list[TokenSequence]]:
+        joined = yield from join_chunks(description, admission.tokenizer, texts, request.options)
+        found.append(joined)
+        return [joined.sequence]
 
-    done = await admission.run(request, encode)
+    sizes = request.sizes
+    if sizes:
+        sizes[0] += len(_prompt(description, request.options))
+    done = await admission.run(request, encode, sizes=sizes)
     joined = found[0]
-    kept = kept_tokens(description, admission.tokenizer, joined.sequence, Purpose.DOCUMENT)
-    embeddings = average_chunks(dense(done.embeddings[0]), joined.owners, kept)
-    is_unit = description.normalize if request.normalize is None else request.normalize
-    embeddings = truncate_embeddings(embeddings, request.dimensions or embeddings.shape[1], normalize=is_unit)
+
+    def average() -> FloatArray:
+        kept = kept_tokens(description, admission.tokenizer, joined.sequence, Purpose.DOCUMENT)
+        embeddings = average_chunks(dense(done.embeddings[0]), joined.owners, kept)
+        is_unit = description.normalize if request.normalize is None else request.normalize
+        return truncate_embeddings(embeddings, request.dimensions or embeddings.shape[1], normalize=is_unit)
+
+    # Each chunk looks at the owners of all tokens.
+    numbers = done.token_count * (description.dim + len(texts)) + CHUNK_NUMBERS * len(texts)
+    embeddings = await admission.compute(average, numbers)
     return EmbedResult(embeddings, joined.token_counts, done.timings)
 
 
@@ -77,16 +89,14 @@ class JoinedChunks:
 
 def join_chunks(
     description: ModelDescription, tokenizer: Tokenizer, texts: Sequence[str], options: TextOptions
-) -> JoinedChunks:
-    """Join the chunks `texts` into one document, which begins with its prompt.
+) -> Slices[JoinedChunks]:
+    """Join the chunks `texts` into one document in slices. The document begins with its prompt.
 
     Raises `InputTooLong` if the document is longer than the model's longest input, since the last chunks
     would have no embedding. Raises `InvalidRequest` for a chunk without tokens.
     """
-    prompt = find_prompt(
-        description.prompts, "", replace(options, purpose=options.purpose or Purpose.DOCUMENT)
-    )
-    (read,) = tokenizer.encode_with_spans(
+    prompt = _prompt(description, options)
+    (read,) = yield from tokenizer.encode_with_spans_in_slices(
         [prompt + SEPARATOR.join(texts)],
         truncation=replace(options.truncation, is_allowed=False),
     )
@@ -100,12 +110,11 @@ def join_chunks(
     is_empty = np.array(spans.starts) >= np.array(spans.ends)
     is_outside = (owners < 0) | (last >= ends[np.clip(owners, 0, len(texts) - 1)])
     owners[np.array(spans.is_special) | is_empty | is_outside] = -1
-    for index in range(len(texts)):
-        if index not in owners:
-            raise InvalidRequest(
-                f"`input[{index}]` has no tokens of this model for `late_chunking` to use. Leave it out.",
-                field=f"input[{index}]",
-            )
+    for index in np.setdiff1d(np.arange(len(texts)), owners).tolist():
+        raise InvalidRequest(
+            f"`input[{index}]` has no tokens of this model for `late_chunking` to use. Leave it out.",
+            field=f"input[{index}]",
+        )
     return JoinedChunks(sequence, owners)
 
 
@@ -120,6 +129,10 @@ def average_chunks(embeddings: FloatArray, owners: IntArray, kept: npt.NDArray[n
         chosen = own & kept
         means.append(embeddings[chosen if chosen.any() else own].mean(axis=0))
     return np.stack(means)
+
+
+def _prompt(description: ModelDescription, options: TextOptions) -> str:
+    return side_prompt(description, options.purpose or Purpose.DOCUMENT, options)
 
 
 def _require_texts(inputs: Sequence[TextOrIds]) -> list[str]:

@@ -15,7 +15,8 @@ from vecmill.operations.admission import Admission, Computation
 from vecmill.operations.requirements import require_task
 from vecmill.requests import Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
-from vecmill.tokenization.late_interaction import encode_side, keep_tokens
+from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
+from vecmill.tokenization.slices import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.vectors.scores import activate_logits, max_similarity, similarity_scores, sparse_product
@@ -41,12 +42,45 @@ async def rerank(admission: Admission, request: Rerank) -> RerankResult:
     with fields_renamed(input="documents"):
         done = await admission.run(
             request,
-            lambda: method.encode(admission, _truncate_texts(admission, request)),
+            lambda: _encode(admission, request, method),
             # The queries go last, so that `documents[3]` in an error is the fourth document.
-            sizes=[*map(len, documents), *(len(query) + len(prompt) for query in queries)],
+            sizes=[*_document_sizes(admission, request), *(len(query) + len(prompt) for query in queries)],
             uncounted=len(queries),
         )
-    return RerankResult(method.score(admission, request, done), done.token_count, done.timings)
+    numbers = method.numbers(admission, request, done)
+    scores = await admission.compute(lambda: method.score(admission, request, done), numbers)
+    return RerankResult(scores, done.token_count, done.timings)
+
+
+def _encode(admission: Admission, request: Rerank, method: "_RerankMethod") -> Slices[list[TokenSequence]]:
+    truncated = yield from _truncate_texts(admission, request)
+    return (yield from method.encode(admission, truncated))
+
+
+def _document_sizes(admission: Admission, request: Rerank) -> list[int]:
+    """Return the number of characters of each document, with its prompt.
+
+    A template puts the query and its prompt into the text of each document.
+    """
+    documents, description = request.documents, admission.description
+    if description.task is Task.RERANK:
+        if description.pair_template is None and description.chat_template is None:
+            return list(map(len, documents))
+        assert request.options.prompt is not None
+        queries = _for_each(request.queries, len(documents))
+        extra = len(request.options.prompt)
+        return [
+            len(query) + len(document) + extra for query, document in zip(queries, documents, strict=True)
+        ]
+    extra = len(_document_prompt(admission))
+    return [len(document) + extra for document in documents]
+
+
+def _document_prompt(admission: Admission) -> str:
+    options = TextOptions(purpose=Purpose.DOCUMENT)
+    if admission.description.task is Task.MULTI_VECTOR:
+        return side_prompt(admission.description, Purpose.DOCUMENT, options)
+    return admission.prompt(options)
 
 
 def choose_prompt(admission: Admission, options: TextOptions, instruction: str | None) -> str:
@@ -79,15 +113,15 @@ def _check_counts(queries: Sequence[str], documents: Sequence[str]) -> None:
         )
 
 
-def _truncate_texts(admission: Admission, request: Rerank) -> Rerank:
+def _truncate_texts(admission: Admission, request: Rerank) -> Slices[Rerank]:
     """Truncate queries and documents to the numbers of tokens that the request allows."""
-    options, cut = request.options, admission.tokenizer.cut_texts
+    options, cut = request.options, admission.tokenizer.cut_texts_in_slices
     queries, documents = request.queries, request.documents
     if options.query_tokens is not None:
         with fields_renamed(input="query"):
-            queries = tuple(cut(queries, options.query_tokens))
+            queries = tuple((yield from cut(queries, options.query_tokens)))
     if options.document_tokens is not None:
-        documents = tuple(cut(documents, options.document_tokens))
+        documents = tuple((yield from cut(documents, options.document_tokens)))
     return replace(request, queries=queries, documents=documents)
 
 
@@ -99,12 +133,12 @@ def _for_each(queries: Sequence[T], count: int) -> Sequence[T]:
 # else the documents and then the queries.
 
 
-def _encode_pairs(admission: Admission, request: Rerank) -> list[TokenSequence]:
+def _encode_pairs(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
     options, documents = request.options, request.documents
     assert admission.pairs is not None
     assert options.prompt is not None
     pairs = list(zip(_for_each(request.queries, len(documents)), documents, strict=True))
-    return admission.pairs.encode(pairs, prompt=options.prompt, truncation=options.truncation)
+    return admission.pairs.encode_in_slices(pairs, prompt=options.prompt, truncation=options.truncation)
 
 
 def _score_logits(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
@@ -114,14 +148,14 @@ def _score_logits(admission: Admission, request: Rerank, done: Computation) -> F
     return (logits if request.raw_scores else activate_logits(logits, head.activation))[:, 0]
 
 
-def _encode_texts(admission: Admission, request: Rerank) -> list[TokenSequence]:
+def _encode_texts(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
     """Encode documents and queries, with separate prompts for documents and queries if the model has them."""
     options = request.options
     assert options.prompt is not None
-    encode = partial(admission.tokenizer.encode, truncation=options.truncation)
-    documents = encode(request.documents, prompt=admission.prompt(TextOptions(purpose=Purpose.DOCUMENT)))
+    encode = partial(admission.tokenizer.encode_in_slices, truncation=options.truncation)
+    documents = yield from encode(request.documents, prompt=_document_prompt(admission))
     with fields_renamed(input="query"):
-        return [*documents, *encode(request.queries, prompt=options.prompt)]
+        return [*documents, *(yield from encode(request.queries, prompt=options.prompt))]
 
 
 def _score_embeddings(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
@@ -142,13 +176,14 @@ def _score_sparse(admission: Admission, request: Rerank, done: Computation) -> F
     return np.array([sparse_product(query, document) for query, document in pairs], np.float32)
 
 
-def _encode_sides(admission: Admission, request: Rerank) -> list[TokenSequence]:
+def _encode_sides(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
     """Encode documents as documents and queries as queries."""
-    options, encode = request.options, partial(encode_side, admission.description, admission.tokenizer)
+    options = request.options
+    encode = partial(encode_side_in_slices, admission.description, admission.tokenizer)
     plain = TextOptions(truncation=options.truncation)
-    documents = encode(request.documents, Purpose.DOCUMENT, plain)
+    documents = yield from encode(request.documents, Purpose.DOCUMENT, plain)
     with fields_renamed(input="query"):
-        return [*documents, *encode(request.queries, Purpose.QUERY, options)]
+        return [*documents, *(yield from encode(request.queries, Purpose.QUERY, options))]
 
 
 def _score_tokens(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
@@ -161,19 +196,44 @@ def _score_tokens(admission: Admission, request: Rerank, done: Computation) -> F
     return np.array([max_similarity(query, document) for query, document in pairs], np.float32)
 
 
+# How many numbers the scoring reads or makes, as far as that decides where to compute it.
+
+# The fixed time of a score, as numbers.
+_SCORE_NUMBERS = 10_000
+
+
+def _count_scores(admission: Admission, request: Rerank, done: Computation) -> int:
+    return len(request.documents)
+
+
+def _count_dimensions(admission: Admission, request: Rerank, done: Computation) -> int:
+    fixed = _SCORE_NUMBERS * (len(request.queries) - 1)  # a common query takes one call for all documents
+    return len(done.embeddings) * admission.description.dim + fixed
+
+
+def _count_weights(admission: Admission, request: Rerank, done: Computation) -> int:
+    weights = sum(len(sparse(embedding).columns) for embedding in done.embeddings)
+    return weights + _SCORE_NUMBERS * len(request.documents)
+
+
+def _count_products(admission: Admission, request: Rerank, done: Computation) -> int:
+    return done.token_count * admission.description.dim + _SCORE_NUMBERS * len(request.documents)
+
+
 @dataclass(frozen=True, slots=True)
 class _RerankMethod:
     """The method by which models of one task rank documents."""
 
-    encode: Callable[[Admission, Rerank], list[TokenSequence]]
+    encode: Callable[[Admission, Rerank], Slices[list[TokenSequence]]]
     score: Callable[[Admission, Rerank, Computation], FloatArray]
+    numbers: Callable[[Admission, Rerank, Computation], int]
 
 
 _METHODS = MappingProxyType(
     {
-        Task.RERANK: _RerankMethod(_encode_pairs, _score_logits),
-        Task.EMBED: _RerankMethod(_encode_texts, _score_embeddings),
-        Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse),
-        Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens),
+        Task.RERANK: _RerankMethod(_encode_pairs, _score_logits, _count_scores),
+        Task.EMBED: _RerankMethod(_encode_texts, _score_embeddings, _count_dimensions),
+        Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
+        Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
     }
 )

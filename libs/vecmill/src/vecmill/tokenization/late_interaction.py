@@ -14,6 +14,7 @@ from vecmill.models import ModelDescription
 from vecmill.models.heads import MultiVector
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions
 from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.slices import Slices, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
@@ -29,13 +30,31 @@ def encode_side(
     options: TextOptions = DEFAULT_TEXT_OPTIONS,
 ) -> list[TokenSequence]:
     """Encode `texts` as queries or documents, after the requested prompt or the side's default prompt."""
+    return complete(encode_side_in_slices(description, tokenizer, texts, side, options))
+
+
+def encode_side_in_slices(
+    description: ModelDescription,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    side: Purpose,
+    options: TextOptions = DEFAULT_TEXT_OPTIONS,
+) -> Slices[list[TokenSequence]]:
+    """Do the work of `encode_side` in slices."""
     settings = description.multi_vector or MultiVector()
-    prompt = find_prompt(description.prompts, "", replace(options, purpose=side))
+    prompt = side_prompt(description, side, options)
     own_limit = settings.query_tokens if side is Purpose.QUERY else settings.document_tokens
     truncation = options.truncation.within(own_limit)
     if side is not Purpose.QUERY or settings.expansion is None:
-        return tokenizer.encode(texts, prompt=prompt, truncation=truncation)
-    return tokenizer.encode_expanded(texts, settings.expansion, prompt=prompt, truncation=truncation)
+        return tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
+    return tokenizer.encode_expanded_in_slices(
+        texts, settings.expansion, prompt=prompt, truncation=truncation
+    )
+
+
+def side_prompt(description: ModelDescription, side: Purpose, options: TextOptions) -> str:
+    """Return the prompt of queries or documents. Raises the same errors as `find_prompt`."""
+    return find_prompt(description.prompts, "", replace(options, purpose=side))
 
 
 def keep_tokens(

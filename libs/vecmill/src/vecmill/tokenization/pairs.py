@@ -5,9 +5,9 @@ tokenizers and `CrossEncoder` use to truncate pairs; for templates sentence-tran
 (`Transformer._restore_chat_template_suffix`, `_chat_template_suffix_ids`).
 """
 
-import functools
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from vecmill.errors import UnsupportedModel
@@ -15,7 +15,10 @@ from vecmill.models.heads import PairTemplate
 from vecmill.requests import DEFAULT_TRUNCATION, TextOrPair, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
-from vecmill.tokenization.tokenizer import Tokenizer, check_length, input_at, refuse_empty
+from vecmill.tokenization.pieces import Known, Reading
+from vecmill.tokenization.refusals import check_length, input_at, refuse_empty
+from vecmill.tokenization.slices import Slices, complete
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ class PairTokenizer:
         self._max_tokens = description.max_tokens
         self._render = _choose_render(description)
         self._frame = _Frame.of(tokenizer, description) if self._render is None else None
-        frame_tokens = self._frame.tokens if self._frame is not None else len(self._ids({}, self._fill("")))
+        frame_tokens = self._frame.tokens if self._frame is not None else self._count(self._fill(""))
         if frame_tokens >= self._max_tokens:
             raise UnsupportedModel(
                 f"{description.directory}: what surrounds a pair has {frame_tokens} tokens, but the model "
@@ -73,25 +76,44 @@ class PairTokenizer:
         a pair that is too long is truncated, the longer text first, or raises `InputTooLong`. Raises
         `InvalidRequest` for invalid Unicode, and for a pair without tokens.
         """
-        if self._frame is None:
-            return self._encode_prose(pairs, prompt, truncation)
-        ids_of: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
-        return [
-            self._join(
-                self._ids(ids_of, prompt + first, input_at(index)),
-                self._ids(ids_of, second, input_at(index)),
-                self._frame,
-                truncation,
-                input_at(index),
-            )
-            for index, (first, second) in enumerate(pairs)
-        ]
+        return complete(self.encode_in_slices(pairs, prompt=prompt, truncation=truncation))
 
-    def _ids(self, known: dict[str, list[int]], text: str, where: str = "The template") -> list[int]:
-        if text not in known:
-            encoding = self._tokenizer.encode_one(text, where, special=False)
-            known[text] = encoding.ids
-        return known[text]
+    def encode_in_slices(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        prompt: str = "",
+        truncation: Truncation = DEFAULT_TRUNCATION,
+    ) -> Slices[list[TokenSequence]]:
+        """Do the work of `encode` in slices."""
+        if self._frame is None:
+            return (yield from self._encode_prose(pairs, prompt, truncation))
+        sequences = []
+        queries: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
+        known: Known = {}
+        for index, (first, second) in enumerate(pairs):
+            where = input_at(index)
+            read = partial(self._tokenizer.ids_in_slices, where=where)
+            reading = self._reading(truncation, self._frame)
+            query = prompt + first
+            if query not in queries:
+                queries[query] = yield from read(query, reading=reading, shared=len(prompt), known=known)
+            ids = (queries[query], (yield from read(second, reading=reading)))
+            if reading.room is not None and reading.room % 2 and min(map(len, ids)) >= reading.room:
+                # The longer text keeps the odd token, so both texts are counted to their ends.
+                ids = (
+                    (yield from read(query, reading=Reading())),
+                    (yield from read(second, reading=Reading())),
+                )
+            sequences.append(self._join(*ids, self._frame, truncation, where))
+        return sequences
+
+    def _reading(self, truncation: Truncation, frame: "_Frame") -> Reading:
+        """Return how much to read of each text of a pair: all of it if its tokens must be counted."""
+        if not truncation.is_allowed:
+            return Reading()
+        room = max(0, self._tokenizer.longest(truncation) - frame.tokens)
+        return Reading(room, self._tokenizer.keeps_end(truncation))
 
     def _join(
         self,
@@ -110,37 +132,68 @@ class PairTokenizer:
             kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
             first = self._keep(first, kept[0], truncation)
             second = self._keep(second, kept[1], truncation)
-        return frame.fill(first, second, count)
+        return frame.fill(first, second)
 
     def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
         return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
 
     def _encode_prose(
         self, pairs: Sequence[Pair], prompt: str, truncation: Truncation
-    ) -> list[TokenSequence]:
+    ) -> Slices[list[TokenSequence]]:
         limit, end = self._tokenizer.longest(truncation), None
+        # One token more than fits tells whether a text is too long.
+        room = limit + 1 if truncation.is_allowed else None
+        reading = Reading(room, self._tokenizer.keeps_end(truncation))
         sequences = []
+        before, shared, known = "", 0, dict[str, list[int]]()
         for index, (query, document) in enumerate(pairs):
             text = self._fill(prompt, query, document)
-            ids = self._tokenizer.encode_one(text, input_at(index), special=False).ids
-            count = len(ids)
+            # A template and a query that all pairs begin with are tokenised once.
+            common = _common_length(before, text)
+            shared = min(shared, common) if index > 1 else common
+            ids = yield from self._tokenizer.ids_in_slices(
+                text, input_at(index), reading, shared=shared, known=known
+            )
+            before, count = text, len(ids)
             if count > limit:
                 check_length(count, limit, truncation)
-                end = self._find_end(prompt) if end is None else end
+                if end is None:
+                    end = yield from self._find_end(prompt)
                 ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end
-            sequences.append(TokenSequence.of(ids, token_count_before_truncation=count))
+            sequences.append(TokenSequence.of(ids))
         return sequences
+
+    def _count(self, text: str) -> int:
+        return len(complete(self._tokenizer.ids_in_slices(text, "The template", Reading())))
 
     def _fill(self, prompt: str, query: str = "", document: str = "") -> str:
         assert self._render is not None
         return self._render(prompt, query, document)
 
-    def _find_end(self, prompt: str) -> list[int]:
+    def _find_end(self, prompt: str) -> Slices[list[int]]:
         """Return the tokens that end the rendered text of every pair."""
-        one, other = (self._ids({}, self._fill(prompt, text, text)) for text in _FILLERS)
+        reading = Reading(self._max_tokens, from_end=True)
+        found = []
+        for text in _FILLERS:
+            rendered = self._fill(prompt, text, text)
+            found.append((yield from self._tokenizer.ids_in_slices(rendered, "The template", reading)))
+        one, other = found
         same = [mine == yours for mine, yours in zip(reversed(one), reversed(other), strict=False)]
-        count = min(same.index(False) if False in same else 0, self._max_tokens)
+        all_same = self._max_tokens if len(same) >= self._max_tokens else 0
+        count = min(same.index(False) if False in same else all_same, self._max_tokens)
         return one[len(one) - count :]
+
+
+def _common_length(one: str, other: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _choose_render(description: "ModelDescription") -> Render | None:
@@ -148,7 +201,7 @@ def _choose_render(description: "ModelDescription") -> Render | None:
     if description.chat_template is not None:
         return compile_chat(description.chat_template)
     template = description.pair_template
-    return None if template is None else functools.partial(_render, template)
+    return None if template is None else partial(_render, template)
 
 
 def _render(template: PairTemplate, instruction: str, query: str, document: str) -> str:
@@ -190,7 +243,7 @@ class _Frame:
             [types[start] for start in starts],
         )
 
-    def fill(self, first: list[int], second: list[int], count: int) -> TokenSequence:
+    def fill(self, first: list[int], second: list[int]) -> TokenSequence:
         ids = [*self._before, *first, *self._between, *second, *self._after]
         types = [
             *self._types_before,
@@ -199,7 +252,7 @@ class _Frame:
             *[self._second_type] * len(second),
             *self._types_after,
         ]
-        return TokenSequence.of(ids, types, token_count_before_truncation=count)
+        return TokenSequence.of(ids, types)
 
 
 def encode_texts_and_pairs(
@@ -209,13 +262,14 @@ def encode_texts_and_pairs(
     *,
     prompt: str,
     truncation: Truncation = DEFAULT_TRUNCATION,
-) -> list[TokenSequence]:
-    """Encode texts and pairs, in order. `pairs` may be `None` if there are only texts."""
+) -> Slices[list[TokenSequence]]:
+    """Encode texts and pairs in slices, in order. `pairs` may be `None` if there are only texts."""
     texts = [item for item in inputs if isinstance(item, str)]
-    of_texts = iter(tokenizer.encode(texts, prompt=prompt, truncation=truncation))
+    found = yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
     together = [item for item in inputs if not isinstance(item, str)]
     if not together:
-        return list(of_texts)
+        return found
     assert pairs is not None, "the model reads no pairs"
-    of_pairs = iter(pairs.encode(together, prompt=prompt, truncation=truncation))
+    of_texts = iter(found)
+    of_pairs = iter((yield from pairs.encode_in_slices(together, prompt=prompt, truncation=truncation)))
     return [next(of_texts if isinstance(item, str) else of_pairs) for item in inputs]

@@ -1,23 +1,29 @@
 """Encodes texts to token ids, as the model's own tokenizer does. `pairs` does the same for pairs.
 
-Texts are encoded one by one in the calling thread, which bounds memory. Each text is a batch of one, because
-only the library's batch calls release the interpreter lock.
+Texts are encoded one by one in the calling thread, long texts piece by piece, which bounds memory. Each
+piece is a batch of one, because only the library's batch calls release the interpreter lock. Functions whose
+names end in `_in_slices` are generators that stop before each piece.
 
 Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_prompt_length`).
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecmill.errors import InputTooLong, InvalidRequest
+from vecmill.errors import InvalidRequest, RequestTooLarge
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
-from vecmill.results import Token
+from vecmill.results import Tokens
+from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.classes import gives_token_types
+from vecmill.tokenization.pieces import Known, PieceReader, Reading
+from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
+from vecmill.tokenization.slices import Slices, complete
+from vecmill.tokenization.token_lists import SpecialTokens, TokenLists
 from vecmill.values.batch import TokenSequence
 
 if TYPE_CHECKING:
@@ -51,9 +57,14 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
-        mask = tokenizer.encode("a", add_special_tokens=self._adds_special).special_tokens_mask
+        framed = tokenizer.encode("a", add_special_tokens=self._adds_special)
+        mask = framed.special_tokens_mask
         self._leading = mask.index(0) if 0 in mask else len(mask)
         self._trailing = sum(mask) - self._leading
+        tokens = TokenLists.of(framed, self._types(framed), places=True)
+        self._special = SpecialTokens.of(tokens, self._leading, self._trailing)
+        boundaries = Boundaries.of(tokenizer) if 0 in mask else None
+        self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
 
     @classmethod
     def load(cls, description: "ModelDescription") -> Self:
@@ -76,6 +87,11 @@ class Tokenizer:
         """Return whether truncation cuts off the beginning of a text instead of its end."""
         return self.truncates_left if truncation.keeps_end is None else truncation.keeps_end
 
+    def most_read(self, truncation: Truncation) -> int | None:
+        """Return how many characters of a text are usually read at most, `None` if texts are read whole."""
+        reading = self._reading(truncation)
+        return None if self._pieces is None or reading.room is None else 2 * reading.piece
+
     def encode(
         self,
         texts: Sequence[str],
@@ -89,27 +105,36 @@ class Tokenizer:
         `InvalidRequest` for invalid Unicode, and for a text without tokens if the model adds no special
         tokens.
         """
-        limit = self.longest(truncation)
-        prompt_length = self._prompt_length(prompt) if prompt else 0
+        return complete(self.encode_in_slices(texts, prompt=prompt, truncation=truncation))
+
+    def encode_in_slices(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str = "",
+        truncation: Truncation = DEFAULT_TRUNCATION,
+    ) -> Slices[list[TokenSequence]]:
+        """Do the work of `encode` in slices."""
+        limit, reading = self.longest(truncation), self._reading(truncation)
+        prompt_length = 0
+        if prompt:
+            prompt_length = yield from self._prompt_length(prompt)
         sequences = []
+        known: Known | None = {} if prompt and len(texts) > 1 else None
         for index, text in enumerate(texts):
-            encoding = self.encode_one(prompt + text if prompt else text, input_at(index))
-            ids, types, count = encoding.ids, self._types(encoding), len(encoding)
+            where = input_at(index)
+            check_text(text, where)
+            whole = prompt + text if prompt else text
+            tokens = yield from self._read(whole, where, reading, shared=len(prompt), known=known)
+            ids, types, count = tokens.ids, tokens.types, len(tokens.ids)
             if count > limit:
                 check_length(count, limit, truncation)
                 ids, types = (self._cut(values, limit, truncation) for values in (ids, types))
             if not ids:
                 if self._adds_special:
-                    refuse_empty(input_at(index))
+                    refuse_empty(where)
                 ids, types = [self._vocab_size], [0]  # tables have a row for this
-            sequences.append(
-                TokenSequence.of(
-                    ids,
-                    types,
-                    prompt_length=min(prompt_length, len(ids)),
-                    token_count_before_truncation=count,
-                )
-            )
+            sequences.append(TokenSequence.of(ids, types, prompt_length=min(prompt_length, len(ids))))
         return sequences
 
     def encode_with_spans(
@@ -119,39 +144,49 @@ class Tokenizer:
         truncation: Truncation = DEFAULT_TRUNCATION,
     ) -> list[tuple[TokenSequence, Spans]]:
         """Encode as `encode` does. Return also the place of each token in its text."""
+        return complete(self.encode_with_spans_in_slices(texts, truncation=truncation))
+
+    def encode_with_spans_in_slices(
+        self,
+        texts: Sequence[str],
+        *,
+        truncation: Truncation = DEFAULT_TRUNCATION,
+    ) -> Slices[list[tuple[TokenSequence, Spans]]]:
+        """Do the work of `encode_with_spans` in slices."""
         found = []
+        limit, reading = self.longest(truncation), self._reading(truncation, places=True)
         for index, text in enumerate(texts):
-            encoding = self.encode_one(text, input_at(index), fast=False)
-            count, limit = len(encoding), self.longest(truncation)
+            tokens = yield from self._read(text, input_at(index), reading)
+            count = len(tokens.ids)
             if not count:
                 refuse_empty(input_at(index))
             if count > limit:
                 check_length(count, limit, truncation)
-            ids, types, offsets, special = (
+            ids, types, starts, ends, special = (
                 self._cut(values, limit, truncation)
                 for values in (
-                    encoding.ids,
-                    self._types(encoding),
-                    encoding.offsets,
-                    encoding.special_tokens_mask,
+                    tokens.ids,
+                    tokens.types,
+                    tokens.offsets[:, 0].tolist(),
+                    tokens.offsets[:, 1].tolist(),
+                    tokens.is_special,
                 )
             )
-            sequence = TokenSequence.of(ids, types, token_count_before_truncation=count)
-            starts, ends = zip(*offsets, strict=True) if offsets else ((), ())
-            found.append((sequence, Spans(starts, ends, tuple(map(bool, special)))))
+            spans = Spans(tuple(starts), tuple(ends), tuple(map(bool, special)))
+            found.append((TokenSequence.of(ids, types), spans))
         return found
 
-    def encode_expanded(
+    def encode_expanded_in_slices(
         self,
         texts: Sequence[str],
         expansion: "QueryExpansion",
         *,
         prompt: str,
         truncation: Truncation,
-    ) -> list[TokenSequence]:
+    ) -> Slices[list[TokenSequence]]:
         """Encode as `encode` does, and pad each sequence to the expansion's length with its token."""
         token_id = self._tokenizer.token_to_id(expansion.token)
-        plain_ones = self.encode(texts, prompt=prompt, truncation=truncation)
+        plain_ones = yield from self.encode_in_slices(texts, prompt=prompt, truncation=truncation)
         expanded = []
         for plain in plain_ones:
             missing = max(0, expansion.length - len(plain))
@@ -160,7 +195,6 @@ class Tokenizer:
                     [*plain.token_ids.tolist(), *[token_id] * missing],
                     [*plain.token_type_ids.tolist(), *[0] * missing],
                     prompt_length=plain.prompt_length,
-                    token_count_before_truncation=plain.token_count_before_truncation,
                     unseen=0 if expansion.attend else missing,
                 )
             )
@@ -185,46 +219,119 @@ class Tokenizer:
         if count > limit:
             check_length(count, limit, truncation)
         kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
-        return TokenSequence.of(list(kept), token_count_before_truncation=count)
+        return TokenSequence.of(list(kept))
 
-    def split(self, texts: Sequence[str], *, special: bool) -> tuple[tuple[Token, ...], ...]:
+    def split(self, texts: Sequence[str], *, special: bool) -> tuple[Tokens, ...]:
         """Return all tokens of each text, without truncation; with `special` add special tokens."""
-        encodings = [
-            self.encode_one(text, input_at(index), special=special, fast=False)
-            for index, text in enumerate(texts)
-        ]
-        return tuple(tuple(_tokens(encoding)) for encoding in encodings)
+        return complete(self.split_in_slices(texts, special=special))
+
+    def split_in_slices(
+        self, texts: Sequence[str], *, special: bool, max_tokens: int | None = None
+    ) -> Slices[tuple[Tokens, ...]]:
+        """Do the work of `split` in slices. Raises `RequestTooLarge` for more than `max_tokens` in all."""
+        found, count = [], 0
+        for index, text in enumerate(texts):
+            room = None if max_tokens is None else max_tokens - count + 1
+            tokens = yield from self._read(text, input_at(index), Reading(room, places=True), special=special)
+            count += len(tokens.ids)
+            if max_tokens is not None and count > max_tokens:
+                raise RequestTooLarge(
+                    f"`input` has more than {max_tokens} tokens in all, which is the most that is accepted. "
+                    "Send it in parts.",
+                    field="input",
+                )
+            found.append(Tokens.of(tokens.ids, tokens.words, tokens.is_special, tokens.offsets))
+        return tuple(found)
 
     def cut_texts(self, texts: Sequence[str], max_tokens: int) -> list[str]:
         """Cut each text after its token number `max_tokens`, special tokens not counted."""
+        return complete(self.cut_texts_in_slices(texts, max_tokens))
+
+    def cut_texts_in_slices(self, texts: Sequence[str], max_tokens: int) -> Slices[list[str]]:
+        """Do the work of `cut_texts` in slices."""
         cut = []
         for index, text in enumerate(texts):
-            encoding = self.encode_one(text, input_at(index), special=False, fast=False)
-            is_long = len(encoding) > max_tokens
-            cut.append(text[: encoding.offsets[max_tokens - 1][1]] if is_long else text)
+            tokens = yield from self._read(
+                text, input_at(index), Reading(max_tokens + 1, places=True), special=False
+            )
+            is_long = len(tokens.ids) > max_tokens
+            cut.append(text[: int(tokens.offsets[max_tokens - 1, 1])] if is_long else text)
         return cut
+
+    def ids_in_slices(
+        self,
+        text: str,
+        where: str,
+        reading: Reading,
+        *,
+        shared: int = 0,
+        known: Known | None = None,
+    ) -> Slices[list[int]]:
+        """Return at least the token ids that `reading` asks for, without special tokens.
+
+        The first `shared` characters may be the same in other texts, for which `known` keeps their tokens.
+        """
+        tokens = yield from self._read(text, where, reading, special=False, shared=shared, known=known)
+        return tokens.ids
 
     def join(self, token_ids: Sequence[int], *, skip_special: bool) -> str:
         """Return the text of token ids. Raises `InvalidRequest` for ids outside the vocabulary."""
         self._check_ids(token_ids)
-        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special)
+        # Not `decode`, which holds the interpreter lock for seconds.
+        text: str = self._tokenizer.decode_batch([list(token_ids)], skip_special_tokens=skip_special)[0]
         return text
 
     def encode_one(self, text: str, where: str, *, special: bool = True, fast: bool = True) -> Any:
         """Return the library's encoding of a text, without places if `fast`. Errors call the text `where`."""
-        if not isinstance(text, str):
-            raise InvalidRequest(f"{where} is not a text.", field="input")
+        check_text(text, where)
         library = self._tokenizer
         encode = library.encode_batch_fast if fast else library.encode_batch
         try:
             return encode([text], add_special_tokens=special and self._adds_special)[0]
         except (TypeError, UnicodeEncodeError) as error:
-            raise InvalidRequest(
-                f"{where} is not valid Unicode: it holds half of a surrogate pair. Send whole characters.",
-                field="input",
-            ) from error
+            raise not_unicode(where) from error
+
+    def _encode_part(self, text: str, places: bool) -> Any:
+        encode = self._tokenizer.encode_batch if places else self._tokenizer.encode_batch_fast
+        return encode([text], add_special_tokens=False)[0]
+
+    def _reading(self, truncation: Truncation, *, places: bool = False) -> Reading:
+        """Return how much of a text to read: all of it if its tokens must be counted."""
+        if not truncation.is_allowed:
+            return Reading(places=places)
+        room = max(0, self.longest(truncation) - self._leading - self._trailing)
+        return Reading(room, self.keeps_end(truncation), places)
+
+    def _read(
+        self,
+        text: str,
+        where: str,
+        reading: Reading,
+        *,
+        special: bool = True,
+        shared: int = 0,
+        known: Known | None = None,
+    ) -> Slices["TokenLists"]:
+        """Return at least the tokens that `reading` asks for, between special tokens if `special`.
+
+        The first `shared` characters may be the same in other texts, for which `known` keeps their tokens.
+        """
+        check_text(text, where)
+        if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
+            yield len(text)
+            encoding = self.encode_one(text, where, special=special, fast=not reading.places)
+            return TokenLists.of(encoding, self._types(encoding), reading.places)
+        try:
+            body = yield from self._pieces.read(text, reading, shared, known)
+            if reading.room is not None and not text.isascii():
+                text.encode()  # the part that was not read must be valid too
+        except (TypeError, UnicodeEncodeError) as error:
+            raise not_unicode(where) from error
+        return self._special.around(body, places=reading.places) if special else TokenLists.inside(body)
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
+        if {*map(type, token_ids)} == {int} and min(token_ids) >= 0 and max(token_ids) < self._vocab_size:
+            return
         for position, token_id in enumerate(token_ids):
             if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
                 raise InvalidRequest(
@@ -237,9 +344,10 @@ class Tokenizer:
                     field="input",
                 )
 
-    def _prompt_length(self, prompt: str) -> int:
+    def _prompt_length(self, prompt: str) -> Slices[int]:
         """Count the prompt's tokens at the front of a text, as the reference implementation does."""
-        ids = self._cut(self.encode_one(prompt, "The prompt").ids, self._max_tokens)
+        tokens = yield from self._read(prompt, "The prompt", self._reading(DEFAULT_TRUNCATION))
+        ids = self._cut(tokens.ids, self._max_tokens)
         return len(ids) - 1 if ids[-1:] and ids[-1] in self._special_ids else len(ids)
 
     def _types(self, encoding: Any) -> list[int]:
@@ -257,43 +365,8 @@ class Tokenizer:
         return values[: max(end - excess, self._leading)] + values[end:]
 
 
-def _tokens(encoding: Any) -> Iterator[Token]:
-    """Yield the tokens of the library's encoding of a text."""
-    parts = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
-    for token_id, piece, is_special, (start, end) in parts:
-        place = (None, None) if is_special else (start, end)
-        yield Token(token_id, piece, bool(is_special), *place)
-
-
 def _truncates_left(tokenizer: Any, description: "ModelDescription") -> bool:
     """Return whether truncation keeps the end of a text, by the settings or by `tokenizer.json`."""
     if description.truncate_left or "truncation_side" in description.tokenizer_config:
         return description.truncate_left
     return str((tokenizer.truncation or {}).get("direction")).lower() == "left"
-
-
-def input_at(index: int) -> str:
-    """Return the name of input number `index` in errors. `fields_renamed` changes the name."""
-    return f"`input[{index}]`"
-
-
-def refuse_empty(where: str) -> NoReturn:
-    """Raise `InvalidRequest` for a text or a pair without tokens, which no encoder can compute."""
-    raise InvalidRequest(
-        f"{where} has no tokens, and this model adds none of its own. Send a text with some content.",
-        field="input",
-    )
-
-
-def check_length(count: int, max_tokens: int, truncation: Truncation) -> None:
-    """Raise `InputTooLong` unless the request allows truncation."""
-    if truncation.is_allowed:
-        return
-    # The wording that clients of the OpenAI API look for.
-    raise InputTooLong(
-        f"This model's maximum context length is {max_tokens} tokens, however you requested "
-        f"{count} tokens. Please reduce your prompt; or completion length.",
-        token_count=count,
-        max_tokens=max_tokens,
-        field="input",
-    )

@@ -13,16 +13,15 @@ from vecmill.values.aliases import IntArray
 class TokenSequence:
     """The tokens of one text or pair, special tokens included. `tokenization` makes them.
 
-    `token_ids` and `token_type_ids` are (n,) int64. The first `prompt_length` tokens are a prompt, which some
-    models leave out of pooling. `token_count_before_truncation` is the number of tokens before the text was
-    cut. Two sequences have equal `key`s if and only if an engine computes the same output for both. No token
-    attends to the last `unseen` tokens, but these tokens attend to all other tokens.
+    `token_ids` and `token_type_ids` are (n,) int64. The first `prompt_length` tokens are a prompt, which
+    some models leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the
+    same output for both. No token attends to the last `unseen` tokens, but these tokens attend to all other
+    tokens.
     """
 
     token_ids: IntArray
     token_type_ids: IntArray
     prompt_length: int
-    token_count_before_truncation: int
     key: bytes
     unseen: int = 0
 
@@ -33,7 +32,6 @@ class TokenSequence:
         token_type_ids: Sequence[int] | None = None,
         *,
         prompt_length: int = 0,
-        token_count_before_truncation: int | None = None,
         unseen: int = 0,
     ) -> Self:
         """Make a sequence from lists of ids; token types are 0 by default."""
@@ -41,8 +39,7 @@ class TokenSequence:
         types = np.zeros_like(ids) if token_type_ids is None else np.asarray(token_type_ids, np.int64)
         key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
         key += types.tobytes() if types.any() else b""
-        count = len(ids) if token_count_before_truncation is None else token_count_before_truncation
-        return cls(ids, types, prompt_length, count, key, unseen)
+        return cls(ids, types, prompt_length, key, unseen)
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -8,6 +8,7 @@ from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
 from vecmill.tokenization.late_interaction import encode_side, keep_tokens
 from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs
+from vecmill.tokenization.slices import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding
@@ -42,8 +43,10 @@ class ModelProcessor:
         if description.task is Task.MULTI_VECTOR:
             (sequence,) = encode_side(description, self._tokenizer, [item.text], item.purpose)
             return sequence
-        (sequence,) = encode_texts_and_pairs(
-            self._tokenizer, self._pairs, [item.text_or_pair], prompt=description.default_prompt
+        (sequence,) = complete(
+            encode_texts_and_pairs(
+                self._tokenizer, self._pairs, [item.text_or_pair], prompt=description.default_prompt
+            )
         )
         return sequence
 

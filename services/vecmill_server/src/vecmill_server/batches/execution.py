@@ -45,7 +45,7 @@ COMMIT_BYTES = 4 * 1024 * 1024
 # Temporary errors: a retry may succeed, in this process or in the one that replaces it.
 PASSING = (OverloadError, UnavailableError, DeviceLost)
 RETRY_S = 2.0
-LONGEST_RETRY_S = 30.0
+LONGEST_PAUSE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class _BatchRun:
             try:
                 ended = await self._ask(request)
             except PASSING as error:
-                self.limit.observe(request.texts, LONGEST_RETRY_S)
+                self.limit.observe(request.texts, LONGEST_PAUSE_S)
                 await self.context.pause(_retry_s(error))
                 continue
             except VecmillError as error:
@@ -259,7 +259,7 @@ class _BatchRun:
         if request.error is not None:
             raise request.error
         assert request.asked is not None
-        model = self.context.catalog.resolve(request.asked.model, request.asked.request.tasks)
+        model = self.context.catalog.resolve_serving(request.asked.model, request.asked.request.tasks)
         result = await request.asked.run(model.mill, client=f"batches of {self.batch.owner}")
         write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
@@ -285,4 +285,4 @@ def _progress(ended: list[LineResult], lines_before: int) -> BatchProgress:
 
 def _retry_s(error: BaseException) -> float:
     """Return the seconds to wait before another attempt."""
-    return min(error.retry_after_s, LONGEST_RETRY_S) if isinstance(error, QueueFull) else RETRY_S
+    return min(error.retry_after_s, LONGEST_PAUSE_S) if isinstance(error, QueueFull) else RETRY_S

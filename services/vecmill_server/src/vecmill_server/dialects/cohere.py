@@ -173,8 +173,8 @@ class CohereEmbedV1Request(CohereEmbedRequest):
 def _write_tokens(result: TokenizeResult, _envelope: Envelope) -> JsonValue:
     (tokens,) = result.tokens
     return {
-        "tokens": [token.token_id for token in tokens],
-        "token_strings": [token.piece for token in tokens],
+        "tokens": tokens.ids,
+        "token_strings": tokens.pieces,
         "meta": _API_VERSION,
     }
 

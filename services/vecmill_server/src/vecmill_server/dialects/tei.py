@@ -3,9 +3,10 @@
 Source: TEI's router and client packages.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from vecmill.results import (
     RerankResult,
     Token,
     TokenizeResult,
+    Tokens,
 )
 from vecmill.values.aliases import JsonValue
 from vecmill.vectors.scores import similarity_scores
@@ -202,10 +204,32 @@ class EmbedAllRequest(TeiBody):
 
 
 def _write_tokens(texts: tuple[str, ...], result: TokenizeResult, _envelope: Envelope) -> JsonValue:
-    return [
-        [_write_token(token, text) for token in tokens]
-        for text, tokens in zip(texts, result.tokens, strict=True)
-    ]
+    return [_TokenObjects(*pair) for pair in zip(texts, result.tokens, strict=True)]
+
+
+class _TokenObjects(Sequence[dict[str, Any]]):
+    """The tokens of a text as objects, which are made when they are encoded: they take much memory.
+
+    Not a dataclass, which orjson would write by its fields.
+    """
+
+    def __init__(self, text: str, tokens: Tokens) -> None:
+        self._text = text
+        self._tokens = tokens
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [_write_token(token, self._text) for token in self._tokens[index]]
+        return _write_token(self._tokens[index], self._text)
 
 
 def _write_token(token: Token, text: str) -> dict[str, Any]:

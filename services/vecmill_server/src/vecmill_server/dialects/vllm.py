@@ -260,8 +260,8 @@ def _write_tokens(with_pieces: bool, result: TokenizeResult, _envelope: Envelope
     return {
         "count": len(tokens),
         "max_model_len": result.max_tokens,
-        "tokens": [token.token_id for token in tokens],
-        "token_strs": [token.piece for token in tokens] if with_pieces else None,
+        "tokens": tokens.ids,
+        "token_strs": tokens.pieces if with_pieces else None,
     }
 
 

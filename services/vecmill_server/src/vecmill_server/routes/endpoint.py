@@ -23,6 +23,7 @@ from vecmill_server.json_io import (
     run_off_loop,
 )
 from vecmill_server.request_context import RequestContext, client_of, header, send_json
+from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
 
 T = TypeVar("T")
@@ -75,13 +76,14 @@ class Endpoint:
         send: Send,
     ) -> None:
         context, request = RequestContext.of(scope), asked.request
-        model = self._service.catalog.resolve(asked.model, request.tasks)
+        model = self._service.catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
         result = await unless_client_leaves(asked.run(model.mill, timeout_s, client_of(scope)), receive)
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         body = await run_off_loop(
-            context.texts > LARGE_INPUT_COUNT, lambda: encode_json(asked.write(result, envelope))
+            context.texts > LARGE_INPUT_COUNT or is_large_result(result),
+            lambda: encode_json(asked.write(result, envelope)),
         )
         await send_json(send, body, kind.style.headers(request, result, model.mill.info.device))
 

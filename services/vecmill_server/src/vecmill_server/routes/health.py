@@ -4,6 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill.values.clock import Clock, monotonic
+from vecmill_server import json_schema
+from vecmill_server.catalog import ModelState
+from vecmill_server.error_responses import UNAVAILABLE_RETRY_S
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
 from vecmill_server.openapi.operations import Paths, as_json, at, get
@@ -25,42 +29,59 @@ def health_routes(service: Service) -> list[Route]:
 class Health:
     """The endpoints of the probes."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, clock: Clock = monotonic) -> None:
         self._service = service
+        self._clock = clock
 
     async def live(self, request: Request) -> Response:
         """Answer 200 if the event loop runs."""
         return self._response(200, "alive")
 
     async def ready(self, request: Request) -> Response:
-        """Answer 200 if the server accepts requests; 503 while it loads or stops, or after it lost a lane."""
+        """Answer 200 if a load balancer should send requests here, with the state of each model."""
         service = self._service
+        service.drain.note_probe(self._clock())
+        models = [
+            {"name": model.name, "state": model.state, "reason": model.reason} for model in service.catalog
+        ]
         if service.is_ready:
-            return self._response(200, "ready")
-        states = [model.mill.state.value for model in service.catalog]
-        status = "stopping" if not service.drain.is_serving else next(s for s in states if s != "ready")
-        return self._response(503, status)
+            return self._response(200, ModelState.READY, models=models)
+        if not service.drain.is_serving:
+            return self._response(503, "stopping", models=models)
+        states = {model["state"] for model in models}
+        worst = next((state for state in _WORST_FIRST if state in states), ModelState.LOADING)
+        return self._response(503, worst, models=models)
 
-    def _response(self, status_code: int, status: str) -> Response:
-        body = encode_json({"status": status, "unix": self._service.wall_clock()})
-        headers = {"retry-after": "2"} if status_code == 503 else None
+    def _response(self, status_code: int, status: str, **more: object) -> Response:
+        body = encode_json({"status": status, "unix": self._service.wall_clock(), **more})
+        headers = {"retry-after": f"{UNAVAILABLE_RETRY_S:.0f}"} if status_code == 503 else None
         return Response(body, status_code, headers, media_type="application/json")
 
 
-_STATUS = as_json(Component("Status", {"status": str, "unix": {"type": "number"}}))
+# The status of a server that is not ready is the first of these states that one of its models is in.
+_WORST_FIRST = (ModelState.LOADING, ModelState.LOST, ModelState.FAILED, ModelState.DEGRADED)
+
+_STATUS = {"status": str, "unix": {"type": "number"}}
+_MODEL_STATUS = {
+    "name": str,
+    "state": json_schema.described(json_schema.word(*map(str, ModelState)), "The state of the model."),
+    "reason": json_schema.described(json_schema.OPTIONAL_STRING, "Why it failed, is lost or degraded."),
+}
+_ALIVE = as_json(Component("Alive", _STATUS))
+_READINESS = as_json(Component("Status", {**_STATUS, "models": [_MODEL_STATUS]}))
 
 
 def _describe_ready(summary: str) -> dict[str, object]:
-    operation = get(summary, _STATUS)
+    operation = get(summary, _READINESS)
     operation["responses"]["503"] = {
-        "description": "The server is loading, is stopping, or has lost a lane",
-        "content": _STATUS,
+        "description": "The server is loading or stopping, or none of its models is ready",
+        "content": _READINESS,
     }
     return operation
 
 
 PATHS: Paths = {
-    "/livez": {"get": get("Liveness: the process runs", _STATUS)},
-    "/readyz": {"get": _describe_ready("Readiness: the server accepts requests")},
+    "/livez": {"get": get("Liveness: the process runs", _ALIVE)},
+    "/readyz": {"get": _describe_ready("Readiness: at least one model is ready")},
     **at("/health", "/ping", "/", get=_describe_ready("The same as /readyz")),
 }

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from vecmill.errors import NotReady
+from vecmill.errors import NotReady, UnavailableError
 from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
 from vecmill.serving_plan.accuracy import Accuracy
@@ -75,10 +75,10 @@ class Models:
         return _json(self._entry(self._service.catalog.resolve(request.path_params["id"])))
 
     async def info(self, request: Request) -> Response:
-        """Describe the first model in TEI's format; 503 with TEI's error body while the model loads."""
+        """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
         try:
             return _json(self._info())
-        except NotReady as error:
+        except UnavailableError as error:
             response = TEI_STYLE.respond(error)
             RequestContext.of(request.scope).reason = response.reason
             answer = Response(response.body, response.status)
@@ -86,7 +86,7 @@ class Models:
             return answer
 
     def _info(self) -> dict[str, object]:
-        model = next(iter(self._service.catalog))
+        model = self._service.catalog.resolve_serving(None)
         description, info, config = model.mill.description, model.mill.info, model.mill.config
         return {
             "model_id": model.name,

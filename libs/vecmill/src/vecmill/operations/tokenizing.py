@@ -1,0 +1,244 @@
+"""The tokenising of texts off the event loop: a few threads that take turns with the waiting requests.
+
+How it works. The work of a request is a generator that stops before each piece of text (see
+`tokenization.slices`). A thread does pieces of one request for one slice, and then chooses again. So a large
+request never holds a thread for long, and a request whose client has left, or whose deadline has passed,
+stops at its next piece. Small requests are done at once on the event loop.
+
+Threads. A piece may be long, if no rule says where its text may be split. One of the threads never begins
+such a piece, so that there is always a thread for short pieces.
+
+Rules: `_condition` guards the turns and the sums. Futures are touched on the event loop only.
+"""
+
+import asyncio
+import math
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown
+from vecmill.operations.turns import LONG_PIECE, TextWork, Turns
+from vecmill.tokenization.slices import Slices, complete
+from vecmill.values.clock import Clock
+from vecmill.values.observer import Observer, Rejection
+
+# Handing a text to another thread takes about as long as tokenising this many characters.
+INLINE_CHARACTERS = 1_024
+# Many small requests that arrive together must not add up to a pause either. These take about 5 ms.
+INLINE_CHARACTERS_PER_TURN = 16_384
+# The fixed time of a text, as characters.
+TEXT_CHARACTERS = 16
+
+THREADS = 2
+# A slice takes about 5 ms.
+SLICE_CHARACTERS = 16_384
+# The threads' pace before the first measurement, in characters per second.
+FIRST_PACE = 1_000_000.0
+PACE_MEMORY = 0.9  # how much of the old pace a new measurement leaves
+SHORTEST_RETRY_S = 0.05
+
+T = TypeVar("T")
+
+# The result or the error of ended work.
+_Ending = tuple[Any, BaseException | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The size of a request's texts: how many, their `characters`, and how many of them will be read."""
+
+    texts: int
+    characters: int
+    read: int
+
+    @property
+    def work(self) -> int:
+        """The expected work, in characters."""
+        return self.read + self.texts * TEXT_CHARACTERS
+
+
+class Tokenizing:
+    """The tokenising threads of one loaded model. Use from one event loop."""
+
+    def __init__(self, most_characters: int, *, observer: Observer, clock: Clock) -> None:
+        """`most_characters` may wait, in all requests together."""
+        self._most_characters = most_characters
+        self._observer = observer
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._turns = Turns()
+        self._waiting_characters = 0
+        self._pace = FIRST_PACE
+        self._is_closing = False
+        self._threads: list[threading.Thread] = []
+        self._jobs: dict[TextWork, asyncio.Future[Any]] = {}
+        self._inline_left = INLINE_CHARACTERS_PER_TURN
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self, work: Slices[T], load: Load, deadline: float) -> T:
+        """Do `work`, and return its result. `deadline` is a time of the clock.
+
+        Raises `QueueFull` if too much other work waits, `DeadlineExceeded`, `ShuttingDown`, and the errors of
+        `work`. Cancelling the call ends the work before its next piece.
+        """
+        if self._may_run_inline(load.work):
+            return complete(work)
+        self._refuse_unless_room(load, deadline)
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        job, future = TextWork(work, load.work, deadline), loop.create_future()
+        self._jobs[job] = future
+        self._waiting_characters += load.characters
+        timer = None
+        if deadline != math.inf:
+            timer = loop.call_later(max(0.0, deadline - self._clock()), self._expire, job)
+        try:
+            self._start(job)
+            result: T = await future
+            return result
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._waiting_characters -= load.characters
+            del self._jobs[job]
+            with self._condition:
+                self._turns.drop(job)
+
+    def close(self) -> None:
+        """Fail all waiting work with `ShuttingDown`, and end the threads. May be called twice."""
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify_all()
+        for job in list(self._jobs):
+            self._settle(job, None, ShuttingDown("The server is shutting down."))
+
+    # On the event loop.
+
+    def _may_run_inline(self, work: int) -> bool:
+        if work > min(INLINE_CHARACTERS, self._inline_left):
+            return False
+        if self._inline_left == INLINE_CHARACTERS_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._inline_left -= work
+        return True
+
+    def _end_turn(self) -> None:
+        self._inline_left = INLINE_CHARACTERS_PER_TURN
+
+    def _refuse_unless_room(self, load: Load, deadline: float) -> None:
+        if self._is_closing:
+            self._observer.rejected(Rejection.SHUTTING_DOWN)
+            raise ShuttingDown("The server is shutting down. Another one may answer.")
+        with self._condition:
+            ahead_s = self._turns.work_before(load.work) / self._pace
+            all_s = self._turns.work / self._pace
+        excess = self._waiting_characters + load.characters - self._most_characters
+        if self._waiting_characters and excess > 0:
+            share = min(1.0, excess / self._waiting_characters)
+            raise self._full(
+                "The server has as many texts to tokenise as it accepts. Try again later.", share * all_s
+            )
+        left_s = deadline - self._clock()
+        if ahead_s > left_s:
+            raise self._full(
+                "Texts that wait to be tokenised take longer than this request may wait. Try again later, or "
+                "allow more time.",
+                ahead_s - left_s,
+            )
+
+    def _full(self, message: str, retry_after_s: float) -> QueueFull:
+        self._observer.rejected(Rejection.QUEUE_FULL)
+        return QueueFull(message, retry_after_s=max(SHORTEST_RETRY_S, retry_after_s))
+
+    def _start(self, job: TextWork) -> None:
+        with self._condition:
+            self._turns.add(job, self._clock())
+            self._condition.notify_all()
+        while len(self._threads) < THREADS:
+            takes_long = len(self._threads) == THREADS - 1
+            thread = threading.Thread(
+                target=self._work,
+                args=(takes_long,),
+                name=f"vecmill-tokenize-{len(self._threads)}",
+                daemon=True,
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _expire(self, job: TextWork) -> None:
+        error = DeadlineExceeded(
+            "The time of the request was over before its texts were tokenised. Try again, or allow more time."
+        )
+        self._settle(job, None, error)
+
+    def _settle(self, job: TextWork, result: Any, error: BaseException | None) -> None:
+        future = self._jobs.get(job)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    # On a tokenising thread.
+
+    def _work(self, takes_long: bool) -> None:
+        while (job := self._next_job(takes_long)) is not None:
+            began = self._clock()
+            done, ending = self._do_slice(job, takes_long)
+            with self._condition:
+                self._measure_pace(done, self._clock() - began)
+                self._turns.spend(job, done)
+                if job.is_dropped:
+                    job.work.close()
+                elif ending is None:
+                    self._turns.put_back(job, self._clock())
+                    self._condition.notify_all()
+            if ending is not None:
+                self._tell(job, *ending)
+            del job, ending  # they hold the texts and tokens of a request
+
+    def _next_job(self, takes_long: bool) -> TextWork | None:
+        with self._condition:
+            while not self._is_closing:
+                job = self._turns.take(self._clock(), takes_long=takes_long)
+                if job is not None:
+                    return job
+                self._condition.wait()
+        return None
+
+    def _do_slice(self, job: TextWork, takes_long: bool) -> tuple[int, _Ending | None]:
+        """Do pieces for one slice.
+
+        Returns the number of characters, and the result or the error if the work has ended.
+        """
+        done = 0
+        try:
+            while not job.is_dropped and _may_go_on(job, done, takes_long):
+                done += 0 if job.announced is None else job.announced + TEXT_CHARACTERS
+                job.announced = next(job.work)
+        except StopIteration as end:
+            return done, (end.value, None)
+        except BaseException as error:  # whatever it is, the request gets it, and the thread goes on
+            return done, (None, error)
+        return done, None
+
+    def _measure_pace(self, characters: int, elapsed_s: float) -> None:
+        # The pace of very little work is mostly the fixed time of a turn.
+        if characters > INLINE_CHARACTERS and elapsed_s > 0:
+            self._pace += (1 - PACE_MEMORY) * (characters / elapsed_s - self._pace)
+
+    def _tell(self, job: TextWork, result: Any, error: BaseException | None) -> None:
+        assert self._loop is not None
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._loop.call_soon_threadsafe(self._settle, job, result, error)
+
+
+def _may_go_on(job: TextWork, done: int, takes_long: bool) -> bool:
+    if job.announced is None:
+        return True
+    if job.announced > LONG_PIECE and not takes_long:
+        return False
+    return not done or done + job.announced <= SLICE_CHARACTERS

@@ -1,0 +1,214 @@
+r"""Finds positions where a text may be split without a change of its tokens.
+
+A position is a boundary if the tokens of a text are the tokens of the part before it, followed by the tokens
+of the part after it. Boundaries are recognised by the characters around a position: a separator (a space,
+for example) after a letter, a digit or a punctuation mark, and before a letter or a digit. The rules hold
+for these steps of a tokenizer; with any other step no position counts as a boundary:
+
+- Added tokens: they are found in the text first, so no added token may contain a separator, or take the
+  whitespace beside a letter.
+- Normalisers: those that change single characters, or sequences that never continue across a space. Unicode
+  normal forms never combine a space, a CJK ideograph or CJK punctuation with the character before it.
+- Pre-tokenizers: those that always begin a word at a separator: splits at whitespace, sentencepiece's
+  Metaspace, and the regular expressions of GPT-2, Qwen2 and Llama 3.
+- Models: each of them encodes each word alone, unless BPE drops merges at random. If a text is one word whose
+  spaces are marks, BPE must have no token with a mark after another character: then no merge reaches from a
+  letter over the space after it.
+
+Letters count only if all Unicode versions since 3.2 agree on their category, and if NFKC keeps them.
+
+Source of the rules: tokenizers 0.23 (`normalizers`, `pre_tokenizers`, `tokenizer/added_vocabulary.rs`).
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+# One search holds the interpreter lock for about a millisecond.
+SEARCHED_CHARACTERS = 32_768
+
+_IDEOGRAPH = "[\u4e00-\u9fa5]"
+# Full stops and commas of Chinese and Japanese, and full-width marks.
+_CJK_PUNCTUATION = "\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f"
+_LETTER = r"[^\W_]"
+_MARKS = r"[,.;:!?)]"
+_SPACED = rf"(?P<stable>{_LETTER}|{_MARKS})(?= {_LETTER}"
+_SPACE_MARK = "\u2581"  # sentencepiece's
+
+_WORD_SPLITS = frozenset({"BertPreTokenizer", "Whitespace", "WhitespaceSplit"})
+_INNER_SPLITS = frozenset({"Digits", "Punctuation"})
+_NORMALIZERS = frozenset(
+    {
+        "BertNormalizer",
+        "Lowercase",
+        "NFC",
+        "NFD",
+        "NFKC",
+        "NFKD",
+        "Nmt",
+        "Precompiled",
+        "Strip",
+        "StripAccents",
+    }
+)
+_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
+_BYTE_LEVEL_WORDS = frozenset(
+    {
+        # GPT-2
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        # Qwen2
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+        # Llama 3
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """The boundaries of texts for one tokenizer.
+
+    `pattern` matches the character before a boundary. Its group `stable` is set if the character, and the
+    character after the separator, must be checked.
+    """
+
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def of(cls, library: Any) -> Self | None:
+        """Return the boundaries for a `tokenizers.Tokenizer`, `None` if no rule is known for its steps."""
+        if getattr(library.model, "dropout", None):
+            return None
+        normalizers, splits = _steps(library.normalizer), _steps(library.pre_tokenizer)
+        if _marks_spaces(normalizers, splits):
+            pattern = f"{_SPACED})" if _keeps_words_apart(library) else None
+        else:
+            pattern = _choose_pattern(normalizers, splits) if all(map(_is_local, normalizers)) else None
+        tokens = library.get_added_tokens_decoder().values()
+        return None if pattern is None or any(map(_may_cross, tokens)) else cls(re.compile(pattern))
+
+    def first(self, text: str, start: int, end: int) -> int | None:
+        """Return the first boundary in `start + 1 .. end - 1`, `None` if there is none."""
+        for window in range(start, end, SEARCHED_CHARACTERS):
+            stop = min(window + SEARCHED_CHARACTERS, end)
+            found = next((place for place in self._all(text, window, stop) if place < end), None)
+            if found is not None:
+                return found
+        return None
+
+    def last(self, text: str, start: int, end: int) -> int | None:
+        """Return the last boundary in `start + 1 .. end - 1`, `None` if there is none."""
+        for window in range(end, start, -SEARCHED_CHARACTERS):
+            begin = max(start, window - SEARCHED_CHARACTERS)
+            places = [place for place in self._all(text, begin, window) if place < end]
+            if places:
+                return places[-1]
+        return None
+
+    def _all(self, text: str, start: int, stop: int) -> Iterator[int]:
+        # The pattern looks at two characters after the character that it matches.
+        for match in self.pattern.finditer(text, start, min(stop + 2, len(text))):
+            place = match.start() + 1
+            needs_check = match["stable"] is not None
+            if not needs_check or (_is_stable(text[place - 1]) and _is_stable(text[place + 1])):
+                yield place
+
+
+def _steps(part: Any) -> list[Mapping[str, Any]]:
+    """Return the settings of a normaliser or pre-tokenizer, or of the members of a sequence."""
+    if part is None:
+        return []
+    return list(_flatten(json.loads(part.__getstate__())))
+
+
+def _flatten(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    members: Iterable[Mapping[str, Any]] | None = state.get("normalizers", state.get("pretokenizers"))
+    if members is None:
+        yield state
+        return
+    for member in members:
+        yield from _flatten(member)
+
+
+def _is_local(normalizer: Mapping[str, Any]) -> bool:
+    if normalizer["type"] == "Replace":
+        return normalizer["pattern"] in _REPLACED
+    return normalizer["type"] in _NORMALIZERS
+
+
+def _marks_spaces(normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether spaces become marks, and the text stays one word, as in Gemma and Mistral."""
+    replaced = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE_MARK}
+    # A split at spaces finds none.
+    is_whole = all(split["type"] == "Split" and split["pattern"] == {"String": " "} for split in splits)
+    return list(normalizers) == [replaced] and is_whole
+
+
+def _keeps_words_apart(library: Any) -> bool:
+    """Return whether BPE can join nothing with the space after it, since no token has a space there."""
+    model, vocabulary = library.model, library.get_vocab(with_added_tokens=False)
+    if type(model).__name__ != "BPE" or _SPACE_MARK not in vocabulary:
+        return False
+    # These depend on where a word ends, and on whole words.
+    is_plain = not (model.ignore_merges or model.end_of_word_suffix or model.continuing_subword_prefix)
+    inner = re.compile(f"[^{_SPACE_MARK}]{_SPACE_MARK}")
+    return is_plain and not any(map(inner.search, vocabulary))
+
+
+def _choose_pattern(
+    normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]
+) -> str | None:
+    kinds = [split["type"] for split in splits]
+    if not kinds or not all(map(_is_known_split, splits)):
+        return None
+    if kinds[0] in _WORD_SPLITS:
+        ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
+        between = rf"|{_IDEOGRAPH}(?={_IDEOGRAPH})" if ideographs else ""
+        return rf"{_SPACED}|\n{_LETTER}){between}"
+    if "Metaspace" in kinds:
+        return f"{_SPACED})"
+    cuts_words = any(split["type"] == "Split" or split.get("use_regex") for split in splits)
+    # A newline after a punctuation mark belongs to the same word as the mark.
+    after_letter = rf"(?<={_LETTER})[\n{_CJK_PUNCTUATION}]{_LETTER}"
+    return f"{_SPACED}|{after_letter})" if cuts_words else None
+
+
+def _is_known_split(split: Mapping[str, Any]) -> bool:
+    kind = split["type"]
+    if kind == "Metaspace":
+        return bool(split.get("split", True))
+    if kind == "Split":
+        is_plain = split["behavior"] in ("Isolated", "Removed") and split.get("invert", False) is (
+            split["behavior"] == "Removed"
+        )
+        return is_plain and split["pattern"].get("Regex") in _BYTE_LEVEL_WORDS
+    return kind == "ByteLevel" or kind in _WORD_SPLITS or kind in _INNER_SPLITS
+
+
+def _may_cross(token: Any) -> bool:
+    """Return whether an added token may lie on both sides of a boundary, or depend on what lies there."""
+    content: str = token.content
+    if token.single_word or (token.normalized and not content.isascii()):
+        return True
+    if any(character.isspace() or character in _CJK_PUNCTUATION for character in content):
+        return True
+    if re.search(_IDEOGRAPH * 2, content):
+        return True
+    takes_right = token.rstrip and re.search(rf"(?:{_LETTER}|{_MARKS})$", content)
+    return bool(takes_right or (token.lstrip and re.match(_LETTER, content)))
+
+
+def _is_stable(character: str) -> bool:
+    if character.isascii():
+        return True
+    category = unicodedata.category(character)
+    return (
+        category in ("Ll", "Lu", "Lo")
+        and unicodedata.ucd_3_2_0.category(character) == category
+        and unicodedata.normalize("NFKC", character) == character
+    )

@@ -1,0 +1,169 @@
+"""Tokenises long texts piece by piece, and reads no more of a text than the model does.
+
+How it works. A text is split at boundaries (see `boundaries`), and each piece is tokenised alone. A piece
+begins with the character before its boundary, whose tokens are then dropped: so the tokenizer does not take
+the piece for the beginning of a text. If truncation keeps the first tokens of a text, the reading ends when
+there are enough; if it keeps the last tokens, the reading goes from the end of the text to its beginning.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from vecmill.tokenization.boundaries import Boundaries
+from vecmill.tokenization.slices import Slices
+from vecmill.values.aliases import IntArray
+
+# A piece takes a few milliseconds. Shorter pieces lose time, since each is a call of its own.
+LONGEST_PIECE = 8_192
+SHORTEST_PIECE = 1_024
+# The characters of a token in most texts, a space included. Too few only make a second piece necessary.
+TOKEN_CHARACTERS = 6
+# A common beginning of several texts is tokenised once if it is at least this long.
+SHORTEST_SHARED = 64
+
+NO_PLACES: IntArray = np.zeros((0, 2), np.int64)
+NO_PLACES.flags.writeable = False
+
+# Text, whether places are needed -> the library's encoding, without special tokens.
+Encode = Callable[[str, bool], Any]
+
+# The token ids of pieces that several texts begin with.
+Known = dict[str, list[int]]
+
+
+@dataclass(slots=True)
+class Body:
+    """The tokens of a text or of a part of it, without special tokens.
+
+    `words` and `places` are empty unless places are asked for. Each array of `places` (tokens, 2) has the
+    starts and ends of some tokens in the whole text, in characters.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    places: list[IntArray] = field(default_factory=list)
+
+    @property
+    def offsets(self) -> IntArray:
+        """The start and the end of each token: (tokens, 2) int64."""
+        return np.concatenate([NO_PLACES, *self.places])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How much of a text to read: all tokens, or `room` tokens at its beginning or at its end.
+
+    If `room` is `None`, all tokens are read. With `places`, the tokens have words and offsets.
+    """
+
+    room: int | None = None
+    from_end: bool = False
+    places: bool = False
+
+    @property
+    def piece(self) -> int:
+        """The number of characters of a piece."""
+        if self.room is None:
+            return LONGEST_PIECE
+        return min(max(SHORTEST_PIECE, self.room * TOKEN_CHARACTERS), LONGEST_PIECE)
+
+
+class PieceReader:
+    """The reader of long texts for one tokenizer. Safe for any number of threads."""
+
+    def __init__(self, encode: Encode, boundaries: Boundaries) -> None:
+        self._encode = encode
+        self._boundaries = boundaries
+
+    def are_worth_it(self, text: str, reading: Reading, shared: int, known: Known | None) -> bool:
+        """Return whether reading in pieces saves work for a text. See `read`."""
+        return len(text) > 2 * reading.piece or (known is not None and shared >= SHORTEST_SHARED)
+
+    def read(self, text: str, reading: Reading, shared: int = 0, known: Known | None = None) -> Slices[Body]:
+        """Return at least the tokens that `reading` asks for.
+
+        The first `shared` characters may be the same in other texts of the request, whose common pieces are
+        then kept in `known`.
+        """
+        if reading.from_end and reading.room is not None:
+            return (yield from self._read_backwards(text, reading))
+        body, start, spellings = Body(), 0, dict[str, str]()
+        head = self._end_of_head(text, shared) if known is not None and not reading.places else 0
+        while start < len(text) and (reading.room is None or len(body) < reading.room):
+            in_head = start < head
+            end = self._end_of_piece(text, start, reading.piece, head if in_head else len(text))
+            if in_head and known is not None:
+                piece = text[start:end]
+                if piece not in known:
+                    yield end - start
+                    known[piece] = self._part(text, start, end, places=False).ids
+                body.ids += known[piece]
+            else:
+                yield end - start
+                self._append(body, self._part(text, start, end, reading.places), spellings)
+            start = end
+        return body
+
+    def _read_backwards(self, text: str, reading: Reading) -> Slices[Body]:
+        assert reading.room is not None
+        parts: list[Body] = []
+        count, end, size = 0, len(text), reading.piece
+        while end > 0 and count < reading.room:
+            start = self._boundaries.first(text, max(0, end - size), end) if end > size else 0
+            if start is None:  # look further to the left
+                size *= 2
+                continue
+            yield end - start
+            parts.append(self._part(text, start, end, reading.places))
+            count, end, size = count + len(parts[-1]), start, reading.piece
+        parts.reverse()
+        return Body(
+            list(chain.from_iterable(part.ids for part in parts)),
+            list(chain.from_iterable(part.words for part in parts)),
+            list(chain.from_iterable(part.places for part in parts)),
+        )
+
+    def _end_of_head(self, text: str, shared: int) -> int:
+        """Return the last boundary in the shared beginning, 0 if it is not worth a piece of its own."""
+        if shared < SHORTEST_SHARED or shared >= len(text):
+            return 0
+        # The character after the boundary's separator belongs to the beginning too.
+        return self._boundaries.last(text, 0, shared - 1) or 0
+
+    def _end_of_piece(self, text: str, start: int, size: int, end: int) -> int:
+        if end - start <= 2 * size:
+            return end
+        return self._boundaries.first(text, start + size, end) or end
+
+    def _part(self, text: str, start: int, end: int, places: bool) -> Body:
+        """Tokenise `text[start:end]`; both are boundaries, or the ends of the text."""
+        if not start:
+            return _body(self._encode(text[:end], places), 0, 0, places)
+        skipped = len(self._encode(text[start - 1 : start], False))
+        return _body(self._encode(text[start - 1 : end], places), skipped, start - 1, places)
+
+    def _append(self, body: Body, part: Body, spellings: dict[str, str]) -> None:
+        body.ids += part.ids
+        # One object for all tokens with the same spelling. Freeing many objects at once would take long.
+        body.words += [spellings.setdefault(word, word) for word in part.words]
+        body.places += part.places
+
+
+def _body(encoding: Any, skipped: int, shift: int, places: bool) -> Body:
+    if not places:
+        return Body(encoding.ids[skipped:])
+    offsets = to_places(encoding.offsets)[skipped:] + shift
+    return Body(encoding.ids[skipped:], encoding.tokens[skipped:], [offsets])
+
+
+def to_places(offsets: Sequence[tuple[int, int]]) -> IntArray:
+    """Return pairs of starts and ends as an array: (tokens, 2) int64."""
+    # Much faster than `np.array`.
+    return np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)

@@ -1,0 +1,47 @@
+"""Refusals of texts that cannot be tokenised, or are too long."""
+
+from typing import NoReturn
+
+from vecmill.errors import InputTooLong, InvalidRequest
+from vecmill.requests import Truncation
+
+
+def input_at(index: int) -> str:
+    """Return the name of input number `index` in errors. `fields_renamed` changes the name."""
+    return f"`input[{index}]`"
+
+
+def check_text(value: object, where: str) -> None:
+    """Raise `InvalidRequest` unless `value` is a text."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{where} is not a text.", field="input")
+
+
+def not_unicode(where: str) -> InvalidRequest:
+    """Return the error for a text with half of a surrogate pair."""
+    return InvalidRequest(
+        f"{where} is not valid Unicode: it holds half of a surrogate pair. Send whole characters.",
+        field="input",
+    )
+
+
+def refuse_empty(where: str) -> NoReturn:
+    """Raise `InvalidRequest` for a text or a pair without tokens, which no encoder can compute."""
+    raise InvalidRequest(
+        f"{where} has no tokens, and this model adds none of its own. Send a text with some content.",
+        field="input",
+    )
+
+
+def check_length(count: int, max_tokens: int, truncation: Truncation) -> None:
+    """Raise `InputTooLong` unless the request allows truncation."""
+    if truncation.is_allowed:
+        return
+    # The wording that clients of the OpenAI API look for.
+    raise InputTooLong(
+        f"This model's maximum context length is {max_tokens} tokens, however you requested "
+        f"{count} tokens. Please reduce your prompt; or completion length.",
+        token_count=count,
+        max_tokens=max_tokens,
+        field="input",
+    )

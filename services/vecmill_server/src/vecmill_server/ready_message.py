@@ -1,0 +1,43 @@
+"""The message to the operator when the server is ready: its models, its address and an example request."""
+
+import shlex
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from vecmill.values.task import Task
+from vecmill_server.listener import Address
+from vecmill_server.service import Service
+
+# The path and body of an example request, by the task of a model.
+EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
+    {
+        Task.EMBED: ("/v1/embeddings", '{"input": "hello"}'),
+        Task.RERANK: ("/rerank", '{"query": "hello", "documents": ["hi", "goodbye"]}'),
+        Task.CLASSIFY: ("/predict", '{"inputs": "hello"}'),
+        Task.CLASSIFY_TOKENS: ("/predict", '{"inputs": "hello"}'),
+        Task.SPARSE: ("/embed_sparse", '{"inputs": "hello"}'),
+        Task.MULTI_VECTOR: ("/embed_all", '{"inputs": "hello"}'),
+    }
+)
+
+
+def ready_message(service: Service, address: Address) -> str:
+    """Return the names of the models, the address of the server, and an example request for the shell."""
+    served = [model for model in service.catalog if model.failure is None]
+    names = ", ".join(model.name for model in served)
+    base, options = _base_url(service.settings.url_prefix, address)
+    if service.settings.has_api_keys:
+        options += ["-H", "authorization: Bearer YOUR_KEY"]
+    path, body = EXAMPLES[served[0].task or Task.EMBED]
+    command = ["curl", *options, f"{base}{path}", "-d", body]
+    place = base if address.path is None else f"the socket {address.path}"
+    return f"vecmill serves {names} on {place}\n{shlex.join(command)}"
+
+
+def _base_url(prefix: str, address: Address) -> tuple[str, list[str]]:
+    if address.path is not None:
+        return f"http://localhost{prefix}", ["--unix-socket", str(address.path)]
+    # A client cannot connect to a wildcard address, so the example uses the loopback address.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{address.port}{prefix}", []

@@ -1,0 +1,243 @@
+"""Hostile texts do not stop the server: probes and short requests are answered while it works on them."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.server import LiveServer, live_server
+
+# Beyond the longest gap of an idle process beside the server.
+LONGEST_GAP_S = 0.25
+WORDS = "the quick brown fox jumps over the lazy dog "
+
+# Asks one URL again and again over one connection until its input ends, and prints the longest wait.
+PROBE = """
+import http.client, select, sys, time
+host, path = sys.argv[1:]
+connection, longest_s = http.client.HTTPConnection(host), 0.0
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    began = time.perf_counter()
+    connection.request("GET", path)
+    assert connection.getresponse().read() is not None
+    longest_s = max(longest_s, time.perf_counter() - began)
+print(longest_s)
+"""
+# A process that does nothing but answer, as plain as a server can be.
+CONTROL = """
+import asyncio, sys
+async def answer(reader, writer):
+    while request := await reader.read(65536):
+        writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\nok")
+async def main():
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[str]:
+    """The address of an idle process."""
+    process = subprocess.Popen([sys.executable, "-c", CONTROL], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield f"127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+class Gap:
+    """The longest wait for an answer, in seconds, of the server and of the control process."""
+
+    server_s = 0.0
+    control_s = 0.0
+
+    @property
+    def beyond_s(self) -> float:
+        return self.server_s - self.control_s
+
+
+@contextmanager
+def measured_gap(server: LiveServer, control: str) -> Iterator[Gap]:
+    gap = Gap()
+    with probe(server.url.removeprefix("http://"), "/livez") as of_server, probe(control, "/") as of_control:
+        yield gap
+        gap.server_s, gap.control_s = (
+            float(each.communicate("stop\n")[0].splitlines()[-1]) for each in (of_server, of_control)
+        )
+    print(f"server {gap.server_s:.3f} s, control {gap.control_s:.3f} s")
+
+
+@contextmanager
+def probe(host: str, path: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", PROBE, host, path]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+
+
+def post(server: LiveServer, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
+    request = urllib.request.Request(
+        f"{server.url}{path}", body, {"content-type": "application/json", **headers}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def text_of(length: int, piece: str = WORDS) -> str:
+    return (piece * (length // len(piece) + 1))[:length]
+
+
+def embeddings(**body: Any) -> tuple[str, dict[str, Any]]:
+    return "/v1/embeddings", body
+
+
+def tokens(*texts: str) -> tuple[str, dict[str, Any]]:
+    return "/tokenize", {"inputs": texts}
+
+
+def ids(count: int) -> tuple[str, dict[str, Any]]:
+    return "/decode", {"ids": [[2_000 + number % 20_000 for number in range(count)]]}
+
+
+# Path, body, expected status.
+SMALL = (
+    (*embeddings(input=["a"] * 32, prompt=text_of(400_000)), 200),
+    (*embeddings(input=["a"] * 1_000, prompt=text_of(400_000)), 413),
+    (*embeddings(input=[""] * 2_048), 200),
+    (*embeddings(input=text_of(500_000)), 200),
+    (*embeddings(input=text_of(500_000), truncate=False), 400),
+    (*embeddings(input=text_of(500_000, "漢字")), 200),
+    (*embeddings(input="e" + "\u0301" * 100_000), 200),
+    (*embeddings(input="a" * 500_000), 200),
+    (*embeddings(input=" " * 500_000), 200),
+    (*tokens(text_of(300_000)), 200),
+    (*tokens(*[text_of(1_000_000)] * 4), 413),
+    (*ids(150_000), 200),
+)
+FULL = {
+    "a long prompt for many inputs": (*embeddings(input=["a"] * 1_000, prompt=text_of(500_000)), 413),
+    "a long prompt": (*embeddings(input=["a"] * 32, prompt=text_of(490_000)), 200),
+    "a long text": (*embeddings(input=text_of(1_000_000)), 200),
+    "a long text that may not be cut": (*embeddings(input=text_of(1_000_000), truncate=False), 400),
+    "16 long texts": (*embeddings(input=[text_of(999_000)] * 16), 200),
+    "10 long texts in ideographs": (*embeddings(input=[text_of(999_000, "漢字")] * 10), 200),
+    "a word of a million letters": (*embeddings(input="a" * 1_000_000), 200),
+    "a million spaces": (*embeddings(input=" " * 1_000_000), 200),
+    "a million combining marks": (*embeddings(input="e" + "\u0301" * 999_999), 200),
+    "16 texts of a million characters": (*tokens(*[text_of(1_000_000)] * 16), 413),
+    "600,000 tokens": (*tokens(*[text_of(950_000)] * 3), 200),
+    "600,000 token ids": (*ids(600_000), 200),
+    "2,048 texts, quantised": (
+        "/v2/embed",
+        {
+            "texts": [f"text {number}" for number in range(2_048)],
+            "model": "all-MiniLM-L6-v2",
+            "input_type": "search_document",
+            "embedding_types": ["float", "int8", "uint8", "binary", "ubinary", "base64"],
+        },
+        200,
+    ),
+    "many documents for a long query": (
+        "/rerank",
+        {"query": text_of(500_000), "documents": [text_of(7_000)] * 500},
+        200,
+    ),
+}
+
+
+@pytest.mark.promise("loop-responsive")
+def test_probes_are_answered_while_texts_are_hostile(server: LiveServer, control: str) -> None:
+    bodies = [(path, encode(body), status) for path, body, status in SMALL]
+    with measured_gap(server, control) as gap:
+        answers = [post(server, path, body) for path, body, _ in bodies]
+    assert [status for status, _ in answers] == [status for *_, status in bodies]
+    assert gap.beyond_s < LONGEST_GAP_S
+
+
+@pytest.mark.promise("loop-responsive")
+@pytest.mark.full
+@pytest.mark.parametrize("name", FULL)
+def test_probes_are_answered_while_texts_are_as_large_as_may_be(
+    server: LiveServer, control: str, name: str
+) -> None:
+    path, body, expected = FULL[name]
+    encoded = encode(body)
+    with measured_gap(server, control) as gap:
+        status, content = post(server, path, encoded)
+    assert status == expected, content[:300]
+    assert gap.beyond_s < LONGEST_GAP_S
+
+
+@pytest.mark.promise("no-starvation", "loop-responsive")
+@pytest.mark.parametrize(
+    ("texts", "patience_s"), [(1, 2.0), pytest.param(15, 1.0, marks=pytest.mark.full)], ids=["small", "full"]
+)
+def test_a_short_request_does_not_wait_for_large_ones(
+    server: LiveServer, control: str, texts: int, patience_s: float
+) -> None:
+    headers = {"x-request-timeout-ms": f"{patience_s * 1000:.0f}"}
+    answers: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(post(server, "/tokenize", large)[0])) for _ in range(2)
+    ]
+    large = encode({"inputs": [text_of(999_000, "漢字, ")] * texts})
+    with measured_gap(server, control) as gap:
+        for thread in threads:
+            thread.start()
+        for attempt in range(5):
+            time.sleep(0.05)
+            short = encode({"input": f"{attempt} {text_of(1_100)}"})
+            began = time.perf_counter()
+            status, content = post(server, "/v1/embeddings", short, **headers)
+            assert status == 200, content
+            assert time.perf_counter() - began < patience_s
+        for thread in threads:
+            thread.join()
+    assert answers == [413, 413]
+    assert gap.beyond_s < LONGEST_GAP_S
+
+
+@pytest.mark.promise("bounded-memory", "bounded-input")
+def test_memory_stays_bounded(server: LiveServer) -> None:
+    """Runs last: the peak of everything above."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    print(f"peak {int(peak) / 1e6:.2f} GB")
+    assert int(peak) < 1_500_000  # kB

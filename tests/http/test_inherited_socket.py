@@ -1,0 +1,51 @@
+"""A process takes the listening socket that systemd or another supervisor passes to it."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--no-access-log")
+
+# Starts a command as systemd does, with the socket as file descriptor 3, and as nohup does.
+LAUNCH = """
+import os, signal, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.promise("clean-stop")
+def test_a_socket_as_systemd_passes_it_is_served() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        fd = listener.fileno()
+        running = subprocess.Popen(
+            [sys.executable, "-c", LAUNCH, str(fd), *COMMAND],
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=(fd,),
+        )
+        try:
+            # The connection waits in the queue until the model is loaded.
+            assert httpx.get(f"{url}/readyz", timeout=30).json()["status"] == "ready"
+            assert running.stdout is not None
+            assert url in running.stdout.readline()
+            running.send_signal(signal.SIGHUP)  # which is ignored, as under nohup
+            assert httpx.post(f"{url}/embeddings", json={"input": "a"}).status_code == 200
+            running.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            assert running.wait(10) == 0
+            assert time.monotonic() - began < 4
+            # The socket is open, and the next process answers.
+            with socket.create_connection(listener.getsockname(), timeout=1):
+                pass
+        finally:
+            running.kill()
+            running.communicate()

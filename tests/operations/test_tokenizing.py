@@ -1,0 +1,186 @@
+"""Texts are tokenised in threads that take turns: within bounds and deadlines, for clients that wait."""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+
+from vecmill.errors import DeadlineExceeded, InvalidRequest, QueueFull, ShuttingDown
+from vecmill.operations import tokenizing
+from vecmill.operations.tokenizing import FIRST_PACE, INLINE_CHARACTERS, SLICE_CHARACTERS, Load, Tokenizing
+from vecmill.operations.turns import LONG_PIECE
+from vecmill.tokenization.slices import Slices
+from vecmill.values.clock import monotonic
+from vecmill.values.observer import Observer, Rejection
+
+LARGE = 1_000_000
+MOST = 10 * LARGE
+
+
+class Rejections(Observer):
+    def __init__(self) -> None:
+        self.reasons: list[Rejection] = []
+
+    def rejected(self, reason: Rejection) -> None:
+        self.reasons.append(reason)
+
+
+class Gate:
+    """Work that waits inside its first piece until it is released, and counts its pieces."""
+
+    def __init__(self, size: int = LARGE, piece: int = SLICE_CHARACTERS) -> None:
+        self.released = threading.Event()
+        self.entered = threading.Event()
+        self.pieces = 0
+        self.load = Load(1, size, size)
+        self._sizes = [piece] * (size // piece)
+
+    def work(self) -> Slices[str]:
+        for size in self._sizes:
+            yield size
+            self.entered.set()
+            assert self.released.wait(20)
+            self.pieces += 1
+        return threading.current_thread().name
+
+    async def wait(self) -> None:
+        assert await asyncio.to_thread(self.entered.wait, 20)
+
+
+@pytest.fixture
+def observer() -> Rejections:
+    return Rejections()
+
+
+@pytest.fixture
+async def pool(observer: Rejections) -> AsyncIterator[Tokenizing]:
+    pool = Tokenizing(MOST, observer=observer, clock=monotonic)
+    yield pool
+    pool.close()
+
+
+def short() -> Slices[str]:
+    yield 2_000
+    return threading.current_thread().name
+
+
+SHORT = Load(1, 2_000, 2_000)
+
+
+def in_s(seconds: float) -> float:
+    return monotonic() + seconds
+
+
+async def test_short_texts_are_tokenised_at_once(pool: Tokenizing) -> None:
+    load = Load(2, 900, 900)
+    assert await pool.run(short(), load, math.inf) == threading.current_thread().name
+    assert (await pool.run(short(), SHORT, math.inf)).startswith("vecmill-tokenize")
+
+
+@pytest.mark.parametrize("load", [Load(1, INLINE_CHARACTERS, INLINE_CHARACTERS), Load(2_048, 0, 0)])
+async def test_many_texts_are_not_short_even_if_empty(pool: Tokenizing, load: Load) -> None:
+    assert (await pool.run(short(), load, math.inf)).startswith("vecmill-tokenize")
+
+
+async def test_short_texts_that_come_together_do_not_add_up_to_a_pause(pool: Tokenizing) -> None:
+    names = await asyncio.gather(*(pool.run(short(), Load(1, 900, 900), math.inf) for _ in range(100)))
+    inline = names.count(threading.current_thread().name)
+    assert 10 < inline < 20
+    assert await pool.run(short(), Load(1, 900, 900), math.inf) == threading.current_thread().name
+
+
+@pytest.mark.promise("no-starvation")
+async def test_a_short_text_passes_large_ones(pool: Tokenizing) -> None:
+    gates = [Gate(piece=LONG_PIECE + 1) for _ in range(3)]
+    tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates]
+    await gates[0].wait()
+    assert await pool.run(short(), SHORT, in_s(10)) == "vecmill-tokenize-0"
+    assert [gate.pieces for gate in gates] == [0, 0, 0]
+    for gate in gates:
+        gate.released.set()
+    assert await asyncio.gather(*tasks) == ["vecmill-tokenize-1"] * 3
+
+
+@pytest.mark.promise("deadlines-kept")
+async def test_work_whose_deadline_passes_is_dropped(pool: Tokenizing) -> None:
+    gate = Gate()
+    began = time.perf_counter()
+    with pytest.raises(DeadlineExceeded, match="before its texts were tokenised"):
+        await pool.run(gate.work(), gate.load, in_s(0.05))
+    assert time.perf_counter() - began < 5  # though the piece still runs
+    gate.released.set()
+    assert await pool.run(short(), SHORT, math.inf)
+    assert gate.pieces <= 1
+
+
+@pytest.mark.promise("departed-clients")
+async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
+    await gate.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    gate.released.set()
+    assert await pool.run(short(), SHORT, math.inf)
+    assert gate.pieces <= 1
+
+
+@pytest.mark.promise("bounded-input")
+async def test_waiting_characters_are_bounded(pool: Tokenizing, observer: Rejections) -> None:
+    gates = [Gate(size=MOST // 2) for _ in range(2)]
+    tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates]
+    await gates[0].wait()
+    with pytest.raises(QueueFull, match="as many texts to tokenise") as refusal:
+        await pool.run(short(), SHORT, math.inf)
+    assert 0 < refusal.value.retry_after_s < MOST / FIRST_PACE
+    assert observer.reasons == [Rejection.QUEUE_FULL]
+    for gate in gates:
+        gate.released.set()
+    await asyncio.gather(*tasks)
+    assert await pool.run(short(), SHORT, math.inf)
+
+
+async def test_a_request_that_cannot_be_in_time_is_refused(pool: Tokenizing, observer: Rejections) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
+    await gate.wait()
+    with pytest.raises(QueueFull, match="longer than this request may wait") as refusal:
+        await pool.run(short(), gate.load, in_s(0.1))
+    assert refusal.value.retry_after_s == pytest.approx(LARGE / FIRST_PACE - 0.1, abs=0.05)
+    assert observer.reasons == [Rejection.QUEUE_FULL]
+    assert await pool.run(short(), SHORT, in_s(0.5))  # goes before the large work
+    gate.released.set()
+    await task
+
+
+async def test_errors_are_those_of_the_work(pool: Tokenizing) -> None:
+    def fail() -> Iterator[int]:
+        yield 1
+        raise InvalidRequest("no", field="input")
+
+    for _ in range(3):
+        with pytest.raises(InvalidRequest):
+            await pool.run(fail(), SHORT, math.inf)  # type: ignore[arg-type]
+    assert await pool.run(short(), SHORT, math.inf)
+
+
+async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
+    gate = Gate()
+    task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
+    await gate.wait()
+    pool.close()
+    with pytest.raises(ShuttingDown):
+        await task
+    with pytest.raises(ShuttingDown):
+        await pool.run(short(), SHORT, math.inf)
+    gate.released.set()
+    pool.close()
+
+
+def test_a_slice_is_shorter_than_a_long_piece() -> None:
+    assert tokenizing.SLICE_CHARACTERS < LONG_PIECE

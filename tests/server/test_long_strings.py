@@ -1,0 +1,141 @@
+"""Strings of clients take time in proportion to their length, wherever the event loop reads them."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from vecmill.errors import VecmillError
+from vecmill.mill import Mill
+from vecmill_server.api_keys import ApiKeys
+from vecmill_server.batches.batch_request import BatchRequest, read_page
+from vecmill_server.batches.uploads import _clean_name, _read_boundary
+from vecmill_server.catalog import Catalog, ServedModel
+from vecmill_server.dialects.dialect import InferenceRoute
+from vecmill_server.dialects.dialect_routes import ROUTES
+from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.drain import Drain
+from vecmill_server.errors import UnknownModel
+from vecmill_server.metrics import ServerMetrics
+from vecmill_server.middleware.keys import Keys
+from vecmill_server.middleware.paths import Paths
+from vecmill_server.middleware.request_contexts import RequestContexts
+from vecmill_server.protocol import decline_upgrade
+from vecmill_server.routes.endpoint import requested_timeout_s
+from vecmill_server.token_ids import refuse_ids
+
+SIZE = 1_000_000
+LIMIT_S = 0.5  # of one core; the worst of them took 36 s for a tenth of SIZE
+
+# A regex or a loop that starts again at every character is quadratic for one of these.
+SHAPES = (
+    "_" * SIZE + "\n\n",
+    "___\n" * (SIZE // 4) + "x",
+    ":latest" * (SIZE // 7) + "\n",
+    "/" * SIZE + "\n",
+    "/v1" * (SIZE // 3),
+    " " * SIZE + "x",
+    "\r\nupgrade" * (SIZE // 9),
+    "\r\nupgrade" + " \t" * (SIZE // 2),
+    ';"' * (SIZE // 2),
+    ';a="\\' * (SIZE // 5),
+    "9" * SIZE,
+    "\u0130" * (SIZE // 10),
+    "`a" * (SIZE // 2),
+)
+
+
+@pytest.fixture(params=SHAPES, ids=lambda shape: repr(shape[:10]))
+def shape(request: pytest.FixtureRequest) -> str:
+    """A long string."""
+    return str(request.param)
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    """Two models, of which none is meant."""
+    return Catalog([ServedModel("owner/a", Mill()), ServedModel("b", Mill())], ("c",))
+
+
+def core_seconds(call: Callable[[], Any]) -> float:
+    """Return the time of the processor for a call, which may refuse its argument."""
+    began = time.thread_time()
+    with suppress(VecmillError):
+        call()
+    return time.thread_time() - began
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    """Accept every request."""
+
+
+def run(application: Any, **scope: Any) -> Callable[[], None]:
+    """Return a call of an ASGI application that never waits."""
+
+    def call() -> None:
+        with suppress(StopIteration):
+            application({"type": "http", "method": "POST", "headers": [], **scope}, None, None).send(None)
+
+    return call
+
+
+def test_names_of_models(shape: str, catalog: Catalog) -> None:
+    assert core_seconds(lambda: catalog.resolve(shape)) < LIMIT_S
+    for suffix in (":latest", "___OpenAI", "\n"):
+        assert core_seconds(partial(catalog.resolve, shape + suffix)) < LIMIT_S
+
+
+def test_a_name_that_is_too_long_is_refused_before_it_is_searched(catalog: Catalog) -> None:
+    with pytest.raises(UnknownModel):
+        catalog.resolve("somebody/" * 1000 + "b")
+
+
+def test_paths(shape: str) -> None:
+    for prefix in ("", "/api"):
+        assert core_seconds(run(Paths(nothing, prefix), path="/" + shape)) < LIMIT_S
+
+
+@pytest.mark.promise("loop-responsive")
+def test_headers(shape: str) -> None:
+    value = shape.encode()
+    contexts = RequestContexts(nothing, ServerMetrics(), Drain(lame_duck_s=0), access_log=False)
+    for application, name in (
+        (contexts, b"x-request-id"),
+        (Keys(nothing, ApiKeys(["key"])), b"authorization"),
+        (Keys(nothing, ApiKeys(["key"])), b"api-key"),
+    ):
+        assert core_seconds(run(application, path="/x", headers=[(name, value)])) < LIMIT_S
+    scope = {"headers": [(b"x-request-timeout-ms", value)]}
+    assert core_seconds(lambda: requested_timeout_s(scope)) < LIMIT_S
+    assert core_seconds(lambda: decline_upgrade(b"POST / HTTP/1.1\r\nhost: " + value)) < LIMIT_S
+
+
+@pytest.mark.promise("loop-responsive", "bounded-input")
+def test_fields_of_every_body(shape: str, catalog: Catalog) -> None:
+    options = DialectOptions(refuse_ids, catalog.task_of)
+    for route in ROUTES:
+        names = {name for body in route.bodies for field in body.fields() for name in field.properties}
+
+        def read(name: str, route: InferenceRoute = route) -> None:
+            json = {"input": "a", "inputs": "a", "query": "a", "documents": ["b"], name: shape}
+            body = route.bodies[0] if route.choose is None else route.choose(json, options)
+            body.parse(json, options)
+
+        slowest = max(names, key=lambda name: core_seconds(partial(read, name)))
+        assert core_seconds(partial(read, slowest)) < LIMIT_S, (route.paths, slowest)
+
+
+def test_batches(shape: str, catalog: Catalog) -> None:
+    options = DialectOptions(refuse_ids, catalog.task_of)
+    for name in ("input_file_id", "endpoint", "completion_window", "metadata"):
+        assert core_seconds(BatchRequest({name: shape}, options).read) < LIMIT_S
+    assert core_seconds(lambda: read_page({"limit": shape, "after": shape}, default=1, most=9)) < LIMIT_S
+    assert core_seconds(lambda: _clean_name(shape)) < LIMIT_S
+
+
+def test_content_types_as_long_as_headers_may_be(shape: str) -> None:
+    value = b"multipart/form-data; " + shape.encode()[: 64 * 1024]
+    assert core_seconds(lambda: _read_boundary(value)) < LIMIT_S
