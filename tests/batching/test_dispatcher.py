@@ -1,22 +1,18 @@
 """Requests come in on the event loop, lanes compute them, each gets its own answer."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 import uvloop
 
+from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
-from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import (
     DeadlineExceeded,
     InferenceFailed,
-    LaneLost,
     QueueFull,
     RequestTooLarge,
     ShuttingDown,
@@ -26,121 +22,9 @@ from vecmill.requests import Priority
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
-from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill.values.observer import Observer
 
 POISON = 666
-PER_TOKEN_S = 1e-5
-
-
-class Time:
-    """A clock that moves only when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Ledger(Observer):
-    """Adds up what the dispatcher reports."""
-
-    def __init__(self) -> None:
-        self.texts: Counter[str] = Counter()
-        self.batches: list[BatchRecord] = []
-        self.lanes: dict[int, LaneState] = {}
-        self.rejections: Counter[str] = Counter()
-
-    def admitted(self, texts: int, tokens: int) -> None:
-        self.texts["admitted"] += texts
-
-    def joined(self, texts: int) -> None:
-        self.texts["joined"] += texts
-
-    def done(self, texts: int) -> None:
-        self.texts["done"] += texts
-
-    def failed(self, texts: int) -> None:
-        self.texts["failed"] += texts
-
-    def expired(self, texts: int) -> None:
-        self.texts["expired"] += texts
-
-    def cancelled(self, texts: int) -> None:
-        self.texts["cancelled"] += texts
-
-    def rejected(self, reason: Rejection) -> None:
-        self.rejections[reason] += 1
-
-    def batch_done(self, record: BatchRecord) -> None:
-        self.batches.append(record)
-
-    def lane(self, lane: int, state: LaneState) -> None:
-        self.lanes[lane] = state
-
-    def assert_reconciled(self) -> None:
-        texts = self.texts
-        ended = texts["done"] + texts["failed"] + texts["expired"] + texts["cancelled"]
-        assert texts["admitted"] == ended, texts
-
-
-class Stage:
-    """A dispatcher over the fake engine, with everything around it in hand."""
-
-    def __init__(self, engine: FakeEngine, cores: int, config: MillConfig) -> None:
-        self.engine = engine
-        self.time = Time()
-        self.ledger = Ledger()
-        self.dispatcher = Dispatcher(
-            engine,
-            config,
-            budget=CoreBudget(cores),
-            observer=self.ledger,
-            cost=CostModel(0.0, PER_TOKEN_S),
-            clock=self.time,
-        )
-
-    async def submit(
-        self,
-        *texts: int,
-        length: int = 10,
-        timeout_s: float | None = None,
-        priority: Priority | None = None,
-        client: str | None = None,
-    ) -> QueuedRequest:
-        sequences = [TokenSequence.of([text] * length) for text in texts]
-        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s, client=client)
-
-    def submit_soon(
-        self, *texts: int, length: int = 10, timeout_s: float | None = None, client: str | None = None
-    ) -> asyncio.Task[QueuedRequest]:
-        return asyncio.ensure_future(self.submit(*texts, length=length, timeout_s=timeout_s, client=client))
-
-    async def until_called(self, times: int) -> None:
-        await asyncio.to_thread(self.engine.wait_for_calls, times)
-
-    def pass_time(self, seconds: float) -> None:
-        self.time.now += seconds
-        self.dispatcher.tick()
-
-
-@asynccontextmanager
-async def stage(
-    faults: FaultScript | None = None, *, cores: int = 2, config: MillConfig | None = None
-) -> AsyncIterator[Stage]:
-    engine = FakeEngine(lane_widths=(1, cores) if cores > 1 else (1,), faults=faults)
-    stage = Stage(engine, cores, config or MillConfig(hang_s=10.0))
-    stage.dispatcher.start()
-    try:
-        yield stage
-    finally:
-        engine.released.set()
-        await stage.dispatcher.close()
-        stage.ledger.assert_reconciled()
-
-
-def row_of(text: int, length: int = 10) -> np.ndarray:
-    return hash_row(np.full(length, text), 16)[None]
 
 
 @pytest.mark.promise("answered-once")
@@ -284,58 +168,6 @@ async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
         assert len(it.engine.calls) == 1
 
 
-@pytest.mark.promise("lost-lane-noticed")
-async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG})) as it:
-        stuck = it.submit_soon(1)
-        await it.until_called(1)
-        it.pass_time(9.9)
-        states = [it.dispatcher.is_degraded]
-        it.pass_time(0.2)
-        with pytest.raises(LaneLost):
-            await stuck
-        states.append(it.dispatcher.is_degraded)
-        assert states == [False, True]
-        assert LaneState.HUNG in it.ledger.lanes.values()
-        await it.submit(2)
-
-
-@pytest.mark.promise("lost-lane-noticed")
-async def test_a_dead_lane_is_noticed_and_the_other_goes_on() -> None:
-    async with stage(FaultScript(calls={0: Fault.DIE})) as it:
-        with pytest.raises(LaneLost):
-            await it.submit(1)
-        assert it.dispatcher.is_degraded
-        await it.submit(2)
-
-
-async def test_when_the_last_lane_is_lost_everyone_is_answered_and_nobody_admitted() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        waiting = [it.submit_soon(text) for text in range(5)]
-        await it.until_called(1)
-        it.pass_time(11)
-        for task in waiting:
-            with pytest.raises(LaneLost):
-                await task
-        with pytest.raises(LaneLost):
-            await it.submit(9)
-
-
-async def test_a_call_that_returns_after_its_lane_was_given_up_changes_nothing() -> None:
-    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
-        stuck = it.submit_soon(1)
-        await it.until_called(1)
-        it.pass_time(11)
-        with pytest.raises(LaneLost):
-            await stuck
-        it.engine.released.set()
-        (lane,) = it.dispatcher.lanes.all
-        assert lane.thread is not None
-        await asyncio.to_thread(lane.thread.join)
-        assert it.ledger.texts["done"] == 0
-
-
-@pytest.mark.promise("time-to-return", "short-wait")
 async def test_a_full_queue_refuses_with_the_measured_time_to_come_back() -> None:
     config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=100))
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:

@@ -96,6 +96,10 @@ class FaultyEngine:
         """As the inner engine."""
         return self._inner.warm_up()
 
+    def renew(self) -> None:
+        """As the inner engine."""
+        self._inner.renew()
+
     def close(self) -> None:
         """Let calls that hang return, and close the inner engine."""
         self._released.set()

@@ -48,8 +48,8 @@ def storm(folder: Path, config: StormConfig, *, deadly_calls: Sequence[int] = ()
 
 @pytest.mark.promise("answered-once", "counts-agree", "failure-contained", "lost-lane-noticed", "clean-stop")
 def test_every_text_gets_its_own_embedding_or_one_error(tmp_path: Path) -> None:
-    config = StormConfig(texts=2_000, seed=20_261, requests_per_s=60.0)
-    # A lane of the first process hangs. One of the second dies, if that process starts in time.
+    config = StormConfig(texts=2_000, seed=20_261, requests_per_s=60.0, replace_every_s=1.5)
+    # A lane of the first process hangs. One of its successor dies, if that process starts in time.
     outcome = storm(tmp_path, config, deadly_calls=(10, 10))
     assert_nothing_went_wrong(outcome, config)
     # The weather was bad enough to mean something.

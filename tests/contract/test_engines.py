@@ -121,6 +121,30 @@ def test_lanes_may_call_at_once(engine: Engine) -> None:
     assert max(differences) <= 1e-6
 
 
+def test_new_sessions_give_the_same_rows_while_calls_run(open_engine: Open) -> None:
+    engine = open_engine()
+    batch = Batch.of(sequences_of([3, 9, 40]))
+    expected = {width: engine.run(batch, width=width).values for width in engine.info.lane_widths}
+    done = threading.Event()
+    differences: list[float] = []
+
+    def call() -> None:
+        while not done.is_set():
+            differences.append(float(np.abs(engine.run(batch, width=1).values - expected[1]).max()))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    for _ in range(3):
+        engine.renew()
+        for width, rows in expected.items():
+            assert np.allclose(engine.run(batch, width=width).values, rows, atol=1e-6)
+    done.set()
+    thread.join()
+    engine.close()
+    assert differences
+    assert max(differences) <= 1e-6
+
+
 def test_warm_up_measures_a_cost(engine: Engine) -> None:
     cost = engine.warm_up()
     assert cost.fixed_s >= 0

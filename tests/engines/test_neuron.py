@@ -192,17 +192,29 @@ def test_one_call_at_a_time(engine: NeuronEngine, compiler: FixedShapes) -> None
 
         return guarded
 
-    usual = dict(engine._buckets)
-    engine._buckets = {bucket: guard(compute) for bucket, compute in usual.items()}
+    usual = dict(engine._loaded.buckets)
+    engine._loaded.buckets.update({bucket: guard(compute) for bucket, compute in usual.items()})
     batch = Batch.of(sequences())
     threads = [threading.Thread(target=lambda: engine.run(batch, width=1)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    engine._buckets = usual
+    engine._loaded.buckets.update(usual)
     assert len(overlaps) >= 8
     assert not any(overlaps)
+
+
+def test_a_renewed_engine_does_not_wait_for_a_hung_call(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    engine = load(FixedShapes("BertModel"), description, tmp_path)
+    batch = Batch.of(sequences()[:1])
+    expected = engine.run(batch, width=1).values
+    with engine._loaded.turn:  # as a call that never returns
+        engine.renew()
+        assert np.array_equal(engine.run(batch, width=1).values, expected)
+    engine.close()
 
 
 def test_a_failing_device_names_the_bucket(description: ModelDescription, tmp_path: Path) -> None:

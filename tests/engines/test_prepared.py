@@ -3,14 +3,25 @@
 import json
 import logging
 import os
+import shutil
+import tempfile
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from vecmill.engines import prepared
-from vecmill.engines.prepared import MANIFEST_FILE, MODEL_FILE, WEIGHTS_FILE, prepare_model
+from vecmill.engines.owned_folders import OwnedFolder
+from vecmill.engines.prepared import (
+    MANIFEST_FILE,
+    MODEL_FILE,
+    UNFINISHED,
+    WEIGHTS_FILE,
+    BuiltGraph,
+    PreparedModel,
+    prepare_model,
+)
 from vecmill.errors import CorruptModel, InvalidConfig
 from vecmill.hardware.processor import processor_name
 
@@ -142,14 +153,129 @@ def test_without_any_room_the_person_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed_in_time(tmp_path: Path, fill: Filler) -> None:
-    old, recent = tmp_path / ".unfinished-old", tmp_path / ".unfinished-recent"
-    old.mkdir()
-    recent.mkdir()
-    long_ago = time.time() - 2 * prepared._ABANDONED_S
-    os.utime(old, (long_ago, long_ago))
+def test_what_a_killed_process_left_is_removed_though_nothing_is_prepared(
+    tmp_path: Path, fill: Filler
+) -> None:
     prepare_model(tmp_path, "model", fill)
-    assert leftovers(tmp_path) == [recent.name]
+    left = OwnedFolder.make(tmp_path, UNFINISHED)
+    (left.path / WEIGHTS_FILE).write_bytes(b"half")
+    prepare_model(tmp_path, "model", fill)
+    assert leftovers(tmp_path) == [left.path.name]  # this process lives
+    os.close(left.lock or 0)
+    prepare_model(tmp_path, "model", fill)
+    assert leftovers(tmp_path) == []
+    assert fill.calls == 1
+
+
+def test_a_changed_model_is_restored_before_it_is_opened_again(tmp_path: Path, fill: Filler) -> None:
+    model = prepare_model(tmp_path, "model", fill)
+    model.restore()
+    assert fill.calls == 1
+    for damage in (shutil.rmtree, tear):
+        damage(model.folder)
+        model.restore()
+        assert (model.folder / WEIGHTS_FILE).read_bytes() == b"weights" * 1_000
+    assert fill.calls == 3
+
+
+def test_a_temporary_model_is_restored_too(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "_MEMORY_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    model = prepare_model(tmp_path / "file" / "cache", "model", fill)
+    model.restore()
+    assert fill.calls == 1
+    shutil.rmtree(model.folder)
+    model.restore()
+    assert model.path.read_bytes() == b"graph"
+    model.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_prepared_files_cannot_be_written(tmp_path: Path, fill: Filler) -> None:
+    folder = prepare_model(tmp_path, "model", fill).folder
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes == dict.fromkeys([MANIFEST_FILE, MODEL_FILE, WEIGHTS_FILE], 0o444)
+
+
+def make_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"not a folder")
+
+
+def make_folders(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+        path.mkdir()
+
+
+def list_strings(folder: Path) -> None:
+    rewrite_manifest(folder, ["model.onnx", 3, None])
+
+
+def leave_the_folder(folder: Path) -> None:
+    rewrite_manifest(folder, {"../../\0": {"size": 1, "crc32": 0}})
+
+
+def nest_deeply(folder: Path) -> None:
+    (folder / MANIFEST_FILE).chmod(0o644)
+    (folder / MANIFEST_FILE).write_text("[" * 100_000)
+
+
+def use_sha256(folder: Path) -> None:
+    rewrite_manifest(folder, {MODEL_FILE: {"size": 5, "sha256": "0" * 64}})
+
+
+def rewrite_manifest(folder: Path, document: object) -> None:
+    (folder / MANIFEST_FILE).chmod(0o644)
+    (folder / MANIFEST_FILE).write_text(json.dumps(document))
+
+
+GARBAGE = [make_a_file, make_folders, list_strings, leave_the_folder, nest_deeply, use_sha256]
+
+
+@pytest.mark.parametrize("change", GARBAGE, ids=lambda change: change.__name__)
+def test_garbage_and_manifests_of_other_versions_are_prepared_again_with_a_sentence(
+    tmp_path: Path, fill: Filler, change: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = prepare_model(tmp_path, "model", fill).folder
+    change(folder)
+    with caplog.at_level(logging.WARNING):
+        assert prepare_model(tmp_path, "model", fill).path.read_bytes() == b"graph"
+    assert {record.message.startswith(f"{folder} is prepared again: ") for record in caplog.records} == {True}
+    assert fill.calls == 2
+    assert leftovers(tmp_path) == []
+
+
+def test_a_prepared_model_on_a_read_only_disk_is_used(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare_model(tmp_path, "model", fill)
+    for name in ("mkdir", "rename", "rmdir", "unlink", "chmod"):
+        monkeypatch.setattr(os, name, refuse_to_write)
+    with caplog.at_level(logging.WARNING):
+        assert prepare_model(tmp_path, "model", fill).folder == tmp_path / "model"
+    assert (fill.calls, caplog.messages) == (1, [])
+
+
+def refuse_to_write(*_: object, **__: object) -> None:
+    raise OSError(30, "Read-only file system")
+
+
+def test_a_folder_that_may_not_be_read_is_done_without(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def deny(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", deny)
+    in_memory = PreparedModel(tmp_path, built=BuiltGraph(b"graph"))
+    with caplog.at_level(logging.WARNING):
+        assert prepare_model(tmp_path, "model", fill, in_memory=lambda: in_memory) is in_memory
+    (warning,) = caplog.messages
+    assert f"cannot be kept in {tmp_path} (Permission denied)" in warning
 
 
 def test_the_processor_has_one_name() -> None:

@@ -266,7 +266,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         connections.FAULTY,
         failing,
     ),
-    Configuration("dying", connections.DYING, faulty(FaultScript(calls={0: Fault.DIE}))),
+    Configuration("dying", connections.REPLACED, faulty(FaultScript(calls={0: Fault.DIE}))),
     Configuration("device-lost", connections.DYING, lost),
     Configuration(
         "stuck",

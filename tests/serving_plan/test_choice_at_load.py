@@ -144,6 +144,26 @@ def test_a_manifest_of_another_release_is_named(directory: Path) -> None:
         Manifest.read(directory)
 
 
+@pytest.mark.parametrize("schema", [0, 99, None, "1"])
+def test_a_manifest_of_another_release_is_ignored_with_a_sentence(
+    directory: Path, schema: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    rewrite(directory, lambda document: document.update(schema=schema))
+    with caplog.at_level(logging.WARNING):
+        served = plan_serving(directory, MillConfig())
+    assert (served.plan, served.accuracy) == (MillConfig().plan(), None)
+    (warning,) = caplog.messages
+    assert f"schema is {schema!r}" in warning
+    assert "Optimise the model again. Until then the model is served as if" in warning
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema": 1}', b"[" * 100_000])
+def test_a_torn_manifest_is_named(directory: Path, content: bytes) -> None:
+    (directory / MANIFEST_FILE).write_bytes(content)
+    with pytest.raises(CorruptModel, match=r"vecmill\.json"):
+        plan_serving(directory, MillConfig())
+
+
 @pytest.mark.parametrize(
     "change",
     [

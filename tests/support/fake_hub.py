@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 TOKEN = "hf_0123456789"
 
@@ -49,6 +52,7 @@ class FakeHub:
     cut_short: set[str] = field(default_factory=set)  # files of which half is sent the first time
     stalled: set[str] = field(default_factory=set)  # files of which half is sent, and then nothing more
     broken: set[str] = field(default_factory=set)  # files that cannot be read
+    damaged: dict[str, int] = field(default_factory=dict)  # how often one byte of a file arrives wrong
 
 
 @contextmanager
@@ -65,6 +69,21 @@ def run_fake_hub() -> Iterator[FakeHub]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def point_client_at(hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hub's client, in this process, use `hub` and the folder `cache`."""
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+    for name, value in {
+        "HF_HUB_CACHE": str(cache),
+        "HF_HUB_OFFLINE": False,
+        "ENDPOINT": hub.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": template,
+    }.items():
+        monkeypatch.setattr(constants, name, value)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -147,6 +166,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_content(self, path: str, content: bytes, wanted: str | None) -> None:
         self.hub.served.append((path, wanted))
+        if self.hub.damaged.get(path, 0) > 0:
+            self.hub.damaged[path] -= 1
+            content = bytes([content[0] ^ 1]) + content[1:]
         if path in self.hub.cut_short:
             self.hub.cut_short.remove(path)
             content = content[: len(content) // 2]

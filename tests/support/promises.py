@@ -141,8 +141,7 @@ _FAILURES = (
     ),
     Promise(
         "lost-lane-noticed",
-        "A worker thread that ends or hangs is noticed, its requests are answered, and `/readyz` becomes "
-        "false.",
+        "A worker thread that ends or hangs is noticed and replaced, and its requests are answered.",
         "Each call of thirty requests ends the thread in turn: 0 requests without a response.",
     ),
     Promise(

@@ -195,6 +195,15 @@ DYING = family(
     get("models", "/v1/models"),
 )
 
+# The same, and the lane is replaced.
+REPLACED = family(
+    "faults",
+    post("died", PATH, HELLO),
+    post("replaced", PATH, HELLO),
+    get("readyz", "/readyz"),
+    get("livez", "/livez"),
+)
+
 # The only lane hangs, and the queue is full but for one text.
 STUCK = family(
     "stuck",

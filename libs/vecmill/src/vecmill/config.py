@@ -118,8 +118,8 @@ class MillConfig:
     cores: int | None = setting(None, "Cores to compute on; by default all that this process may use.")
     hang_s: float = setting(
         30.0,
-        "An engine call that takes longer than this counts as hung: its lane is lost, and readiness goes "
-        "false.",
+        "An engine call hangs if it takes longer than this and longer than 10 times its predicted time. Its "
+        "texts fail, and its worker thread is replaced if the call does not return.",
     )
     cache_dir: Path | None = field(
         default=None,

@@ -58,7 +58,8 @@ class MillState(StrEnum):
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
-    DEGRADED = "degraded"  # a lane was lost: what is left goes on, and the process wants replacing
+    DEGRADED = "degraded"  # a lane hangs or is dead; the other lanes go on, and the lane may come back
+    LOST = "lost"  # no lane works and none can be replaced: every request fails until the process is replaced
     CLOSED = "closed"
 
 
@@ -162,14 +163,16 @@ class Mill(OldMethods):
     @property
     def state(self) -> MillState:
         """The state of this mill."""
-        admission = self._admission
-        if self._state is MillState.READY and admission is not None and admission.dispatcher.is_degraded:
-            return MillState.DEGRADED
+        if self._state is MillState.READY and self._admission is not None:
+            if self.is_lost:
+                return MillState.LOST
+            if self._admission.dispatcher.is_degraded:
+                return MillState.DEGRADED
         return self._state
 
     @property
     def is_lost(self) -> bool:
-        """Whether no lane is left, so that this mill cannot answer any more."""
+        """Whether no lane works and none can be replaced, also while the mill drains."""
         return self._admission is not None and self._admission.dispatcher.is_lost
 
     @property

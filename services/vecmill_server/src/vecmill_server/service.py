@@ -149,7 +149,9 @@ def _is_ready(model: ServedModel) -> bool:
 
 
 def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
-    location = locate_model(model)
+    # The code of a hub's model is downloaded only if the operator trusts the model.
+    is_trusted = not {model, (model or "").partition("@")[0]}.isdisjoint(trusted)
+    location = locate_model(model, trusts_code=is_trusted)
     location = replace(location, trusts_code=bool({model, location.name} & trusted))
     task = tasks.get(model) or tasks.get(location.name) or tasks.get(None)
     try:

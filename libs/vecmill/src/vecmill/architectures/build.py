@@ -10,6 +10,7 @@ from vecmill.graphs.heads import apply_head
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.long_texts import has_long_texts
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -20,17 +21,25 @@ VOCABULARY_COLUMNS = 4096
 
 
 def build_graph(
-    description: ModelDescription, layout_class: type[RaggedLayout] | type[IndexedLayout] = RaggedLayout
+    description: ModelDescription,
+    layout_class: type[RaggedLayout] | type[IndexedLayout] = RaggedLayout,
+    *,
+    in_blocks: bool = False,
 ) -> ir.Model:
     """Build the graph from token ids to the model's outputs.
 
     Inputs are those of `layout_class`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
     model with an output for each token. A sparse model has the outputs of `heads.drop_zeros`. Weights are
-    read when the graph is written. Raises `CorruptModel` if the weights do not fit the settings,
-    `UnsupportedModel` if the architecture has no such head.
+    read when the graph is written. With `in_blocks`, attention of a long text runs in blocks, and a long text
+    must be alone in its batch (`graphs.softmax_attention`). Raises `CorruptModel` if the weights do not fit
+    the settings, `UnsupportedModel` if the architecture has no such head.
     """
     op = Ops()
-    layout = layout_class(op, has_unseen=description.task is Task.MULTI_VECTOR)
+    layout = layout_class(
+        op,
+        has_unseen=description.task is Task.MULTI_VECTOR,
+        has_long=in_blocks and has_long_texts(description),
+    )
     encoder = _open_encoder(description, op, layout)
     x = encoder.encode()
     if description.output_shape is OutputShape.SPARSE:

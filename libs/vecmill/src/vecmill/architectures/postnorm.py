@@ -19,6 +19,7 @@ from vecmill.architectures.bert.config import BertConfig
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import concatenate
 
 BertLike = TypeVar("BertLike", bound=BertConfig)
@@ -80,9 +81,9 @@ class PostNorm(EncoderGraph[BertLike]):
         """Return each token's index in the position embeddings, (positions,)."""
         return self.layout.token_positions
 
-    def attention_bias(self) -> ir.Value:
-        """Return the bias of attention scores; its shape broadcasts to (texts, heads, longest, longest)."""
-        return self.layout.key_bias
+    def attention_bias(self) -> AttentionBias:
+        """Return the bias of attention scores."""
+        return AttentionBias.of(self.op, self.layout)
 
     def layer_name(self, index: int) -> str:
         """Return the prefix of the tensors of layer `index`."""
@@ -123,7 +124,7 @@ class PostNorm(EncoderGraph[BertLike]):
         weight, bias = self._decoder(head)
         return self.linear_parts(x, weight, bias, config.embedding_size, config.vocab_size, columns)
 
-    def layer(self, x: ir.Value, name: str, bias: ir.Value) -> ir.Value:
+    def layer(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
         """Add one layer: attention and two linear layers, each with a residual and a norm."""
         op, config, names = self.op, self.config, self.layer_names
         hidden, wide = config.hidden_size, config.intermediate_size
@@ -133,14 +134,13 @@ class PostNorm(EncoderGraph[BertLike]):
         outer = self.linear(inner, f"{name}.{names.outer}", wide, hidden)
         return self.norm(op.Add(outer, x), f"{name}.{names.outer_norm}")
 
-    def attend_by(self, x: ir.Value, name: str, bias: ir.Value) -> ir.Value:
+    def attend_by(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
         """Add the attention of layer `name`, without its output projection: (positions, hidden_size)."""
         query, key, value = self.project(x, name)
-        attended = self.attend(query, key, value, bias, self.config.head_dim**-0.5)
-        return self.layout.merge_heads(attended, width=self.config.hidden_size)
+        return self.attend(query, key, value, bias, self.config.head_dim**-0.5)
 
-    def project(self, x: ir.Value, name: str) -> list[ir.Value]:
-        """Return queries, keys and values of one product, (texts, heads, longest, dim) each."""
+    def project(self, x: ir.Value, name: str) -> list[Projection]:
+        """Return queries, keys and values, which are parts of one product."""
         hidden, count = self.config.hidden_size, self.config.num_attention_heads
         parts = [f"{name}.{part}" for part in self._projections()]
         matrices = [self.weights.tensor(f"{part}.weight", (hidden, hidden)) for part in parts]
@@ -149,7 +149,7 @@ class PostNorm(EncoderGraph[BertLike]):
         bias = self.add(concatenate(f"{parts[0]}_key_value.bias", biases))
         projected = self.op.Gemm(x, weight, bias, transB=1)
         heads = [Heads(part * count, count, 3 * count, self.config.head_dim) for part in range(3)]
-        return [self.layout.split_heads(projected, part) for part in heads]
+        return [Projection(projected, part) for part in heads]
 
     def norm(self, x: ir.Value, name: str) -> ir.Value:
         """Add layer normalisation over the hidden size."""

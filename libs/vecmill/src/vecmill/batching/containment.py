@@ -2,7 +2,8 @@
 
 If a call raises, its batch is split in two and each half is tried again, until the failing texts are found.
 One failing text among n takes at most 2 * ceil(log2(n)) extra calls. A batch in which every text fails takes
-2n - 2 extra calls. A text whose embedding is not finite fails without affecting the others.
+2n - 2 extra calls. A batch that is larger than memory allows (`memory_limit`) is split before a call. A text
+whose embedding is not finite fails without affecting the others.
 """
 
 import logging
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vecmill.errors import DeviceLost, InferenceFailed, NonFiniteOutput, VecmillError
+from vecmill.batching.memory_limit import MemoryLimit, is_out_of_memory
+from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, NonFiniteOutput, VecmillError
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, Embeddings
 
@@ -29,30 +31,44 @@ class Outcomes:
     computed_tokens: int
 
 
-def run_contained(run: Run, sequences: Sequence[TokenSequence]) -> Outcomes:
+def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit) -> Outcomes:
     """Run `sequences` as one batch. If the call fails, find the sequences that cause the failure.
 
-    The only `Exception` that it raises is `DeviceLost`, which ends the lane. A `BaseException` such as
-    `SystemExit` also passes through and ends the lane.
+    `memory` is the size that a call may have, and learns from the calls.
+
+    The only exceptions that it raises are `DeviceLost`, which ends the lane, and `LaneLost`, which `run`
+    raises if the lane was given up. A `BaseException` such as `SystemExit` also passes through and ends the
+    lane.
     """
+    tokens = sum(map(len, sequences))
+    if not memory.allows(tokens, len(sequences)):
+        return _run_halves(run, sequences, memory)
     try:
         rows = run(Batch.of(sequences))
         if len(rows) != len(sequences):
             raise InferenceFailed(f"The engine returned {len(rows)} rows for {len(sequences)} texts.")
-    except DeviceLost:
+    except (DeviceLost, LaneLost):
         raise
     except Exception as error:
-        return _split(run, sequences, error)
+        if is_out_of_memory(error):
+            memory.halve(tokens)
+            logger.warning("Memory ran out on %d tokens. The next calls have %d.", tokens, memory.tokens)
+        return _split(run, sequences, memory, error)
+    memory.grow(tokens)
     return Outcomes(_check_rows(rows), rows.computed_tokens)
 
 
-def _split(run: Run, sequences: Sequence[TokenSequence], error: Exception) -> Outcomes:
+def _split(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit, error: Exception) -> Outcomes:
     if len(sequences) == 1:
         logger.error("inference failed for one text of %d tokens: %s", len(sequences[0]), error)
         return Outcomes([_as_ours(error)], 0)
     logger.warning("a batch of %d texts failed and is split: %s", len(sequences), error)
+    return _run_halves(run, sequences, memory)
+
+
+def _run_halves(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit) -> Outcomes:
     middle = len(sequences) // 2
-    parts = [run_contained(run, part) for part in (sequences[:middle], sequences[middle:])]
+    parts = [run_contained(run, part, memory) for part in (sequences[:middle], sequences[middle:])]
     return Outcomes(
         [outcome for part in parts for outcome in part.outcomes], sum(part.computed_tokens for part in parts)
     )

@@ -7,7 +7,7 @@ the event loop learns which requests have ended, and resolves their futures.
 Rules:
 1. The lock of the core budget guards the queue and the lanes. No slow work happens while the lock is held.
 2. Futures are touched on the event loop only.
-3. One timer serves deadlines and hanging calls. It is set only while texts are waiting or running, so an idle
+3. One timer serves deadlines and lost lanes. It is set only while texts are waiting or running, so an idle
    dispatcher uses no processor time.
 """
 
@@ -81,12 +81,12 @@ class Dispatcher:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether a lane has been lost."""
+        """Whether a lane is lost now."""
         return self.lanes.is_degraded
 
     @property
     def is_lost(self) -> bool:
-        """Whether every lane has been lost."""
+        """Whether no lane works and none can be replaced."""
         return self.lanes.is_lost
 
     @property
@@ -182,7 +182,7 @@ class Dispatcher:
         self._budget.leave(self._condition)
 
     def tick(self) -> None:
-        """End requests past their deadline, and give up lanes that hang.
+        """End requests past their deadline, give up lanes that hang, and replace lost lanes.
 
         The timer calls this on the event loop.
         """
@@ -191,9 +191,9 @@ class Dispatcher:
             ended = self.queue.expire(now)
             if ended:
                 self._budget.wake_others(self._condition)
-        self._resolve(ended + self.lanes.lose_hanging(now))
+        self._resolve(ended + self.lanes.tick())
         self._timer = None
-        if self.queue.open_texts:
+        if self.queue.open_texts or self.lanes.need_ticks:
             self._arm_timer()
 
     def _make_terms(
@@ -264,6 +264,7 @@ class Dispatcher:
                 return
             self._timer[1].cancel()
         self._timer = when, self._loop.call_at(when, self.tick)
+        self.lanes.expect_tick(self._clock() + delay_s)
 
     def _settle(self, requests: list[QueuedRequest]) -> None:
         """Resolve the futures of requests that ended. Called on any thread."""

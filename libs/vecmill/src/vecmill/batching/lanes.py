@@ -8,10 +8,19 @@ Width. If an idle lane finds all cores free and at most one batch waiting, it ru
 cores. Any other call is narrow, on one core. So a single request uses the whole machine, and under load the
 cores work in parallel without waiting for each other.
 
-Losing lanes. A call that takes longer than `hang_s` is abandoned. A thread that ends before the lanes are
-closed is dead. In both cases the lane is lost: its texts fail with `LaneLost`, its cores return to the
-budget, and `is_degraded` stays true, so that a supervisor should replace the process. The other lanes
-continue. When the last lane is lost, all waiting texts fail and no more requests are admitted.
+Losing lanes. A lane is lost if its call hangs (`lane`) or its thread ends before the lanes are closed. Its
+texts fail with `LaneLost`, and its cores return to the budget at once: most hung calls wait for something and
+do not compute, and a wide call would keep all cores from the other lanes. Time in which the process stood
+still does not count (`running_clock`). A lost lane comes back in one of two ways:
+
+- Its call returns. The outcome is dropped, since the texts have their answers.
+- A new thread takes its place: at once if the old thread has ended or no other lane works, else when the call
+  has taken twice its limit. If a call hung, the engine first makes new sessions. The old thread ends when its
+  call returns.
+
+A lane is not replaced after `DeviceLost`, and not without end (`MAX_REPLACEMENTS`, `MAX_STUCK`). While no
+lane works and none may be replaced, `is_lost` is true: all waiting texts fail, no request is admitted, and
+the process should be replaced.
 
 The lock of the core budget guards the queue, the policy, the pace and the lanes. No slow work happens while
 the lock is held.
@@ -19,19 +28,23 @@ the lock is held.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vecmill.batching.change import Change
 from vecmill.batching.containment import Outcomes, run_contained
 from vecmill.batching.forecast import Forecast
+from vecmill.batching.lane import MAX_STUCK, REPLACE_FACTOR, EngineCall, Lane, Renewal
+from vecmill.batching.lane_reports import LaneReports
+from vecmill.batching.memory_limit import MemoryLimit
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue
+from vecmill.batching.running_clock import RunningClock
 from vecmill.batching.ticket import Job, QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
-from vecmill.errors import LaneLost
+from vecmill.errors import DeviceLost, LaneLost
 from vecmill.hardware.budget import CoreBudget
 from vecmill.values.batch import Batch
 from vecmill.values.clock import Clock
@@ -42,26 +55,8 @@ logger = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_S = 5.0  # how long closing waits for a call that is still running
 
-# A lane in one of these states is never used again.
-LOST = frozenset({LaneState.HUNG, LaneState.DEAD})
-
 # Told the requests that have ended, from any thread.
 Settle = Callable[[list[QueuedRequest]], None]
-
-
-@dataclass(eq=False, slots=True)
-class Lane:
-    """One worker thread and its state. Guarded by the lock.
-
-    `width` is the number of cores of the running call, and `called_at` is the time when this call began.
-    """
-
-    number: int
-    state: LaneState = LaneState.IDLE
-    jobs: Sequence[Job] = ()
-    width: int = 0
-    called_at: float = 0.0
-    thread: threading.Thread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ class Lanes:
         self.pace = pace
         self.condition = budget.join(self._wants_core)
         self.all = [Lane(number) for number in range(engine.info.lanes_on(budget.total))]
-        self.is_lost = False  # no lane is left
+        self.is_lost = False  # no lane works, and none may be replaced
         self._queue = queue
         self.forecast = Forecast(queue, config, pace, cores=len(self.all) * engine.info.lane_widths[0])
         self._policy = Policy(config.batch, self.forecast)
@@ -103,6 +98,10 @@ class Lanes:
         self._budget = budget
         self._observer = observer
         self._clock = clock
+        self._running_clock = RunningClock(clock)
+        self._stuck: set[Lane] = set()  # replaced lanes whose calls have not returned
+        self._reports = LaneReports(observer, self.all)
+        self._memory = MemoryLimit()
         self._closing = False
         self._settle: Settle = lambda _: None
         self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
@@ -111,26 +110,40 @@ class Lanes:
         """Start the threads. They report ended requests to `settle`."""
         self._settle = settle
         for lane in self.all:
-            self._observer.lane(lane.number, LaneState.IDLE)
-            lane.thread = threading.Thread(
-                target=self._work, args=(lane,), name=f"vecmill-lane-{lane.number}", daemon=True
-            )
-            lane.thread.start()
+            self._reports.report(lane.number)
+            self._start_thread(lane, None)
 
     @property
     def is_degraded(self) -> bool:
-        """Whether a lane has been lost."""
-        return any(lane.state in LOST for lane in self.all)
+        """Whether a lane is lost now."""
+        return any(lane.is_lost for lane in self.all)
 
-    def lose_hanging(self, now: float) -> list[QueuedRequest]:
-        """Give up lanes whose calls take too long, and return the requests that ended as a result."""
+    @property
+    def need_ticks(self) -> bool:
+        """Whether a call runs that may hang, or a lost lane may be replaced later."""
+        return any(
+            lane.state is LaneState.BUSY or (lane.is_lost and self._may_replace(lane)) for lane in self.all
+        )
+
+    def expect_tick(self, due_at: float) -> None:
+        """Set the time when `tick` will be called next, on the clock of the lanes."""
+        with self._budget.lock:
+            self._running_clock.expect_tick(due_at)
+
+    def tick(self) -> list[QueuedRequest]:
+        """Give up lanes that hang, replace lost lanes, and return the requests that ended as a result."""
         with self.change:
-            hung = [lane for lane in self.all if self._hangs(lane, now)]
-            ended = [request for lane in hung for request in self._lose(lane, LaneState.HUNG)]
-            if hung:
-                self._budget.wake_others(self.condition)
-        for lane in hung:
-            self._observer.lane(lane.number, LaneState.HUNG)
+            if stood_still_s := self._running_clock.tick():
+                self._reports.note(f"The process stood still for {stood_still_s:.1f} s.")
+            ended = []
+            for lane in self.all:
+                if lane.has_no_thread and not self._closing:
+                    ended += self._lose(lane, LaneState.DEAD)
+                elif lane.state is LaneState.BUSY and self._exceeds_limit(lane):
+                    ended += self._lose(lane, LaneState.HUNG)
+            ended += self._recover()
+            self._budget.wake_others(self.condition)
+        self._reports.publish()
         return ended
 
     def end(self) -> None:
@@ -141,27 +154,28 @@ class Lanes:
     def join(self) -> None:
         """Wait for the threads to end, for at most `JOIN_TIMEOUT_S` each. May be called twice."""
         for lane in self.all:
-            if lane.thread is not None and lane.state not in LOST:
+            if lane.thread is not None and not lane.is_lost:
                 lane.thread.join(JOIN_TIMEOUT_S)
 
     # On a lane's thread.
 
-    def _work(self, lane: Lane) -> None:
+    def _work(self, lane: Lane, renewal: Renewal | None) -> None:
         try:
+            if renewal is not None:
+                renewal()
+                if not self._return(lane):
+                    return
             while (work := self._next_work(lane)) is not None:
-                self._run(lane, work)
-        except BaseException:  # whatever ends this thread must not take its texts with it
-            logger.critical("lane %d died", lane.number, exc_info=True)
-            with self.change:
-                ended = self._lose(lane, LaneState.DEAD)
-            self._observer.lane(lane.number, LaneState.DEAD)
-            self._settle(ended)
+                if not self._run(lane, work):
+                    return
+        except BaseException as error:  # whatever ends this thread must not take its texts with it
+            self._bury(lane, error)
 
     def _next_work(self, lane: Lane) -> SealedBatch | None:
         """Wait for a batch and a free core, and return the batch; `None` ends the lane."""
         was_idle = False
         with self.change:
-            while lane.state is not LaneState.HUNG:
+            while True:
                 if self._queue.is_empty:
                     if self._closing:
                         return None
@@ -172,7 +186,6 @@ class Lanes:
                     return work
                 lane.state = LaneState.IDLE
                 self.condition.wait()
-        return None
 
     def _seal(self, lane: Lane, was_idle: bool) -> SealedBatch | None:
         """Choose a batch and take it from the queue; `None` if nothing that waits may run now.
@@ -207,21 +220,24 @@ class Lanes:
         small = self._queue.work_tokens <= self._config.batch.batch_tokens
         return self._wide if alone and small and self._wide <= self._budget.free else self._narrow
 
-    def _run(self, lane: Lane, work: SealedBatch) -> None:
-        self._observer.lane(lane.number, LaneState.BUSY)
-        started_at = self._clock()
-
-        def call(batch: Batch) -> Embeddings:
-            lane.called_at = self._clock()
-            return self._engine.run(batch, width=work.width)
-
-        outcomes = run_contained(call, [job.sequence for job in work.jobs])
+    def _run(self, lane: Lane, work: SealedBatch) -> bool:
+        """Compute a batch and hand out its outcomes. Return false if another lane has replaced this one."""
+        self._reports.report(lane.number)
+        started_at = lane.called_at
+        try:
+            outcomes = run_contained(
+                lambda batch: self._call(lane, batch, work.width),
+                [job.sequence for job in work.jobs],
+                self._memory,
+            )
+        except LaneLost:
+            return self._return(lane)
         finished_at = self._clock()
         with self.change:
-            if lane.state is LaneState.HUNG:  # given up meanwhile; its texts have their answers
-                return
-            self.pace.measure([job.tokens for job in work.jobs], work.width, finished_at - started_at)
-            ended = self._finish(lane, outcomes, finished_at)
+            was_given_up = lane.is_lost
+            ended = [] if was_given_up else self._finish(lane, outcomes, finished_at)
+        if was_given_up:  # its texts have their answers
+            return self._return(lane)
         self._settle(ended)
         self._observer.batch_done(
             BatchRecord(
@@ -233,18 +249,78 @@ class Lanes:
                 waits_s=work.waits_s,
             )
         )
-        self._observer.lane(lane.number, LaneState.IDLE)
+        self._reports.report(lane.number)
+        return True
+
+    def _call(self, lane: Lane, batch: Batch, width: int) -> Embeddings:
+        """Call the engine, and measure the call unless the process stood still meanwhile.
+
+        Raises `LaneLost` if the lane was given up.
+        """
+        with self._budget.lock:
+            if lane.is_lost:
+                raise LaneLost("The lane was given up.")
+            lengths = batch.lengths.tolist()
+            predicted_s = self.pace.call_s(lengths, width)
+            call = lane.call = EngineCall(self._running_clock(), lengths, width, predicted_s)
+            stood_still_s = self._running_clock.stood_still_s
+        embeddings = self._engine.run(batch, width=width)
+        with self._budget.lock:
+            if self._running_clock.stood_still_s == stood_still_s:
+                self.pace.measure(lengths, width, self._running_clock() - call.began_at)
+        return embeddings
+
+    def _return(self, lane: Lane) -> bool:
+        """Make a lane that was given up, or has made new sessions, work again.
+
+        Return false if another lane has replaced it.
+        """
+        with self.change:
+            self._stuck.discard(lane)
+            is_current = self.all[lane.number] is lane
+            if lane.is_lost:
+                end = "works again" if is_current else "was replaced, and its thread ends"
+                self._reports.note(
+                    f"Lane {lane.number} {end}: its call has returned{self._describe_call(lane)}."
+                )
+            if is_current:
+                lane.state, lane.call, self.is_lost = LaneState.IDLE, None, False
+        self._reports.publish()
+        self._reports.report(lane.number)
+        return is_current
+
+    def _bury(self, lane: Lane, error: BaseException) -> None:
+        """Report that the thread of `lane` ends with `error`, and replace the lane."""
+        with self.change:
+            self._stuck.discard(lane)
+            ended = []
+            if self.all[lane.number] is lane:
+                ended = self._lose(lane, LaneState.DEAD)
+                if isinstance(error, DeviceLost):
+                    lane.forbid_replacement()
+                ended += self._recover()
+        self._settle(ended)
+        self._reports.publish()
+        logger.critical("lane %d died", lane.number, exc_info=error)
 
     def _finish(self, lane: Lane, outcomes: Outcomes, now: float) -> list[QueuedRequest]:
         pairs = zip(lane.jobs, outcomes.outcomes, strict=True)
         ended = [request for job, outcome in pairs for request in self._queue.finish(job, outcome, now)]
         self._release(lane, LaneState.IDLE)
+        lane.call, lane.replacements = None, 0
         return ended
 
     # On any thread, lock held.
 
-    def _hangs(self, lane: Lane, now: float) -> bool:
-        return lane.state is LaneState.BUSY and now - lane.called_at > self._config.hang_s
+    def _exceeds_limit(self, lane: Lane, times: float = 1.0) -> bool:
+        """Return whether the call of `lane` has taken more than so many times its limit."""
+        if lane.call is None:
+            return False
+        elapsed_s = self._running_clock() - lane.call.began_at
+        return elapsed_s > times * lane.call.limit_s(self._config.hang_s)
+
+    def _describe_call(self, lane: Lane) -> str:
+        return "" if lane.call is None else f" ({lane.call.describe(self._running_clock())})"
 
     def _wants_core(self) -> bool:
         """Return whether a lane could take a batch if it had a core."""
@@ -254,7 +330,7 @@ class Lanes:
 
     def _may_run_long(self) -> bool:
         """Return whether another lane stays free of long calls if one more begins."""
-        lanes = [lane for lane in self.all if lane.state not in LOST]
+        lanes = [lane for lane in self.all if not lane.is_lost]
         long_calls = sum(any(map(is_long, lane.jobs)) for lane in lanes)
         return len(lanes) == 1 or long_calls < len(lanes) - 1
 
@@ -263,12 +339,54 @@ class Lanes:
         lane.state, lane.jobs, lane.width = state, (), 0
 
     def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
-        """Give up `lane` and fail its texts; if it was the last lane, fail all waiting texts too."""
+        """Give up `lane` and fail its texts. Call `_recover` before the lock is released."""
         error = LaneLost("The worker that computed this text is lost. Another server may answer.")
         now = self._clock()
         ended = [request for job in lane.jobs for request in self._queue.finish(job, error, now)]
+        self._reports.note(
+            f"Lane {lane.number} is {state}{self._describe_call(lane)}. Its {len(lane.jobs)} texts fail."
+        )
         self._release(lane, state)
-        if all(other.state in LOST for other in self.all):
-            self.is_lost = True
-            ended += self._queue.fail_all(error, now)
         return ended
+
+    def _recover(self) -> list[QueuedRequest]:
+        """Replace lost lanes that are due. If no lane works then, fail all waiting texts."""
+        renewal = Renewal(self._engine.renew)
+        for lane in tuple(self.all):
+            works = any(not other.is_lost for other in self.all)
+            is_due = lane.state is LaneState.DEAD or not works or self._exceeds_limit(lane, REPLACE_FACTOR)
+            if lane.is_lost and is_due and self._may_replace(lane):
+                self._replace(lane, renewal if lane.state is LaneState.HUNG else None)
+        self.is_lost = all(lane.is_lost for lane in self.all)
+        if not self.is_lost:
+            return []
+        error = LaneLost("Every worker of this server is lost. It has to be restarted.")
+        return self._queue.fail_all(error, self._clock())
+
+    def _may_replace(self, lane: Lane) -> bool:
+        too_many = lane.state is LaneState.HUNG and len(self._stuck) >= MAX_STUCK * len(self.all)
+        return lane.may_be_replaced and not too_many and not self._closing
+
+    def _replace(self, lane: Lane, renewal: Renewal | None) -> None:
+        lane.replacements += 1
+        successor = Lane(lane.number, replacements=lane.replacements)
+        if renewal is not None:
+            successor.state, successor.call = LaneState.BUSY, EngineCall(self._running_clock())
+        try:
+            self._start_thread(successor, renewal)
+        except (RuntimeError, MemoryError) as error:
+            self._reports.note(f"Lane {lane.number} cannot be replaced now: {error}.")
+            return
+        self.all[lane.number] = successor
+        if lane.state is LaneState.HUNG:
+            self._stuck.add(lane)
+        self._reports.note(
+            f"Lane {lane.number} is replaced by a new thread, {lane.replacements} in a row"
+            f"{self._describe_call(lane)}."
+        )
+
+    def _start_thread(self, lane: Lane, renewal: Renewal | None) -> None:
+        lane.thread = threading.Thread(
+            target=self._work, args=(lane, renewal), name=f"vecmill-lane-{lane.number}", daemon=True
+        )
+        lane.thread.start()

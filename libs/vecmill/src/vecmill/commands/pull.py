@@ -9,13 +9,19 @@ from vecmill.models import locate_model
 @click.command()
 @click.argument("model")
 @click.option("--onnx", "exported", is_flag=True, help="Also download the ONNX graph of the repository.")
-def pull(model: str, exported: bool) -> None:
+@click.option(
+    "--trust-remote-code",
+    "trusts_code",
+    is_flag=True,
+    help="Also download the Python code of the repository, which --trust-remote-code of other commands runs.",
+)
+def pull(model: str, exported: bool, trusts_code: bool) -> None:
     """Download MODEL from a hub, so that it can be served offline.
 
     MODEL is owner/name or owner/name@revision. An interrupted download continues where it stopped. Mirrors,
     proxies, tokens and the cache are set as for the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
     """
 
-    location = locate_model(model, exported=exported)
+    location = locate_model(model, exported=exported, trusts_code=trusts_code)
     task = describe_model(location).task
     click.echo(f"{location.name} is in {location.directory}, a model for {task}.")

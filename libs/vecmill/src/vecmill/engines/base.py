@@ -39,6 +39,14 @@ class Engine(Protocol):
         """
         ...
 
+    def renew(self) -> None:
+        """Make new sessions for the calls that begin from now on, since a hung call may block the old ones.
+
+        A call that has begun keeps its session, which is released when the call returns. Several lanes may
+        call `run` meanwhile. Raises any error of the engine if it cannot make new sessions.
+        """
+        ...
+
     def close(self) -> None:
         """Release memory and threads. `close` may be called twice; `run` must not be called afterwards."""
         ...

@@ -34,6 +34,7 @@ class Fault(StrEnum):
     RAISE = "raise"  # an exception, as from a runtime
     NAN = "nan"  # an embedding of NaN
     SHORT = "short"  # one embedding too few
+    MEMORY = "memory"  # no memory left
     HANG = "hang"  # no return before `FakeEngine.released` is set
     DIE = "die"  # end of the calling thread
 
@@ -87,6 +88,7 @@ class FakeEngine:
         self.info = EngineInfo("fake", "exact", "none", dim, max_tokens, lane_widths, output_shape)
         self.released = threading.Event()
         self.closed = False
+        self.renewals = 0
         self.calls: list[tuple[int, int]] = []  # (texts, width) of each call so far
         self._faults = faults or FaultScript()
         self._random = random.Random(self._faults.seed)
@@ -121,6 +123,8 @@ class FakeEngine:
             self.released.wait()
         if fault is Fault.DIE:
             raise SystemExit("scripted")
+        if fault is Fault.MEMORY:
+            raise MemoryError("scripted")
         if fault is Fault.RAISE:
             raise InferenceFailed("The script of the fake engine makes this call fail.")
         texts = np.split(batch.token_ids, batch.offsets[1:-1])
@@ -133,6 +137,10 @@ class FakeEngine:
             if not self._faults.nan.isdisjoint(ids.tolist()):
                 embeddings.of_text(index)[0] = np.nan
         return embeddings
+
+    def renew(self) -> None:
+        """Count the call."""
+        self.renewals += 1
 
     def wait_for_calls(self, count: int) -> None:
         """Wait until `count` calls have begun."""

@@ -13,7 +13,7 @@ UNVERIFIED: written from the documentation and sources of optimum-neuron 0.4, wi
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -26,6 +26,7 @@ from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, fingerprint_model
 from vecmill.models.heads import HeadKind
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embedding, Embeddings
@@ -63,10 +64,19 @@ class Compiler(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedBuckets:
+    """The compiled models on the device. `turn` lets one call at a time run."""
+
+    buckets: dict[Bucket, CompiledBucket]
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
 class NeuronEngine:
     """A model compiled for a grid of buckets, one call at a time.
 
-    `stages` turns hidden states into embeddings, for models whose buckets return hidden states.
+    `load_buckets` loads the compiled models onto the device. `stages` turns hidden states into embeddings,
+    for models whose buckets return hidden states.
     """
 
     def __init__(
@@ -74,7 +84,7 @@ class NeuronEngine:
         info: EngineInfo,
         prepared: PreparedModel,
         grid: BucketGrid,
-        buckets: Mapping[Bucket, CompiledBucket],
+        load_buckets: Callable[[], LoadedBuckets],
         stages: StagesCall | None,
         *,
         pad_id: int,
@@ -82,10 +92,10 @@ class NeuronEngine:
         self.info = info
         self._prepared = prepared
         self._grid = grid
-        self._buckets = dict(buckets)
+        self._load_buckets = load_buckets
+        self._loaded = load_buckets()
         self._stages = stages
         self._filler = pad_id
-        self._turn = threading.Lock()
 
     @classmethod
     def load(cls, description: ModelDescription, plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -121,11 +131,15 @@ class NeuronEngine:
             cache_dir,
             f"{fingerprint_model(description)}-{compiler.name}-{precision}-{sizes}",
             lambda folder: _fill(compiler, description, grid, precision, folder),
+            estimate_bytes=lambda: len(grid.buckets) * fp32_bytes(description.weights_files),
         )
-        buckets = {
-            bucket: compiler.load(description, prepared.folder / _bucket_name(bucket))
-            for bucket in grid.buckets
-        }
+
+        def load_buckets() -> LoadedBuckets:
+            folders = {bucket: prepared.folder / _bucket_name(bucket) for bucket in grid.buckets}
+            return LoadedBuckets(
+                {bucket: compiler.load(description, folder) for bucket, folder in folders.items()}
+            )
+
         info = EngineInfo(
             name="neuron",
             precision=precision,
@@ -139,7 +153,8 @@ class NeuronEngine:
         )
         stages = StagesCall(open_cpu_session(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None
         padding = description.config.get("pad_token_id")
-        return cls(info, prepared, grid, buckets, stages, pad_id=padding if isinstance(padding, int) else 0)
+        pad_id = padding if isinstance(padding, int) else 0
+        return cls(info, prepared, grid, load_buckets, stages, pad_id=pad_id)
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -153,7 +168,8 @@ class NeuronEngine:
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if the device fails."""
-        if width != 1 or not self._buckets:
+        loaded = self._loaded
+        if width != 1 or not loaded.buckets:
             raise InferenceFailed(f"The engine has no loaded model for calls on {width} cores.")
         if batch.lengths.max() > self._grid.lengths[-1]:
             raise InferenceFailed(
@@ -164,22 +180,30 @@ class NeuronEngine:
         computed_tokens = 0
         for assignment in self._grid.divide(batch.lengths.tolist()):
             bucket, indices = assignment.bucket, assignment.text_indices
-            computed = self._compute(select_texts(batch, indices), bucket).split()
+            computed = self._compute(loaded, select_texts(batch, indices), bucket).split()
             parts |= zip(indices, computed, strict=True)
             computed_tokens += bucket.texts * bucket.length
         return join_embeddings([parts[index] for index in range(len(batch))], computed_tokens=computed_tokens)
 
+    def renew(self) -> None:
+        """Load the compiled models onto the device again, since calls wait for a hung call.
+
+        Takes the memory of another copy on the device. Raises any error of optimum-neuron.
+        """
+        self._prepared.restore()
+        self._loaded = self._load_buckets()
+
     def close(self) -> None:
         """Release the compiled models after the running call."""
-        with self._turn:
-            self._buckets.clear()
+        with self._loaded.turn:
+            self._loaded.buckets.clear()
         self._prepared.close()
 
-    def _compute(self, texts: Batch, bucket: Bucket) -> Embeddings:
+    def _compute(self, loaded: LoadedBuckets, texts: Batch, bucket: Bucket) -> Embeddings:
         padded = pad_texts(texts, texts=bucket.texts, length=bucket.length, pad_id=self._filler)
         try:
-            with self._turn:
-                given = self._buckets[bucket](padded)[: len(texts)]
+            with loaded.turn:
+                given = loaded.buckets[bucket](padded)[: len(texts)]
             longest = int(texts.lengths.max())
             outputs = [given] if self._stages is None else self._stages(texts, given[:, :longest])
         except Exception as error:

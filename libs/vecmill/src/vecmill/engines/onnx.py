@@ -20,7 +20,8 @@ import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,14 +29,25 @@ import onnxruntime
 
 from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
-from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, PreparedModel, prepare_model
+from vecmill.engines.groups import count_padded, group_long_texts
+from vecmill.engines.prepared import (
+    MODEL_FILE,
+    NO_FOLDER,
+    WEIGHTS_FILE,
+    BuiltGraph,
+    PreparedModel,
+    fill_temporary,
+    prepare_model,
+)
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
-from vecmill.engines.session_calls import IndexedCall, ModelCall, RaggedCall, make_embeddings
+from vecmill.engines.session_calls import IndexedCall, LongTextCall, ModelCall, RaggedCall, make_embeddings
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
+from vecmill.models.long_texts import has_long_texts
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -57,12 +69,16 @@ class OnnxEngine:
     """A model in ONNX Runtime, with one call in `calls` for each lane width.
 
     A narrow session serves any number of callers at once. A wide session serves one caller at a time.
+    `open_call` opens a session for calls on a number of cores.
     """
 
-    def __init__(self, info: EngineInfo, prepared: PreparedModel, calls: Mapping[int, ModelCall]) -> None:
+    def __init__(
+        self, info: EngineInfo, prepared: PreparedModel, open_call: Callable[[int], ModelCall]
+    ) -> None:
         self.info = info
         self._prepared = prepared
-        self._calls = dict(calls)
+        self._open_call = open_call
+        self._calls = self._open_calls()
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -91,8 +107,7 @@ class OnnxEngine:
             parallel_calls=None if choice.is_cpu else 1,
             batch_tokens=plan.max_batch_tokens,
         )
-        calls = {width: _open_call(description, prepared, choice, plan, width) for width in widths}
-        return cls(info, prepared, calls)
+        return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -121,13 +136,27 @@ class OnnxEngine:
                 f"ONNX Runtime failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
                 f"{type(error).__name__}."
             ) from error
-        computed_tokens = len(batch) * int(batch.lengths.max())
+        computed_tokens = count_padded(batch, group_long_texts(batch))
         return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
+
+    def renew(self) -> None:
+        """Open new sessions from the prepared model, which is prepared again if its files have changed.
+
+        A hung call can block other calls of a wide session, whose threads they share, and all calls on a
+        device. Raises `UnsupportedModel` if ONNX Runtime cannot open a session.
+        """
+        self._prepared.restore()
+        self._calls = self._open_calls()
 
     def close(self) -> None:
         """Close the sessions after the running calls."""
         self._calls.clear()
         self._prepared.close()
+
+    def _open_calls(self) -> dict[int, ModelCall]:
+        calls = {width: self._open_call(width) for width in self.info.lane_widths}
+        self._prepared.detach()
+        return calls
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
@@ -143,6 +172,7 @@ def _prepare(
     """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
+    name += "blocks-" if choice.is_cpu and has_long_texts(description) else ""
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"
 
@@ -154,7 +184,34 @@ def _prepare(
         else:
             _fill_plain(description, folder)
 
-    return prepare_model(cache_dir, name, fill)
+    in_memory = None
+    if choice.is_cpu and precision is Precision.FP32:
+        in_memory = partial(_build_in_memory, description)
+    return prepare_model(
+        cache_dir, name, fill, estimate_bytes=partial(_estimate_bytes, description), in_memory=in_memory
+    )
+
+
+def _estimate_bytes(description: "ModelDescription") -> int:
+    """Return the estimated size of the prepared files and of the graph that they are made from."""
+    files = 3 if description.exported_graph is not None else 5
+    return fp32_bytes(description.weights_files) * files // 2
+
+
+def _build_in_memory(description: "ModelDescription") -> PreparedModel:
+    """Return a model whose graph ONNX Runtime optimises in memory, without large files."""
+    if description.exported_graph is not None:
+        prepared = fill_temporary(
+            lambda folder: prepare_exported(description, folder, lambda graph, target: None)
+        )
+        prepared.built = BuiltGraph(description.exported_graph)
+        return prepared
+    from vecmill.architectures.build import build_graph
+    from vecmill.graphs.in_memory import serialize_graph
+
+    graph, weights = serialize_graph(build_graph(description, in_blocks=True), WEIGHTS_FILE)
+    gc.collect()
+    return PreparedModel(NO_FOLDER, built=BuiltGraph(graph, weights))
 
 
 def _open_call(
@@ -164,12 +221,17 @@ def _open_call(
     plan: EnginePlan,
     threads: int,
 ) -> ModelCall:
-    session = _open(prepared.path, threads, choice)
+    if prepared.built is None:
+        session = _open(prepared.path, threads, choice)
+    else:
+        session = _open_built(prepared.built, threads)
     if description.exported_graph is not None:
         return open_exported(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
         )
     if choice.is_cpu:
+        if has_long_texts(description):
+            return LongTextCall(session, description.output_shape, _shrinking_run(), _return_freed_memory)
         return RaggedCall(session)
     return IndexedCall(
         session,
@@ -190,6 +252,17 @@ def _open(path: Path, threads: int, choice: ProviderChoice = ON_CPU) -> "onnxrun
     return session
 
 
+def _open_built(graph: BuiltGraph, threads: int) -> "onnxruntime.InferenceSession":
+    options = _options(threads)
+    if graph.weights is not None:
+        # The session reads the weights where they are, without a copy.
+        options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+        options.add_external_initializers_from_files_in_memory(
+            [WEIGHTS_FILE], [graph.weights], [graph.weights.nbytes]
+        )
+    return _start(graph.source, options)
+
+
 def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
     """Open a session on the CPU for a small graph, such as a graph of `graphs.exported.build_stages`."""
     return _start(path, _options(threads))
@@ -207,12 +280,23 @@ def _options(threads: int) -> Any:
     return options
 
 
-def _start(path: Path, options: Any, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
+def _shrinking_run() -> Any:
+    """Return run options that free the unused memory of the session's arena after a call."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
+def _start(
+    source: Path | bytes, options: Any, choice: ProviderChoice = ON_CPU
+) -> "onnxruntime.InferenceSession":
+    """Open a session of a graph, or of the file of a graph. Raises `UnsupportedModel`."""
     providers = [(name, dict(settings)) for name, settings in choice.providers]
+    given, name = (source, "the graph") if isinstance(source, bytes) else (str(source), source)
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+        return onnxruntime.InferenceSession(given, options, providers=providers)
     except Exception as error:
-        raise UnsupportedModel(f"ONNX Runtime cannot load {path}: {error}") from error
+        raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {error}") from error
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
@@ -223,7 +307,7 @@ def _fill(description: "ModelDescription", precision: Precision, folder: Path) -
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
-        write_graph(build_graph(description), plain)
+        write_graph(build_graph(description, in_blocks=True), plain)
         if precision is not Precision.FP32:
             plain = _quantize(description, precision, plain)
         # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
@@ -239,7 +323,7 @@ def _quantize(description: "ModelDescription", precision: Precision, plain: Path
     from vecmill.quantization import calibration_sequences, quantize_graph
 
     logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
-    graph = build_graph(description)
+    graph = build_graph(description, in_blocks=True)
     quantize_graph(graph, plain, precision, calibration_sequences(description))
     quantized = plain.with_name("quantized.onnx")
     write_graph(graph, quantized)
@@ -279,7 +363,7 @@ def _store(plain: Path, folder: Path) -> None:
 
 
 def _return_freed_memory() -> None:
-    """Return freed memory, about the size of the weights, to the system; glibc would keep it."""
+    """Return memory that was freed after the preparation of a model or a long text; glibc would keep it."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
         if trim is not None:

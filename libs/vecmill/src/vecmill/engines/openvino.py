@@ -19,7 +19,7 @@ the graph without packed weights.
 import logging
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +35,7 @@ from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, Unsuppo
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
@@ -54,20 +55,21 @@ _QUANTIZATION_GROUP = 128
 
 
 class OpenVinoEngine:
-    """A model in OpenVINO, with one compiled model in `models` for each lane width."""
+    """A model in OpenVINO, with one compiled model for each lane width. `compile_widths` compiles all."""
 
     def __init__(
         self,
         info: EngineInfo,
         prepared: PreparedModel,
-        models: Mapping[int, "CompiledWidth"],
+        compile_widths: Callable[[], dict[int, "CompiledWidth"]],
         *,
         token_count: int,
         length_multiple: int,
     ) -> None:
         self.info = info
         self._prepared = prepared
-        self._models = dict(models)
+        self._compile_widths = compile_widths
+        self._models = self._compile()
         self._token_count = token_count
         self._multiple = length_multiple
 
@@ -83,7 +85,10 @@ class OpenVinoEngine:
         core = openvino.Core()
         precision = choose_precision(plan, _offered(core))
         prepared = prepare_model(
-            cache_dir, _name(description, precision), lambda folder: _fill(description, precision, folder)
+            cache_dir,
+            _name(description, precision),
+            lambda folder: _fill(description, precision, folder),
+            estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
         )
         widths = lane_widths(plan.lane_widths, cores)
         info = EngineInfo(
@@ -96,15 +101,10 @@ class OpenVinoEngine:
             output_shape=description.output_shape,
             batch_tokens=plan.max_batch_tokens,
         )
-        try:
-            model = core.read_model(prepared.path)
-            models = {width: CompiledWidth(core, model, precision, width, cores) for width in widths}
-        except RuntimeError as error:
-            raise UnsupportedModel(f"OpenVINO cannot compile {prepared.path}: {error}") from error
         return cls(
             info,
             prepared,
-            models,
+            lambda: _compile_widths(core, prepared.path, precision, widths, cores),
             token_count=description.token_count,
             length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
         )
@@ -138,10 +138,24 @@ class OpenVinoEngine:
             self.info.output_shape, trimmed, batch, computed_tokens=shape.texts * shape.longest
         )
 
+    def renew(self) -> None:
+        """Compile the model again, since a hung call keeps a stream of its compiled model busy.
+
+        Blocks for about a second, and takes the memory of another copy of the packed weights until the hung
+        call returns. Raises `UnsupportedModel` if OpenVINO cannot compile the graph.
+        """
+        self._prepared.restore()
+        self._models = self._compile()
+
     def close(self) -> None:
         """Release the compiled models after the running calls."""
         self._models.clear()
         self._prepared.close()
+
+    def _compile(self) -> dict[int, "CompiledWidth"]:
+        models = self._compile_widths()
+        self._prepared.detach()
+        return models
 
 
 class CompiledWidth:
@@ -185,6 +199,17 @@ class CompiledWidth:
             return self._idle.pop()
         except IndexError:
             return self._model.create_infer_request()
+
+
+def _compile_widths(
+    core: "openvino.Core", path: Path, precision: Precision, widths: Sequence[int], cores: int
+) -> dict[int, CompiledWidth]:
+    """Compile the graph in `path` for each of `widths`. Raises `UnsupportedModel` if OpenVINO raises."""
+    try:
+        model = core.read_model(path)
+        return {width: CompiledWidth(core, model, precision, width, cores) for width in widths}
+    except RuntimeError as error:
+        raise UnsupportedModel(f"OpenVINO cannot compile {path}: {error}") from error
 
 
 def _offered(core: "openvino.Core") -> tuple[Precision, ...]:

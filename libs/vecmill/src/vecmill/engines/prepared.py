@@ -2,28 +2,34 @@
 
     cache_dir/<fingerprint>-<ONNX Runtime>-<processor>/
         model.onnx       the optimised graph
-        model.weights    its weights, plain and packed; memory-mapped, so that all sessions share one copy
+        model.weights    its weights, plain and packed
         manifest.json    size and CRC-32 of every other file, against torn writes, not against forgery
 
-A folder is filled under a temporary name and renamed when it is complete. The folder is not flushed to disk,
-since a flush would take longer than all other steps. If a power failure damages the folder, the manifest
-reveals the damage at the next start. Processes that start at the same time each fill a folder of their own.
-The first rename wins, and the other processes use that folder. Every start checks the manifest; a damaged
-folder is moved away and filled again. Files that a running process has mapped stay readable after their
-removal.
+A folder is filled under a temporary name (`engines.owned_folders`) and renamed when it is complete. The
+folder is not flushed to disk, since a flush would take longer than all other steps. If a power failure
+damages the folder, the manifest reveals the damage at the next start. Processes that start at the same time
+each fill a folder of their own. The first rename wins, and the other processes use that folder. Every start
+checks the manifest; a damaged folder is moved away and filled again. The files are read-only and are never
+changed in place. A running engine computes with copies of the files in memory (`engines.detached_files`).
+
+If the cache cannot be written or its disk is too small, the model is served from memory: by the runtime's
+session, if the engine can build the model there, else from a temporary folder in memory or on another disk.
 """
 
 import contextlib
+import errno
 import json
 import logging
+import os
 import shutil
 import tempfile
-import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vecmill.engines.detached_files import detach_files
+from vecmill.engines.owned_folders import LOCK_FILE, OwnedFolder, remove_abandoned
 from vecmill.errors import CorruptModel, InvalidConfig
 from vecmill.models.fingerprint import read_chunks
 
@@ -31,79 +37,213 @@ MODEL_FILE = "model.onnx"
 WEIGHTS_FILE = "model.weights"
 MANIFEST_FILE = "manifest.json"
 
-_UNFINISHED = ".unfinished-"
-_ABANDONED_S = 3600.0  # no model takes an hour to prepare: the process that made an older folder has ended
+UNFINISHED = ".unfinished-"
+TEMPORARY = "vecmill-prepared-"
+NO_FOLDER = Path()
+
+# A file system in memory, on Linux.
+_MEMORY_FOLDER = Path("/dev/shm")
+_READ_ONLY = 0o444
 
 logger = logging.getLogger(__name__)
 
+Fill = Callable[[Path], None]
+
 
 @dataclass(frozen=True, slots=True)
+class BuiltGraph:
+    """A graph that the runtime optimises itself at each start, because the prepared graph cannot be kept.
+
+    `source` is the graph, or the path of its file. `weights` holds the contents of the external file
+    `WEIGHTS_FILE` of a graph in memory.
+    """
+
+    source: Path | bytes
+    weights: memoryview | None = None
+
+
+@dataclass(slots=True)
 class PreparedModel:
-    """A complete prepared folder. `temporary` owns a folder outside the cache; `close` removes it."""
+    """A complete prepared folder. `temporary` owns a folder outside the cache; `close` removes it.
+
+    If `built` is set, the runtime opens that graph instead of the graph in the folder. `prepare_again` makes
+    the same model anew.
+    """
 
     folder: Path
-    temporary: tempfile.TemporaryDirectory[str] | None = None
+    temporary: OwnedFolder | None = None
+    built: BuiltGraph | None = None
+    prepare_again: Callable[[], "PreparedModel"] | None = None
 
     @property
     def path(self) -> Path:
         """The graph file, to be opened without further optimisation."""
         return self.folder / MODEL_FILE
 
+    def detach(self) -> None:
+        """Make the engine, which has opened the files, independent of them."""
+        if self.built is None:
+            detach_files(self.folder)
+        elif isinstance(self.built.source, Path):
+            detach_files(self.built.source.parent)
+
+    def restore(self) -> None:
+        """Prepare the model again if its files were changed or removed. Call it before they are opened again.
+
+        `detach` must follow the opening. Raises the same errors as the preparation.
+        """
+        if self.prepare_again is None or _is_whole(self.folder):
+            return
+        again = self.prepare_again()
+        self.close()
+        self.folder, self.temporary, self.built = again.folder, again.temporary, again.built
+
     def close(self) -> None:
         """Remove the folder if it was a temporary one."""
         if self.temporary is not None:
-            self.temporary.cleanup()
+            self.temporary.remove()
 
 
-def prepare_model(cache_dir: Path, name: str, fill: Callable[[Path], None]) -> PreparedModel:
+def prepare_model(
+    cache_dir: Path,
+    name: str,
+    fill: Fill,
+    *,
+    estimate_bytes: Callable[[], int] = lambda: 0,
+    in_memory: Callable[[], PreparedModel] | None = None,
+) -> PreparedModel:
     """Return the prepared model `name` of `cache_dir`; `fill` writes the files of a missing folder.
 
-    If the cache cannot be written, `prepare_model` uses a temporary folder and logs a warning. Raises
-    `InvalidConfig` if the temporary folder cannot be written either.
+    `estimate_bytes` estimates the size of all files that `fill` writes. If the cache cannot hold them,
+    `prepare_model` logs a warning and returns the result of `in_memory`, or else uses a temporary folder.
+    Raises `InvalidConfig` if no temporary folder can hold the files either.
     """
-    folder = cache_dir / name
+
+    def prepare() -> PreparedModel:
+        return _prepare(cache_dir / name, fill, estimate_bytes, in_memory)
+
+    remove_abandoned(cache_dir, UNFINISHED, unlocked=True)
+    for place in _temporary_places():
+        remove_abandoned(place, TEMPORARY)
+    found = prepare()
+    # A graph in memory needs no files.
+    found.prepare_again = prepare if found.folder != NO_FOLDER else None
+    return found
+
+
+def _prepare(
+    folder: Path,
+    fill: Fill,
+    estimate_bytes: Callable[[], int],
+    in_memory: Callable[[], PreparedModel] | None,
+) -> PreparedModel:
     if _is_whole(folder):
         return PreparedModel(folder)
+    cache_dir, needed_bytes = folder.parent, estimate_bytes()
     try:
-        _prepare_kept(folder, fill)
+        cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _fill_kept(folder, fill, needed_bytes)
     except OSError as error:
-        return _prepare_temporary(cache_dir, error, fill)
+        logger.warning(
+            "%s The model is served from memory, and each start prepares it again. Free space, or choose "
+            "another folder with --cache-dir.",
+            _describe(cache_dir, error, needed_bytes),
+        )
+        return in_memory() if in_memory is not None else fill_temporary(fill, needed_bytes)
     return PreparedModel(folder)
 
 
-def _prepare_kept(folder: Path, fill: Callable[[Path], None]) -> None:
-    cache_dir = folder.parent
-    cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _remove_abandoned(cache_dir)
-    unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=cache_dir))
+def fill_temporary(fill: Fill, needed_bytes: int = 0) -> PreparedModel:
+    """Fill a folder in memory or in the folder of temporary files. Raises `InvalidConfig`."""
+    folder = _make_temporary(needed_bytes)
     try:
-        fill(unfinished)
-        _seal(unfinished)
-        _install(unfinished, folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _prepare_temporary(cache_dir: Path, error: OSError, fill: Callable[[Path], None]) -> PreparedModel:
-    logger.warning(
-        "The prepared model cannot be kept in %s (%s), so each start prepares it again. "
-        "Choose a cache directory that can be written.",
-        cache_dir,
-        error.strerror,
-    )
-    temporary = tempfile.TemporaryDirectory(prefix="vecmill-")
-    try:
-        fill(Path(temporary.name))
-    except OSError as failure:
-        temporary.cleanup()
+        with _disk_faults(folder.path, needed_bytes):
+            fill(folder.path)
+            _seal(folder.path)
+    except OSError as error:
+        folder.remove()
         raise InvalidConfig(
-            f"The prepared model can be written neither to {cache_dir} ({error.strerror}) nor to "
-            f"{tempfile.gettempdir()} ({failure.strerror}). Choose a cache directory with free space."
-        ) from failure
+            f"{_describe(folder.path.parent, error, needed_bytes)} Choose a folder with enough space with "
+            "--cache-dir."
+        ) from error
     except BaseException:
-        temporary.cleanup()
+        folder.remove()
         raise
-    return PreparedModel(Path(temporary.name), temporary)
+    return PreparedModel(folder.path, folder)
+
+
+def _make_temporary(needed_bytes: int) -> OwnedFolder:
+    faults = []
+    for place in _temporary_places():
+        try:
+            _require_room(place, needed_bytes)
+            return OwnedFolder.make(place, TEMPORARY)
+        except OSError as error:
+            faults.append(_describe(place, error, needed_bytes))
+    raise InvalidConfig(
+        f"{' '.join(faults)} Choose a folder with enough space with --cache-dir, or precision fp32 on the "
+        "onnx engine, which needs no files."
+    )
+
+
+def _fill_kept(folder: Path, fill: Fill, needed_bytes: int) -> None:
+    _require_room(folder.parent, needed_bytes)
+    unfinished = OwnedFolder.make(folder.parent, UNFINISHED)
+    try:
+        with _disk_faults(unfinished.path, needed_bytes):
+            fill(unfinished.path)
+            _seal(unfinished.path)
+        unfinished.unlock()
+        _install(unfinished.path, folder)
+    finally:
+        unfinished.remove()
+
+
+def _temporary_places() -> tuple[Path, ...]:
+    places = (_MEMORY_FOLDER, Path(tempfile.gettempdir()))
+    return tuple(place for place in places if place.is_dir())
+
+
+def _require_room(place: Path, needed_bytes: int) -> None:
+    """Raise `OSError` if the disk of `place` has less free space than `needed_bytes`."""
+    if shutil.disk_usage(place).free < needed_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextlib.contextmanager
+def _disk_faults(folder: Path, needed_bytes: int) -> Iterator[None]:
+    """Raise `OSError` instead of any error in the block, if `folder` cannot hold `needed_bytes`.
+
+    Runtimes report a full disk, a quota or a limit on the size of files in ways of their own, or as a
+    broken model.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) or error.errno is None:
+            _probe(folder, needed_bytes)
+        raise
+
+
+def _probe(folder: Path, needed_bytes: int) -> None:
+    """Remove the files in `folder`, except the lock, and raise `OSError` if it cannot hold `needed_bytes`."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK_FILE:
+            path.unlink()
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, max(needed_bytes, 1))
+
+
+def _describe(place: Path, error: OSError, needed_bytes: int) -> str:
+    needed = f"it needs about {needed_bytes // 10**6 + 1} MB, and " if needed_bytes else ""
+    try:
+        free = f"{needed}{shutil.disk_usage(place).free // 10**6} MB are free there"
+    except OSError:
+        free = f"{needed}the free space is unknown"
+    return f"The prepared model cannot be kept in {place} ({error.strerror or error}): {free}."
 
 
 def _is_whole(folder: Path) -> bool:
@@ -118,7 +258,7 @@ def _is_whole(folder: Path) -> bool:
                 raise ValueError(f"{name} is damaged")
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError, CorruptModel) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, CorruptModel) as error:
         logger.warning("%s is prepared again: %s.", folder, error)
         return False
     return True
@@ -133,13 +273,15 @@ def _checksum(path: Path) -> int:
 
 
 def _seal(folder: Path) -> None:
-    """Write the manifest."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    """Write the manifest, and make all files read-only."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / LOCK_FILE)
     manifest = {
         path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "crc32": _checksum(path)}
         for path in files
     }
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+    for path in (*files, folder / MANIFEST_FILE):
+        path.chmod(_READ_ONLY)
 
 
 def _install(unfinished: Path, folder: Path) -> None:
@@ -158,13 +300,7 @@ def _install(unfinished: Path, folder: Path) -> None:
 
 
 def _move_away(folder: Path) -> None:
-    aside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
+    aside = OwnedFolder.make(folder.parent, UNFINISHED)
     with contextlib.suppress(FileNotFoundError):  # another process may have moved it
-        folder.rename(aside / folder.name)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _remove_abandoned(cache_dir: Path) -> None:
-    for path in cache_dir.glob(f"{_UNFINISHED}*"):
-        if path.stat().st_mtime < time.time() - _ABANDONED_S:
-            shutil.rmtree(path, ignore_errors=True)
+        folder.rename(aside.path / folder.name)
+    aside.remove()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
+from vecmill.engines.groups import compute_groups, group_long_texts, is_long
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.errors import UnsupportedModel
 from vecmill.models.exported import ExportedGraph
@@ -39,6 +40,14 @@ class Session(Protocol):
         ...
 
 
+class ShrinkingSession(Session, Protocol):
+    """A session whose calls may have run options."""
+
+    def run(self, names: list[str] | None, feed: dict[str, Any], run_options: Any = None) -> list[Any]:
+        """Compute the outputs with these `names`, by default all outputs."""
+        ...
+
+
 class RaggedCall:
     """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
 
@@ -48,7 +57,43 @@ class RaggedCall:
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
-        return self._session.run(None, {name: getattr(batch, name) for name in self._inputs})
+        return self._session.run(None, self._feed(batch))
+
+    def _feed(self, batch: Batch) -> dict[str, Any]:
+        return {name: getattr(batch, name) for name in self._inputs}
+
+
+class LongTextCall(RaggedCall):
+    """A call of a graph with attention in blocks, in which each long text is computed alone.
+
+    A long text may need more memory than all later calls. `shrinking` are run options that free the unused
+    memory of the session, and `release` returns freed memory to the system.
+    """
+
+    def __init__(
+        self,
+        session: ShrinkingSession,
+        output_shape: OutputShape,
+        shrinking: Any,
+        release: Callable[[], None],
+    ) -> None:
+        super().__init__(session)
+        self._release = release
+        self._long_session = session
+        self._output_shape = output_shape
+        self._shrinking = shrinking
+
+    def __call__(self, batch: Batch) -> list[Any]:
+        """Compute the outputs for `batch`."""
+        return compute_groups(self._compute, batch, group_long_texts(batch), self._output_shape)
+
+    def _compute(self, batch: Batch) -> list[Any]:
+        if not is_long(batch):
+            return self._session.run(None, self._feed(batch))
+        try:
+            return self._long_session.run(None, self._feed(batch), self._shrinking)
+        finally:
+            self._release()
 
 
 class IndexedCall:

@@ -24,6 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.ops import Ops
+from vecmill.models.long_texts import LONG_TEXT_TOKENS
 
 # Added to the score of a masked key: its weight underflows to exactly 0.
 MASKED_SCORE = float(np.finfo(np.float32).min)
@@ -55,9 +56,15 @@ class Layout:
     prompt_lengths              (texts,), int64: leading tokens that belong to a prompt
     lengths                     (texts,), int64: tokens of each text
     slots                       (longest,), int64: 0, 1, ... longest - 1
+    seen_lengths                (texts,), int64: leading tokens of each text that its tokens attend to
     is_token                    (texts, longest), bool: whether a text has a token in a slot
-    key_bias                    (texts, 1, 1, longest), float32: 0 for keys that are attended to, else
+    is_long                     (), bool, or `None` if no text of the model is long
+    short_slots                 the slots of a batch without a long text; the first slots of a long text
+    key_bias                    (texts, 1, 1, short_slots), float32: 0 for keys that are attended to, else
                                 `MASKED_SCORE`
+
+    A text of more than `LONG_TEXT_TOKENS` tokens is long. It is the only text of its batch
+    (`graphs.softmax_attention`).
     """
 
     token_ids: ir.Value
@@ -65,31 +72,62 @@ class Layout:
     token_positions: ir.Value
     prompt_lengths: ir.Value
     lengths: ir.Value
+    seen_lengths: ir.Value
     slots: ir.Value
     is_token: ir.Value
+    is_long: ir.Value | None
+    short_slots: ir.Value
     key_bias: ir.Value
     _starts: ir.Value  # (texts,): the position of each text's first token
     _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all texts
 
-    def __init__(self, op: Ops) -> None:
+    def __init__(self, op: Ops, *, has_long: bool = False) -> None:
         self._op = op
+        self._has_long = has_long
         self._head_rows: dict[Heads, ir.Value] = {}
 
     def split_heads(self, projected: ir.Value, heads: Heads) -> ir.Value:
         """Return `heads` by text: (positions, total * dim) to (texts, count, longest, dim)."""
         op = self._op
+        return op.Gather(op.Reshape(projected, op.constant([-1, heads.dim])), self.head_rows(heads))
+
+    def head_rows(self, heads: Heads) -> ir.Value:
+        """Return the indices of `heads` that `split_heads` gathers, (texts, count, longest).
+
+        They are added once, and belong to the subgraph that is recorded at the first call.
+        """
         if heads not in self._head_rows:
-            first_rows = op.Unsqueeze(op.Mul(self._token_of_slot, op.constant(heads.total)), op.constant([1]))
-            rows_within = np.arange(heads.first, heads.first + heads.count).reshape(1, -1, 1)
-            self._head_rows[heads] = op.Add(first_rows, op.constant(rows_within))
-        return op.Gather(op.Reshape(projected, op.constant([-1, heads.dim])), self._head_rows[heads])
+            self._head_rows[heads] = self._rows_of(self._token_of_slot, heads)
+        return self._head_rows[heads]
+
+    def split_first_tokens(self, projected: ir.Value, heads: Heads, count: ir.Value) -> ir.Value:
+        """Return `heads` of the first `count` (1,) tokens of a lone text: (1, heads, count, dim).
+
+        Tokens beyond the last one repeat it.
+        """
+        op = self._op
+        numbers = op.Range(op.constant(0), op.Squeeze(count, op.constant([0])), op.constant(1))
+        last = op.Sub(op.slice(self.lengths, 0, 1, axis=0), op.constant([1]))
+        tokens = op.Unsqueeze(op.Min(numbers, last), op.constant([0]))
+        return op.Gather(op.Reshape(projected, op.constant([-1, heads.dim])), self._rows_of(tokens, heads))
+
+    def _rows_of(self, tokens: ir.Value, heads: Heads) -> ir.Value:
+        """Return the indices of `heads` of `tokens`: (texts, n) to (texts, count, n)."""
+        op = self._op
+        first_rows = op.Unsqueeze(op.Mul(tokens, op.constant(heads.total)), op.constant([1]))
+        rows_within = np.arange(heads.first, heads.first + heads.count).reshape(1, -1, 1)
+        return op.Add(first_rows, op.constant(rows_within))
 
     def merge_heads(self, attended: ir.Value, *, width: int) -> ir.Value:
         """Return heads by position: (texts, heads, longest, dim) to (positions, `width` = heads * dim)."""
         op = self._op
-        by_slot = op.Reshape(op.Transpose(attended, perm=[0, 2, 1, 3]), op.constant([-1, width]))
-        return op.Gather(by_slot, self._slot_of_token)
+        return self.by_position(op.Transpose(attended, perm=[0, 2, 1, 3]), width=width)
+
+    def by_position(self, by_slot: ir.Value, *, width: int) -> ir.Value:
+        """Return slots by position: (..., width) in order of texts and slots to (positions, width)."""
+        rows = self._op.Reshape(by_slot, self._op.constant([-1, width]))
+        return self._op.Gather(rows, self._slot_of_token)
 
     def by_text(self, hidden: ir.Value) -> ir.Value:
         """Return (positions, width) as (texts, longest, width); empty slots repeat the last token."""
@@ -99,17 +137,23 @@ class Layout:
         """Return the token in slot `slots` (texts,) of each text: (positions, width) to (texts, width)."""
         return self._op.Gather(hidden, self._op.Add(self._starts, slots))
 
-    def _mark_tokens(self, seen_lengths: ir.Value | None) -> None:
-        """Set `is_token` and `key_bias` from `slots`, `lengths` and, where they differ, `seen_lengths`."""
+    def _mark_tokens(self) -> None:
+        """Set `is_token`, `is_long`, `short_slots` and `key_bias` from slots and lengths."""
         op = self._op
         self.is_token = op.Less(self.slots, op.Unsqueeze(self.lengths, op.constant([1])))
-        is_key = self.is_token
-        if seen_lengths is not None:
-            is_key = op.Less(self.slots, op.Unsqueeze(seen_lengths, op.constant([1])))
+        self.is_long, self.short_slots, is_key = None, self.slots, self.is_token
+        if self._has_long:
+            self.is_long = op.Greater(op.Size(self.slots), op.constant(LONG_TEXT_TOKENS))
+            self.short_slots = op.slice(self.slots, 0, LONG_TEXT_TOKENS, axis=0)
+        if self._has_long or self.seen_lengths is not self.lengths:
+            is_key = op.Less(self.short_slots, op.Unsqueeze(self.seen_lengths, op.constant([1])))
         self.key_bias = op.Unsqueeze(
             op.Where(is_key, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32)),
             op.constant([1, 2]),
         )
+
+    def _add_seen_lengths(self, has_unseen: bool) -> ir.Value:
+        return self._op.input("seen_lengths", ["texts"]) if has_unseen else self.lengths
 
 
 class RaggedLayout(Layout):
@@ -120,8 +164,8 @@ class RaggedLayout(Layout):
     text that its tokens attend to.
     """
 
-    def __init__(self, op: Ops, *, has_unseen: bool = False) -> None:
-        super().__init__(op)
+    def __init__(self, op: Ops, *, has_unseen: bool = False, has_long: bool = False) -> None:
+        super().__init__(op, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         offsets = op.input("offsets", ["texts_plus_1"])
@@ -130,7 +174,8 @@ class RaggedLayout(Layout):
         self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
         longest = op.ReduceMax(self.lengths, keepdims=0)
         self.slots = op.Range(op.constant(0), longest, op.constant(1))
-        self._mark_tokens(op.input("seen_lengths", ["texts"]) if has_unseen else None)
+        self.seen_lengths = self._add_seen_lengths(has_unseen)
+        self._mark_tokens()
         nearest = op.Min(self.slots, op.Sub(op.Unsqueeze(self.lengths, op.constant([1])), op.constant([1])))
         self._token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
         all_slots = op.Range(op.constant(0), op.Size(self.is_token), op.constant(1))
@@ -152,8 +197,8 @@ class IndexedLayout(Layout):
     seen_lengths                                 (texts,), with `has_unseen`
     """
 
-    def __init__(self, op: Ops, *, has_unseen: bool = False) -> None:
-        super().__init__(op)
+    def __init__(self, op: Ops, *, has_unseen: bool = False, has_long: bool = False) -> None:
+        super().__init__(op, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         self.token_positions = op.input("token_positions", ["tokens"])
@@ -163,4 +208,5 @@ class IndexedLayout(Layout):
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
         self.slots = op.input("slots", ["longest"])
         self._token_of_slot = op.input("token_of_slot", ["texts", "longest"])
-        self._mark_tokens(op.input("seen_lengths", ["texts"]) if has_unseen else None)
+        self.seen_lengths = self._add_seen_lengths(has_unseen)
+        self._mark_tokens()

@@ -4,10 +4,11 @@ A distance is the position of the key minus that of the query. Near distances ha
 distances share buckets. All distances beyond a farthest one share the last bucket, so the table is small.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
 from vecmill.values.aliases import IntArray
 
@@ -48,14 +49,26 @@ def disentangled_buckets(count: int, farthest: int) -> IntArray:
     return np.where(np.abs(behind) <= middle, behind, wide * np.sign(behind))
 
 
-def distance_bias(op: Ops, layout: Layout, biases: ir.Value, farthest: int) -> ir.Value:
-    """Return the bias of each pair of slots: (1, heads, longest, longest), float32.
+@dataclass(frozen=True, slots=True)
+class DistanceBiases:
+    """The biases of attention scores by distance.
 
     `biases` (2 * farthest + 1, heads) has one row for each distance from -farthest to farthest. Larger
     distances use the outermost rows.
     """
-    ahead = op.Sub(op.Unsqueeze(layout.slots, op.constant([0])), op.Unsqueeze(layout.slots, op.constant([1])))
+
+    biases: ir.Value
+    farthest: int
+
+    def between(self, op: Ops, queries: ir.Value, keys: ir.Value) -> ir.Value:
+        """Return the bias of each pair of positions in a text: (1, heads, queries, keys), float32."""
+        by_distance = op.Transpose(self.biases, perm=[1, 0])
+        pairs = op.Gather(by_distance, find_distances(op, queries, keys, self.farthest), axis=1)
+        return op.Unsqueeze(pairs, op.constant([0]))
+
+
+def find_distances(op: Ops, queries: ir.Value, keys: ir.Value, farthest: int) -> ir.Value:
+    """Return the index of each pair's distance among those from -farthest to farthest: (queries, keys)."""
+    ahead = op.Sub(op.Unsqueeze(keys, op.constant([0])), op.Unsqueeze(queries, op.constant([1])))
     near = op.Clip(ahead, op.constant(-farthest), op.constant(farthest))
-    by_distance = op.Transpose(biases, perm=[1, 0])
-    pairs = op.Gather(by_distance, op.Add(near, op.constant(farthest)), axis=1)
-    return op.Unsqueeze(pairs, op.constant([0]))
+    return op.Add(near, op.constant(farthest))

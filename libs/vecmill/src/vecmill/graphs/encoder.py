@@ -14,6 +14,7 @@ import onnx_ir as ir
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
+from vecmill.graphs.softmax_attention import Attention, AttentionBias, Projection, ScaledProducts
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.weights import StoredTensor, Weights
 
@@ -122,16 +123,18 @@ class EncoderGraph(ABC, Generic[Config]):
         return layout.token_at(hidden, op.Mul(layout.lengths, op.constant(0)))
 
     def attend(
-        self, query: ir.Value, key: ir.Value, value: ir.Value, bias: ir.Value, scale: float
+        self, query: Projection, key: Projection, value: Projection, bias: AttentionBias, scale: float
     ) -> ir.Value:
-        """Add softmax attention over (texts, heads, longest, dim); `bias` is added to the scores.
+        """Add softmax attention. Return attended values, (positions, heads * dim).
 
-        ONNX Runtime fuses the transpose and the scale with the product.
+        Scores are multiplied by `scale`, and `bias` is added. Keys and values may have fewer heads than
+        queries.
         """
         op = self.op
-        scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
-        scores = op.Mul(scores, op.constant(scale, np.float32))
-        return op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
+        products = ScaledProducts(query.heads, key.heads, bias, scale)
+        return Attention(query, key, value, bias.window).add(
+            op, self.layout, lambda *parts: products.weigh(op, *parts)
+        )
 
 
 def _no_head(graph: EncoderGraph[Config], head: str) -> UnsupportedModel:

@@ -10,7 +10,7 @@ token, which the stages of the model's settings turn into the model's output, or
 The names are those of optimum-onnx 0.1 (`optimum/exporters/onnx/model_configs.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.graphs.batch_layout import Layout, RaggedLayout
+from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import ModelDescription
@@ -69,7 +70,7 @@ def read_exported(description: ModelDescription) -> ExportedGraph:
     """
     path = description.weights_files[0]
     model = _load(path)
-    _check_external_data(path, model.graph, description.weights_files)
+    check_external_data(path, model, description.weights_files)
     operators = {node.op_type for node in _all_nodes(model.graph)}
     inputs = _read_inputs(path, model.graph, description)
     output, is_per_token = _choose_output(path, model.graph, description)
@@ -111,18 +112,6 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 yield from _all_nodes(inner)
-
-
-def _check_external_data(path: Path, graph: onnx.GraphProto, files: Iterable[Path]) -> None:
-    """Raise `UnsupportedModel` for weights in a file outside `files`, whose path is not checked."""
-    known = {file.name for file in files}
-    for tensor in graph.initializer:
-        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), None)
-        if location is not None and location not in known:
-            raise UnsupportedModel(
-                f"{path}: the weights of {tensor.name!r} are in {location!r}, which is missing or not "
-                f"named after the graph. Store them beside the graph as {path.name}_data."
-            )
 
 
 def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescription) -> Mapping[str, str]:

@@ -1,7 +1,8 @@
 """Records an ONNX graph by calls of its operators.
 
 `op.Gemm(x, w, b, transB=1)` adds a node and returns its value. Weights are read only when the graph is
-written.
+written. `op.choose` and `op.stack_results` record nodes in the subgraphs of a branch and of a loop, which use
+values of the surrounding graph like their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +34,9 @@ class Ops:
     """The recorder of one graph."""
 
     def __init__(self) -> None:
-        self._tape = ir.tape.Tape()
+        self._tape = ir.tape.Tape()  # of the subgraph that is being recorded
+        self._whole = self._tape  # of the whole graph, which holds the constants and weights of all subgraphs
+        self._subgraphs = 0
         self._inputs: list[ir.Value] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
@@ -68,7 +71,7 @@ class Ops:
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
             tensor = ir.tensor(array, name=f"constant_{len(self._constants)}")
-            self._constants[key] = self._tape.initializer(tensor)
+            self._constants[key] = self._whole.initializer(tensor)
         return self._constants[key]
 
     def weight(self, tensor: StoredTensor) -> ir.Value:
@@ -79,7 +82,52 @@ class Ops:
             shape=ir.Shape(tensor.shape),
             name=tensor.name,
         )
-        return self._tape.initializer(lazy)
+        return self._whole.initializer(lazy)
+
+    def choose(
+        self, condition: ir.Value, one: Callable[[], ir.Value], other: Callable[[], ir.Value]
+    ) -> ir.Value:
+        """Return the float32 value that `one` adds if `condition` (bool) is true, else that of `other`.
+
+        Only the nodes of the chosen value are computed.
+        """
+        branches = [self._record(lambda add=add: [add()], []) for add in (one, other)]  # type: ignore[misc]
+        return self.If(condition, then_branch=branches[0], else_branch=branches[1])
+
+    def stack_results(self, count: ir.Value, add: Callable[[ir.Value], ir.Value]) -> ir.Value:
+        """Return the float32 results of `add` for 0, 1, ... `count` - 1, (count, ...), computed in turn.
+
+        `add` adds the nodes of one result and is called once, with the number of the result, int64. All
+        results have one shape.
+        """
+        number = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
+        goes_on = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+
+        def add_all() -> list[ir.Value]:
+            still = self.Identity(goes_on)
+            still.type = goes_on.type
+            return [still, add(number)]
+
+        body = self._record(add_all, [number, goes_on])
+        return self.Loop(count, self.constant(True, np.bool_), body=body)
+
+    def _record(self, add: Callable[[], list[ir.Value]], inputs: Sequence[ir.Value]) -> ir.Graph:
+        """Return the subgraph of the nodes that `add` adds, with the values that `add` returns as outputs."""
+        outside, self._tape = self._tape, ir.tape.Tape()
+        self._subgraphs += 1
+        prefix = f"subgraph_{self._subgraphs}"
+        try:
+            outputs = add()
+            nodes = self._tape.nodes
+        finally:
+            self._tape = outside
+        for value in outputs:
+            value.type = value.type or ir.TensorType(ir.DataType.FLOAT)
+        # A name of a subgraph must not occur in the graphs around it.
+        results = [value for node in nodes for value in node.outputs]
+        for index, value in enumerate([*inputs, *results]):
+            value.name = f"{prefix}_{index}"
+        return ir.Graph(inputs, outputs, nodes=nodes, name=prefix)
 
     def model(self, output: ir.Value, name: str, shape: Sequence[int | str]) -> ir.Model:
         """Finish the graph with the float32 `output`."""

@@ -11,8 +11,9 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.errors import CorruptModel
-from vecmill.graphs.batch_layout import Heads, Layout
+from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.rope import Llama3Scaling, LongScaling, Rope, YarnScaling
 from vecmill.values.aliases import FloatArray
 
@@ -46,10 +47,18 @@ class Rotation:
             axis=2,
         )
 
-    def rotate_heads(self, op: Ops, layout: Layout, projected: ir.Value, heads: Heads) -> ir.Value:
-        """Rotate `heads` of `projected`. Return them by text: (texts, count, longest, dim)."""
-        rotated = self.rotate(op, select_heads(op, projected, heads))
-        return layout.split_heads(rotated, heads.selected())
+    def rotate_heads(self, op: Ops, projection: Projection) -> Projection:
+        """Rotate the heads of a projection. Return them as the only heads of another."""
+        rotated = self.rotate(op, select_heads(op, projection))
+        return Projection(rotated, projection.heads.selected())
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """The inputs of a layer besides hidden states: its attention bias and its rotary positions."""
+
+    bias: AttentionBias
+    rotation: Rotation
 
 
 def rotary_frequencies(rope: Rope, dim: int, *, long: bool = False) -> FloatArray:
@@ -118,7 +127,9 @@ def _choose_frequencies(op: Ops, layout: Layout, rope: Rope, dim: int) -> ir.Val
     return op.Where(op.Greater(of_long_text, op.constant(0, np.float32)), long, short)
 
 
-def select_heads(op: Ops, projected: ir.Value, heads: Heads) -> ir.Value:
-    """Return `heads` of `projected`: (positions, total * dim) to (positions, count, dim)."""
+def select_heads(op: Ops, projection: Projection) -> ir.Value:
+    """Return the heads of `projection`: (positions, total * dim) to (positions, count, dim)."""
+    heads = projection.heads
     first, stop = heads.first * heads.dim, (heads.first + heads.count) * heads.dim
-    return op.Reshape(op.slice(projected, first, stop, axis=1), op.constant([-1, heads.count, heads.dim]))
+    selected = op.slice(projection.values, first, stop, axis=1)
+    return op.Reshape(selected, op.constant([-1, heads.count, heads.dim]))

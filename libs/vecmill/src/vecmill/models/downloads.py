@@ -1,42 +1,78 @@
-"""Downloads large files of a hub's model, and resumes interrupted downloads.
+"""Downloads files of a hub's model, verifies their digests, and resumes interrupted downloads.
 
-The hub's client stores a file under its digest and links to it from the folder of a commit. It downloads
-under a new name each time, so it never resumes the partial file of a killed process:
+The hub's client stores a file under its digest and links to it from the folder of a commit. The client checks
+the size of a file, not its digest, and never resumes the partial file of a killed process. So this module
+downloads the files, and the client links to them:
 
-    blobs/<digest>.<random>.incomplete    partial file of the client (huggingface_hub 2.4)
-    blobs/<digest>.incomplete             partial file of this module, resumed by a Range request under the
-                                          client's lock of the file
-    blobs/<digest>                        complete file, which the client finds and links to
+    blobs/<digest>.incomplete    partial file, resumed by a Range request under the client's lock of the file
+    blobs/<digest>               complete file, whose content has this digest
+
+The digest is the SHA-256 of a large file (Git LFS), and the SHA-1 of the Git object of any other file. It is
+computed while the file arrives.
 
 Source of the rules: huggingface_hub 2.4, `file_download.py`.
 """
 
+import errno
 import hashlib
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
-LARGE_BYTES = 16 * 2**20  # the client writes 10 MiB at a time, so smaller files cannot be resumed
+# The client writes 10 MiB at a time, so smaller files cannot be resumed; they are fetched side by side.
+LARGE_BYTES = 16 * 2**20
+_PARALLEL = 8
+_ATTEMPTS = 2
 _TIMEOUT_S = 10.0  # for the hub's response
-_SHA256 = re.compile("[0-9a-f]{64}")
+_READ_BYTES = 2**20
+_DIGEST = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class DiskFull(OSError):
+    """The disk of the hub client's cache cannot hold the missing files. The message names the disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class LargeFile:
-    """A file of `size` bytes at `url`; `blob` is its path in the client's cache, `lock` its lock file."""
+class HubFile:
+    """A file of `size` bytes at `url`, and its paths in the client's cache.
+
+    `blob` is the content, `link` the name in the folder of the commit, `lock` the lock file of the content.
+    """
 
     name: str
     url: str
     size: int
     blob: Path
+    link: Path
     lock: Path
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the file has arrived. On disks without links the client stores the content as `link`."""
+        return self.blob.exists() or self.link.exists()
 
-def find_large_files(
+    @property
+    def partial(self) -> Path:
+        """The path of the part that has arrived."""
+        return self.blob.with_name(f"{self.blob.name}.incomplete")
+
+    @property
+    def missing_bytes(self) -> int:
+        """The number of bytes that have not arrived."""
+        if self.is_stored:
+            return 0
+        return self.size - (self.partial.stat().st_size if self.partial.exists() else 0)
+
+
+def find_files(
     repository: str, revision: str | None, *, allow: Iterable[str], ignore: Iterable[str]
-) -> tuple[LargeFile, ...]:
-    """Return the large files that match the patterns. Raises any exception of the hub's client."""
+) -> tuple[HubFile, ...]:
+    """Return the files that match the patterns and have a digest. Raises any exception of the client."""
     from huggingface_hub import HfApi, hf_hub_url
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.file_download import repo_folder_name
@@ -46,59 +82,152 @@ def find_large_files(
     api = HfApi()
     commit = api.model_info(repository, revision=revision or "main", timeout=_TIMEOUT_S).sha
     tree = api.list_repo_tree(repository, recursive=True, revision=commit)
-    files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile) and entry.size >= LARGE_BYTES}
+    files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
     folder = repo_folder_name(repo_id=repository, repo_type="model")
     found = []
     for path in filter_repo_objects(files, allow_patterns=list(allow), ignore_patterns=list(ignore)):
         file = files[path]
         digest = file.lfs.sha256 if file.lfs else file.blob_id
+        if not _DIGEST.fullmatch(digest):
+            continue
         found.append(
-            LargeFile(
+            HubFile(
                 name=path,
                 url=hf_hub_url(repository, path, revision=commit),
                 size=file.size,
                 blob=Path(HF_HUB_CACHE, folder, "blobs", digest),
+                link=Path(HF_HUB_CACHE, folder, "snapshots", str(commit), path),
                 lock=Path(HF_HUB_CACHE, ".locks", folder, f"{digest}.lock"),
             )
         )
     return tuple(found)
 
 
-def fetch_large_file(wanted: LargeFile) -> None:
-    """Download the missing part of a file, with a progress bar.
+def fetch_files(wanted: Sequence[HubFile]) -> None:
+    """Download the missing parts of files: small files side by side, large files with progress bars.
 
-    Raises any exception of the hub's client, and `OSError` if the file's SHA-256 is wrong.
+    Raises `DiskFull` before the download if the files do not fit, or when the disk is full, `OSError` if a
+    file arrives damaged twice, and any exception of the hub's client.
     """
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
+    # Files with the same content share a blob.
+    missing = [*{file.blob: file for file in wanted if not file.is_stored}.values()]
+    if not missing:
+        return
+    _require_room(missing)
+    try:
+        with ThreadPoolExecutor(_PARALLEL) as threads:
+            for _ in threads.map(fetch_file, [file for file in missing if file.size < LARGE_BYTES]):
+                pass
+        for file in missing:
+            if file.size >= LARGE_BYTES:
+                fetch_file(file)
+    except OSError as error:
+        if error.errno in _DISK_FULL:
+            raise _disk_full(missing) from error
+        raise
+
+
+def fetch_file(wanted: HubFile) -> None:
+    """Download the missing part of a file and verify its digest. Raises the same errors as `fetch_files`."""
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     for folder in (wanted.blob.parent, wanted.lock.parent):
         folder.mkdir(parents=True, exist_ok=True)
     with WeakFileLock(wanted.lock):
-        if wanted.blob.exists():
-            return
-        partial = wanted.blob.with_name(f"{wanted.blob.name}.incomplete")
-        with partial.open("ab") as file:
-            resumed_at = file.tell()
-            http_get(
-                wanted.url,
-                file,
-                resume_size=resumed_at,
-                headers=build_hf_headers(),
-                expected_size=wanted.size,
-                displayed_filename=wanted.name,
-            )
-        if resumed_at and _SHA256.fullmatch(wanted.blob.name):
-            _check_digest(partial, wanted.blob.name)
-        partial.replace(wanted.blob)
+        for _ in range(_ATTEMPTS):
+            if wanted.blob.exists():
+                return
+            if _download(wanted) == wanted.blob.name:
+                wanted.partial.replace(wanted.blob)
+                return
+            wanted.partial.unlink()
+    kind = "SHA-256" if len(wanted.blob.name) == hashlib.sha256().digest_size * 2 else "SHA-1"
+    raise OSError(
+        f"{wanted.name} arrived {_ATTEMPTS} times with another {kind} than the hub states, so it was deleted"
+    )
 
 
-def _check_digest(partial: Path, digest: str) -> None:
-    """Raise `OSError` if the resumed file, begun by another process, has the wrong SHA-256."""
-    with partial.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != digest:
-        partial.unlink()
-        raise OSError(
-            f"{partial.name}, resumed from an earlier download, has the wrong SHA-256; it has been deleted"
+def _download(wanted: HubFile) -> str:
+    """Download the missing part of a file to its partial file, and return the digest of the whole file."""
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+    from huggingface_hub.utils.tqdm import silent_tqdm
+
+    if wanted.missing_bytes < 0:
+        wanted.partial.unlink()
+    wanted.partial.touch()
+    with wanted.partial.open("r+b") as file:
+        hashed = _HashedFile(file, wanted)
+        http_get(
+            wanted.url,
+            cast(BinaryIO, hashed),
+            resume_size=hashed.tell(),
+            headers=build_hf_headers(),
+            expected_size=wanted.size,
+            displayed_filename=wanted.name,
+            # Many small files arrive side by side.
+            tqdm_class=None if wanted.size >= LARGE_BYTES else silent_tqdm,
         )
+    return hashed.digest
+
+
+class _HashedFile:
+    """A partial file, positioned at its end, whose digest is known. Has the methods that the client uses."""
+
+    def __init__(self, file: BinaryIO, wanted: HubFile) -> None:
+        self._file = file
+        self._wanted = wanted
+        self._hash = self._start_hash()
+        self._read()
+
+    @property
+    def digest(self) -> str:
+        """The digest of the file, in lower-case hex."""
+        return str(self._hash.hexdigest())
+
+    def write(self, data: bytes) -> int:
+        """Append `data`."""
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._file.tell()
+
+    def seek(self, position: int) -> int:
+        """Go to a position, at which `truncate` must follow."""
+        return self._file.seek(position)
+
+    def truncate(self) -> None:
+        """Remove the content after the position: the hub sends this part again."""
+        self._file.truncate()
+        self._hash = self._start_hash()
+        self._file.seek(0)
+        self._read()
+
+    def _start_hash(self) -> Any:
+        if len(self._wanted.blob.name) == hashlib.sha256().digest_size * 2:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self._wanted.size, usedforsecurity=False)
+
+    def _read(self) -> None:
+        while chunk := self._file.read(_READ_BYTES):
+            self._hash.update(chunk)
+
+
+def _require_room(missing: Sequence[HubFile]) -> None:
+    if _free_bytes(missing[0].blob) < sum(file.missing_bytes for file in missing):
+        raise _disk_full(missing)
+
+
+def _disk_full(missing: Sequence[HubFile]) -> DiskFull:
+    needed, blob = sum(file.missing_bytes for file in missing), missing[0].blob
+    return DiskFull(
+        f"the disk of {blob.parents[2]} has {_free_bytes(blob)} bytes free, and the missing files need "
+        f"{needed} bytes. Free space, or choose a folder on another disk with HF_HOME"
+    )
+
+
+def _free_bytes(path: Path) -> int:
+    """Return the free space of the disk on which `path` will be."""
+    return shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free

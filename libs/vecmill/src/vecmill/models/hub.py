@@ -1,11 +1,12 @@
 """Downloads models from a Hugging Face hub by name, through the hub's own client.
 
 The client chooses the cache, mirror, proxy and token (HF_HOME, HF_ENDPOINT, HF_TOKEN and so on) and shows the
-progress of downloads. `downloads` fetches large files and resumes interrupted downloads. A commit in the
-cache is never requested again. A branch comes from the cache if the hub cannot be reached.
+progress of downloads. `downloads` fetches the files, verifies their digests and resumes interrupted
+downloads. A commit in the cache is never requested again. A branch comes from the cache if the hub cannot be
+reached.
 
-Only settings, vocabularies and safetensors are downloaded, and exported graphs on request: no pickles, no
-code.
+Only settings, vocabularies and safetensors are downloaded, exported graphs on request, and Python code if the
+operator trusts the model. Pickles are never downloaded.
 """
 
 import re
@@ -14,14 +15,15 @@ from pathlib import Path
 from typing import Self
 
 from vecmill.errors import ModelNotFound
-from vecmill.models.downloads import fetch_large_file, find_large_files
+from vecmill.models.downloads import DiskFull, fetch_files, find_files
 
 # `name@revision`. The hub checks names further.
 _NAME = re.compile(
-    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII
+    r"(?P<repository>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@(?P<revision>\w[\w./-]{0,254}))?",
+    re.ASCII,
 )
 
-ALLOWED_FILES = (
+ALLOWED_FILES: tuple[str, ...] = (
     "*.json",
     "*.txt",
     "*.jinja",
@@ -30,11 +32,13 @@ ALLOWED_FILES = (
     "artifact.metadata",
 )
 # Copies of the model for other runtimes, which are never read.
-_OTHER_RUNTIMES = ("onnx/*", "openvino/*", "coreml/*", "gguf/*")
+_OTHER_RUNTIMES: tuple[str, ...] = ("onnx/*", "openvino/*", "coreml/*", "gguf/*")
 # One exported graph, on request, without its variants.
 _EXPORTED = tuple(
     f"{folder}model.onnx{data}" for folder in ("", "onnx/") for data in ("", "_data", "_data_*", ".data")
 )
+# Code of a model that the operator trusts.
+_CODE = ("*.py",)
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -54,12 +58,12 @@ class HubName:
         return cls(found["repository"], found["revision"])
 
 
-def fetch_model(name: HubName, *, exported: bool = False) -> Path:
+def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) -> Path:
     """Return the folder of a model's files at one commit, and download the files that are missing.
 
-    The folder's name is the commit. With `exported` the repository's ONNX graph is downloaded too. Raises
-    `ModelNotFound` if the hub has no such model, denies access, or cannot be reached and the cache lacks
-    files.
+    The folder's name is the commit. With `exported` the repository's ONNX graph is downloaded too, with
+    `code` its Python code. Raises `ModelNotFound` if the hub has no such model, denies access, or cannot be
+    reached and the cache lacks files, and if the disk is full.
     """
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -70,7 +74,7 @@ def fetch_model(name: HubName, *, exported: bool = False) -> Path:
     )
 
     try:
-        return _fetch(name, exported)
+        return _fetch(name, exported, code)
     except GatedRepoError as error:
         raise ModelNotFound(
             f"The hub gives {name.repository} only to those who accepted its terms. Accept them on its page, "
@@ -90,40 +94,45 @@ def fetch_model(name: HubName, *, exported: bool = False) -> Path:
             f"{name.repository} is not in the cache in full, and the hub cannot be reached. Download it "
             "beforehand with `vecmill pull`."
         ) from error
+    except DiskFull as error:
+        raise ModelNotFound(
+            f"{name.repository} could not be downloaded: {error}. Partial downloads are kept."
+        ) from error
     except Exception as error:  # the client does not wrap the exceptions of its HTTP library
         raise ModelNotFound(
             f"{name.repository} could not be downloaded: {error}. Try again: partial downloads are kept."
         ) from error
 
 
-def _fetch(name: HubName, exported: bool) -> Path:
+def _fetch(name: HubName, exported: bool, code: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    patterns = {"allow": ALLOWED_FILES, "ignore": _OTHER_RUNTIMES}
+    allow, ignore = ALLOWED_FILES, _OTHER_RUNTIMES
     if exported:
         # Patterns to ignore take precedence, so the other files of the graph's folder are listed here.
-        others = (*_OTHER_RUNTIMES[1:], "onnx/*.json", "onnx/*.txt", "onnx/*.model", "onnx/*.jinja")
-        patterns = {"allow": (*ALLOWED_FILES, *_EXPORTED), "ignore": others}
-    _fetch_large_files(name, **patterns)
+        ignore = (*_OTHER_RUNTIMES[1:], "onnx/*.json", "onnx/*.txt", "onnx/*.model", "onnx/*.jinja")
+        allow = (*allow, *_EXPORTED)
+    if code:
+        allow = (*allow, *_CODE)
+    _fetch_files(name, allow, ignore)
     folder = snapshot_download(
         name.repository,
         revision=name.revision,
-        allow_patterns=list(patterns["allow"]),
-        ignore_patterns=list(patterns["ignore"]),
+        allow_patterns=list(allow),
+        ignore_patterns=list(ignore),
     )
     return Path(folder)
 
 
-def _fetch_large_files(name: HubName, *, allow: tuple[str, ...], ignore: tuple[str, ...]) -> None:
-    """Download the missing large files, and resume interrupted downloads."""
+def _fetch_files(name: HubName, allow: tuple[str, ...], ignore: tuple[str, ...]) -> None:
+    """Download the missing files, verify them, and resume interrupted downloads."""
     try:
         if _is_cached(name, allow, ignore):
             return
-        wanted = find_large_files(name.repository, name.revision, allow=allow, ignore=ignore)
+        wanted = find_files(name.repository, name.revision, allow=allow, ignore=ignore)
     except Exception:  # `snapshot_download` meets the same error next, and may fall back on the cache
         return
-    for file in wanted:
-        fetch_large_file(file)
+    fetch_files(wanted)
 
 
 def _is_cached(name: HubName, allow: tuple[str, ...], ignore: tuple[str, ...]) -> bool:

@@ -17,6 +17,7 @@ EMBEDDED_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb
 # Written by `vecmill optimize`. `serving_plan.manifest` reads the rest of the file.
 MANIFEST_FILE = "vecmill.json"
 
+_SHOWN_CHARACTERS = 200  # of a name in an error message
 _EMBEDDED_NAMES = (None, EMBEDDED_MODEL, f"sentence-transformers/{EMBEDDED_MODEL}")
 
 
@@ -47,13 +48,29 @@ def locate_model(
     `vecmill optimize` wrote contains the name of its model. With `trusts_code` the model's own code may be
     run. Raises `ModelNotFound` if there is no such model.
     """
-    return replace(_find(model, exported=exported), trusts_code=trusts_code)
+    return replace(_find(model, exported=exported, code=trusts_code), trusts_code=trusts_code)
 
 
-def _find(model: str | Path | None, *, exported: bool) -> ModelLocation:
+def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocation:
     if model in _EMBEDDED_NAMES:
         return _locate_embedded()
-    directory = Path(str(model)).expanduser()
+    try:
+        found = _find_path(Path(str(model)).expanduser())
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user's home, or a NUL character
+        found = None
+    if found is not None:
+        return found
+    name = HubName.parse(str(model))
+    if name is None or isinstance(model, Path):
+        raise ModelNotFound(
+            f"There is no directory {_shorten(str(model))!r}. Name a model directory, a model of a hub as "
+            f"owner/name, or {EMBEDDED_MODEL!r}."
+        )
+    return ModelLocation(name.repository, fetch_model(name, exported=exported, code=code).resolve())
+
+
+def _find_path(directory: Path) -> ModelLocation | None:
+    """Return the model at a path, `None` if the path does not exist. Raises `ModelNotFound` for a file."""
     if directory.is_dir():
         directory = directory.resolve()
         return ModelLocation(_served_name(directory), directory)
@@ -61,13 +78,11 @@ def _find(model: str | Path | None, *, exported: bool) -> ModelLocation:
         return _locate_graph(directory)
     if directory.exists():
         raise ModelNotFound(f"{directory} is a file. Name the directory that holds the model's modules.json.")
-    name = HubName.parse(str(model))
-    if name is None or isinstance(model, Path):
-        raise ModelNotFound(
-            f"There is no directory {str(model)!r}. Name a model directory, a model of a hub as "
-            f"owner/name, or {EMBEDDED_MODEL!r}."
-        )
-    return ModelLocation(name.repository, fetch_model(name, exported=exported).resolve())
+    return None
+
+
+def _shorten(model: str) -> str:
+    return model if len(model) <= _SHOWN_CHARACTERS else f"{model[:_SHOWN_CHARACTERS]}..."
 
 
 def _served_name(directory: Path) -> str:

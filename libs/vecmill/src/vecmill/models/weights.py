@@ -5,6 +5,7 @@ header and the length of a file on opening. The names of several files (shards) 
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,6 +160,22 @@ class Weights:
         if isinstance(rows, slice):
             return np.ascontiguousarray(view[rows], np.float32)
         return np.ascontiguousarray(np.concatenate([view[row : row + 1] for row in rows]), np.float32)
+
+
+def fp32_bytes(paths: Sequence[Path]) -> int:
+    """Return the size of the tensors of safetensors files in fp32, or the size of files of another kind.
+
+    Returns 0 for files that cannot be read.
+    """
+    if any(path.suffix != ".safetensors" for path in paths):
+        return sum(path.stat().st_size for path in paths if path.is_file())
+    try:
+        files = [_open(path) for path in paths]
+    except CorruptModel:
+        return 0
+    return sum(
+        4 * math.prod(file.get_slice(name).get_shape()) for file in files for name in list(file.keys())
+    )
 
 
 def _open(path: Path) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
+from vecmill.models.long_texts import LONG_TEXT_TOKENS
 from vecmill.quantization.matrices import Matrix
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -59,10 +60,9 @@ def observe_inputs(
     `sequences` should be sorted by length. Statistics take much memory, so use the statistics of a matrix
     before reading the next.
     """
-    batches = [
-        Batch.of(sequences[start : start + _TEXTS_AT_ONCE])
-        for start in range(0, len(sequences), _TEXTS_AT_ONCE)
-    ]
+    # A graph with attention in blocks takes a long text alone.
+    size = 1 if len(sequences[-1]) > LONG_TEXT_TOKENS else _TEXTS_AT_ONCE
+    batches = [Batch.of(sequences[start : start + size]) for start in range(0, len(sequences), size)]
     for group in _groups(matrices):
         yield from zip(group, _observe(plain, group, batches), strict=True)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.engines import default_engine
+from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.serving_plan.machine import Machine, runtime_versions
@@ -47,11 +48,11 @@ def plan_serving(directory: Path, config: MillConfig, *, engine: str = DEFAULT_E
 
     Without a manifest, the plan uses `engine`.
 
-    Logs a warning if the model was optimised on another machine. Raises `CorruptModel` or `UnsupportedModel`
-    for a manifest that cannot be read.
+    Logs a warning if the model was optimised on another machine, or by a release whose manifest this release
+    does not read; such a manifest is ignored. Raises `CorruptModel` for a broken manifest.
     """
     cache_dir = config.cache_dir or default_cache_dir()
-    manifest = Manifest.read(directory)
+    manifest = _read_manifest(directory)
     if manifest is None:
         return ServedPlan(config.plan(engine), cache_dir)
     plan = apply_config(manifest.plan, config)
@@ -69,6 +70,14 @@ def plan_serving(directory: Path, config: MillConfig, *, engine: str = DEFAULT_E
     if fits and plan == manifest.plan and prepared.is_dir():
         cache_dir = prepared
     return ServedPlan(plan, cache_dir, manifest.accuracy_of(plan), manifest.model_fingerprint)
+
+
+def _read_manifest(directory: Path) -> Manifest | None:
+    try:
+        return Manifest.read(directory)
+    except UnsupportedModel as error:
+        logger.warning("%s Until then the model is served as if it had not been optimised.", error.message)
+        return None
 
 
 def apply_config(found: EnginePlan, config: MillConfig) -> EnginePlan:

@@ -15,9 +15,12 @@ for each pair:
     longest = 2     a b c d      from entry longest - 1      b c d
                     e f g h      on, in rows of 3            e f g
                                                              the first 2 of each: b c, e f
+
+A block of a long text (`graphs.softmax_attention`) has few queries and all keys. There the graph multiplies
+by all embeddings and gathers, since most distances share embeddings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +31,8 @@ from vecmill.architectures.deberta.config import DebertaConfig
 from vecmill.architectures.postnorm import LayerNames, SequenceHead
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.activations import activate
-from vecmill.graphs.distances import disentangled_buckets
+from vecmill.graphs.distances import disentangled_buckets, find_distances
+from vecmill.graphs.softmax_attention import Attention, AttentionBias, Block
 from vecmill.values.aliases import IntArray
 
 
@@ -76,20 +80,46 @@ class Deberta(Bert[DebertaConfig]):
             x = self.linear(x, "embeddings.embed_proj", width, config.hidden_size, bias=False)
         return self.norm(x, "embeddings.LayerNorm")
 
-    def attend_by(self, x: ir.Value, name: str, bias: ir.Value) -> ir.Value:
+    def attend_by(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
         """Add attention, as `PostNorm.attend_by` describes, with scores for contents and distances."""
-        op, config = self.op, self.config
+        distances = {
+            kind: self._project_distances(name, kind)
+            for kind, is_scored in (
+                ("key", self.config.content_to_position),
+                ("query", self.config.position_to_content),
+            )
+            if is_scored and self.config.relative_attention
+        }
+
+        def weigh(query: ir.Value, key: ir.Value, value: ir.Value, block: Block | None) -> ir.Value:
+            scores = self._score(query, key, distances, block)
+            if block is None:
+                scores = self.op.Add(scores, bias.short)
+            return self.op.MatMul(self.op.Softmax(scores, axis=-1), value)
+
         query, key, value = self.project(x, name)
+        return Attention(query, key, value, bias.window).add(self.op, self.layout, weigh)
+
+    def _score(
+        self, query: ir.Value, key: ir.Value, distances: Mapping[str, ir.Value], block: Block | None
+    ) -> ir.Value:
+        """Return scaled scores, (texts, heads, queries, keys), without a mask.
+
+        `distances` has the embeddings of all distances, projected to keys and to queries.
+        """
+        op, config = self.op, self.config
         scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
-        if config.relative_attention and config.content_to_position:
-            scores = op.Add(scores, self._score_distances(query, name, "key", self._rows_of_keys()))
-        if config.relative_attention and config.position_to_content:
-            by_key = self._score_distances(key, name, "query", self._rows_of_queries())
+        if "key" in distances:
+            table = self._distance_table()
+            scores = op.Add(scores, self._score_distances(query, distances["key"], table, block))
+        if "query" in distances:
+            # From each key to the queries.
+            table = self._distance_table()[::-1]
+            turned = None if block is None else Block(block.keys, block.queries)
+            by_key = self._score_distances(key, distances["query"], table, turned)
             scores = op.Add(scores, op.Transpose(by_key, perm=[0, 1, 3, 2]))
-        parts = 1 + config.content_to_position + config.position_to_content
-        scores = op.Mul(scores, op.constant((config.head_dim * parts) ** -0.5, np.float32))
-        attended = op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
-        return self.layout.merge_heads(attended, width=config.hidden_size)
+        count = 1 + config.content_to_position + config.position_to_content
+        return op.Mul(scores, op.constant((config.head_dim * count) ** -0.5, np.float32))
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify` describes."""
@@ -107,18 +137,43 @@ class Deberta(Bert[DebertaConfig]):
             )
         return super().predict_parts(hidden, columns)
 
-    def _score_distances(self, x: ir.Value, name: str, kind: str, rows: ir.Value) -> ir.Value:
-        """Return the products of `x` (texts, heads, longest, dim) with the embeddings of all distances.
+    def _score_distances(
+        self, x: ir.Value, projected: ir.Value, table: IntArray, block: Block | None
+    ) -> ir.Value:
+        """Return the products of `x`, by text, with the embeddings of the distances to other tokens.
 
-        `rows` (2 * longest,) are indices of distance embeddings, in order of distance. The result is
-        (texts, heads, longest, longest).
+        `projected` has the embeddings of all distances, (2 * span, hidden_size), and `table` the embedding of
+        each distance. The result is (texts, heads, longest, longest), or (1, heads, queries, keys) of
+        `block`, whose queries are the tokens of `x`.
         """
-        op, config, longest = self.op, self.config, self._longest()
-        projected = op.Gather(self._project_distances(name, kind), rows)
+        if block is None:
+            return self._align(x, self.op.Gather(projected, self._rows(table)))
+        return self._pick(x, projected, table, block)
+
+    def _pick(self, x: ir.Value, projected: ir.Value, table: IntArray, block: Block) -> ir.Value:
+        """Return the products of `x` with the embeddings of `block`'s distances, of all in `projected`."""
+        op, count, farthest = self.op, 2 * self.config.distance_span, len(table) // 2
+        products = op.Reshape(self._multiply(x, projected), op.constant([0, 0, -1]))
+        entries = find_distances(op, block.queries, block.keys, farthest)
+        columns = op.Gather(op.constant(table), entries)
+        rows = op.Range(op.constant(0), op.Size(block.queries), op.constant(1))
+        starts = op.Unsqueeze(op.Mul(rows, op.constant(count)), op.constant([1]))
+        return op.Gather(products, op.Add(starts, columns), axis=2)
+
+    def _multiply(self, x: ir.Value, projected: ir.Value) -> ir.Value:
+        """Return the products of `x` with embeddings: (n, hidden_size) to (texts, heads, tokens, n)."""
+        op, config = self.op, self.config
         shape = op.constant([0, config.num_attention_heads, config.head_dim])
-        products = op.MatMul(x, op.Transpose(op.Reshape(projected, shape), perm=[1, 2, 0]))
-        # See the module's docstring: from entry longest - 1 on, in rows of 2 * longest - 1, of which the
-        # first longest entries are used.
+        return op.MatMul(x, op.Transpose(op.Reshape(projected, shape), perm=[1, 2, 0]))
+
+    def _align(self, x: ir.Value, projected: ir.Value) -> ir.Value:
+        """Return the products of `x` with embeddings in order of distance: (texts, heads, longest, longest).
+
+        See the module's docstring: from entry longest - 1 on, in rows of 2 * longest - 1, of which the first
+        longest entries are used.
+        """
+        op, longest = self.op, self._longest()
+        products = self._multiply(x, projected)
         width = op.Sub(op.Mul(longest, op.constant([2])), op.constant([1]))
         flat = op.Reshape(products, op.constant([0, 0, -1]))
         start = op.Sub(longest, op.constant([1]))
@@ -138,14 +193,6 @@ class Deberta(Bert[DebertaConfig]):
             distances = self.norm(distances, "encoder.LayerNorm")
         part = f"{kind}_proj" if config.share_att_key else f"pos_{kind}_proj"
         return self.linear(distances, f"{name}.attention.self.{part}", hidden, hidden)
-
-    def _rows_of_keys(self) -> ir.Value:
-        """Return the embedding indices of the distances from a query to keys, in order of the keys."""
-        return self._rows(self._distance_table())
-
-    def _rows_of_queries(self) -> ir.Value:
-        """Return the embedding indices of the distances from queries to a key, in order of the queries."""
-        return self._rows(self._distance_table()[::-1])
 
     def _rows(self, table: IntArray) -> ir.Value:
         """Return the entries of `table` for distances 1 - longest to longest, (2 * longest,)."""

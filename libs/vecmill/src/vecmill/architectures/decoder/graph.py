@@ -2,15 +2,8 @@
 
 Pre-norm layers with rotary positions, grouped query attention and gated linear units. The architectures
 differ only in biases, norms on heads and attention windows.
-
-In grouped query attention `n` query heads share one head of keys and values. Keys and values are not
-repeated; the query heads of a group are reshaped to one longer head:
-
-    queries   (texts, heads, longest, dim)            to (texts, shared, n * longest, dim)
-    scores    (texts, shared, n * longest, longest)   to (texts, heads, longest, longest)
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -20,17 +13,9 @@ from vecmill.architectures.decoder.config import DecoderConfig
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
-from vecmill.graphs.masks import window_bias
-from vecmill.graphs.rotary import Rotation, select_heads
+from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import concatenate
-
-
-@dataclass(frozen=True, slots=True)
-class LayerInputs:
-    """The inputs of a layer besides hidden states: its mask and its rotary positions."""
-
-    bias: ir.Value
-    rotation: Rotation
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -42,7 +27,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         op, layout, layers = self.op, self.layout, self.config.layers
         x = self.embed()
-        biases = {layer.window: window_bias(op, layout, layer.window) for layer in dict.fromkeys(layers)}
+        biases = {layer.window: AttentionBias.of(op, layout, layer.window) for layer in dict.fromkeys(layers)}
         rotations = {
             layer.rope: Rotation.of(op, layout, layer.rope, self.config.head_dim)
             for layer in dict.fromkeys(layers)
@@ -75,25 +60,22 @@ class Decoder(EncoderGraph[DecoderConfig]):
 
     def attend_by_groups(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
         """Add attention with its projections, (positions, hidden_size)."""
-        op, layout, config = self.op, self.layout, self.config
+        config = self.config
         heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        total = heads + 2 * shared
         projected = self._project(x, f"{name}.self_attn")
-        queries = self._rotate(
-            projected, Heads(0, heads, heads + 2 * shared, dim), f"{name}.self_attn.q", inputs
+        query = Projection(projected, Heads(0, heads, total, dim))
+        key = Projection(projected, Heads(heads, shared, total, dim))
+        value = Projection(projected, Heads(heads + shared, shared, total, dim))
+        attended = self.attend(
+            self._rotate(query, f"{name}.self_attn.q", inputs.rotation),
+            self._rotate(key, f"{name}.self_attn.k", inputs.rotation),
+            value,
+            inputs.bias,
+            config.attention_scale,
         )
-        keys = self._rotate(
-            projected, Heads(heads, shared, heads + 2 * shared, dim), f"{name}.self_attn.k", inputs
-        )
-        values = layout.split_heads(projected, Heads(heads + shared, shared, heads + 2 * shared, dim))
-        queries = op.Reshape(queries, op.constant([0, shared, -1, dim]))
-        scores = op.MatMul(queries, op.Transpose(keys, perm=[0, 1, 3, 2]))
-        scores = op.Mul(scores, op.constant(config.attention_scale, np.float32))
-        scores = op.Add(op.Reshape(scores, op.constant([0, heads, -1, 0])), inputs.bias)
-        weights = op.Reshape(op.Softmax(scores, axis=-1), op.constant([0, shared, -1, 0]))
-        attended = op.Reshape(op.MatMul(weights, values), op.constant([0, heads, -1, dim]))
-        merged = layout.merge_heads(attended, width=heads * dim)
         return self.linear(
-            merged, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
+            attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
         )
 
     def _project(self, x: ir.Value, name: str) -> ir.Value:
@@ -116,12 +98,13 @@ class Decoder(EncoderGraph[DecoderConfig]):
         ]
         return op.Gemm(x, matrix, self.add(concatenate(f"{name}.qkv_proj.bias", biases)), transB=1)
 
-    def _rotate(self, projected: ir.Value, heads: Heads, name: str, inputs: LayerInputs) -> ir.Value:
-        """Return `heads` by text, normalised with `query_key_norm`, and rotated."""
-        selected = select_heads(self.op, projected, heads)
+    def _rotate(self, projection: Projection, name: str, rotation: Rotation) -> Projection:
+        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated."""
+        heads = projection.heads
+        selected = select_heads(self.op, projection)
         if self.config.query_key_norm:
             selected = self.norm(selected, f"{name}_norm", heads.dim)
-        return self.layout.split_heads(inputs.rotation.rotate(self.op, selected), heads.selected())
+        return Projection(rotation.rotate(self.op, selected), heads.selected())
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the sequence classification head. Return logits at the last token, (texts, labels).

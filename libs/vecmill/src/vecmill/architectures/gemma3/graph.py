@@ -7,7 +7,8 @@ is a norm before and after attention, and before and after the gated unit.
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.decoder.graph import Decoder, LayerInputs
+from vecmill.architectures.decoder.graph import Decoder
+from vecmill.graphs.rotary import LayerInputs
 from vecmill.models.weights import StoredTensor
 
 

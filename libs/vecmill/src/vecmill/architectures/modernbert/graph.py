@@ -9,9 +9,9 @@ from vecmill.architectures.modernbert.config import ModernBertConfig
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
-from vecmill.graphs.masks import window_bias
 from vecmill.graphs.pooling import pool
 from vecmill.graphs.rotary import Rotation
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.stages import Pooling, PoolingMode
 
 
@@ -24,7 +24,7 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
         """Add the encoder, as `EncoderGraph.encode` describes."""
         op, layout, config = self.op, self.layout, self.config
         kinds = dict.fromkeys(config.layers)
-        biases = {kind: window_bias(op, layout, kind.window) for kind in kinds}
+        biases = {kind: AttentionBias.of(op, layout, kind.window) for kind in kinds}
         rotations = {kind: Rotation.of(op, layout, kind.rope, config.head_dim) for kind in kinds}
         x = self.look_up("embeddings.tok_embeddings.weight", config.vocab_size, layout.token_ids)
         x = self._norm(x, "embeddings.norm")
@@ -58,16 +58,15 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
         x = self._transform(hidden)
         return self.linear_parts(x, name, bias, config.hidden_size, config.vocab_size, columns)
 
-    def _attend(self, x: ir.Value, name: str, bias: ir.Value, rotation: Rotation) -> ir.Value:
-        layout, config = self.layout, self.config
+    def _attend(self, x: ir.Value, name: str, bias: AttentionBias, rotation: Rotation) -> ir.Value:
+        config = self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
         projected = self.linear(x, f"{name}.Wqkv", width, 3 * width, bias=config.attention_bias)
-        query, key = (
-            rotation.rotate_heads(self.op, layout, projected, Heads(part * count, count, 3 * count, dim))
-            for part in range(2)
+        query, key, value = (
+            Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
         )
-        value = layout.split_heads(projected, Heads(2 * count, count, 3 * count, dim))
-        attended = layout.merge_heads(self.attend(query, key, value, bias, dim**-0.5), width=width)
+        query, key = (rotation.rotate_heads(self.op, part) for part in (query, key))
+        attended = self.attend(query, key, value, bias, dim**-0.5)
         return self.linear(attended, f"{name}.Wo", width, width, bias=config.attention_bias)
 
     def _gate(self, x: ir.Value, name: str) -> ir.Value:

@@ -7,8 +7,9 @@ import onnx_ir as ir
 from vecmill.architectures.mpnet.config import BUCKETS, PADDING, MPNetConfig
 from vecmill.architectures.postnorm import LayerNames, PostNorm
 from vecmill.architectures.roberta.graph import ROBERTA_SEQUENCE_HEAD, ROBERTA_VOCABULARY_HEAD
-from vecmill.graphs.distances import distance_bias, distance_buckets
+from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.positions import positions_after_padding
+from vecmill.graphs.softmax_attention import AttentionBias
 
 _FARTHEST = 128  # larger distances share one bucket
 
@@ -34,8 +35,8 @@ class MPNet(PostNorm[MPNetConfig]):
         """Return each token's index in the position embeddings, (positions,)."""
         return positions_after_padding(self.op, self.layout, PADDING)
 
-    def attention_bias(self) -> ir.Value:
-        """Return the mask plus the bias of each head and distance: (texts, heads, longest, longest)."""
+    def attention_bias(self) -> AttentionBias:
+        """Return the bias of attention scores: one for each head and distance."""
         op, config = self.op, self.config
         biases = self.look_up(
             "encoder.relative_attention_bias.weight",
@@ -43,4 +44,4 @@ class MPNet(PostNorm[MPNetConfig]):
             op.constant(distance_buckets(BUCKETS, _FARTHEST)),
             width=config.num_attention_heads,
         )
-        return op.Add(distance_bias(op, self.layout, biases, _FARTHEST), self.layout.key_bias)
+        return AttentionBias.of(op, self.layout, distances=DistanceBiases(biases, _FARTHEST))

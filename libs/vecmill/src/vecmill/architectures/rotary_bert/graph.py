@@ -14,7 +14,8 @@ from vecmill.architectures.rotary_bert.config import RotaryBertConfig
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
-from vecmill.graphs.rotary import Rotation
+from vecmill.graphs.rotary import LayerInputs, Rotation
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import StoredTensor, concatenate
 
 
@@ -57,10 +58,13 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
         names = self._find_names()
-        rotation = Rotation.of(self.op, self.layout, self.config.rope, self.config.head_dim)
+        inputs = LayerInputs(
+            AttentionBias.of(self.op, self.layout),
+            Rotation.of(self.op, self.layout, self.config.rope, self.config.head_dim),
+        )
         x = self._embed(names)
         for index in range(self.config.num_hidden_layers):
-            x = self._layer(x, f"{names.layers}.{index}", names, rotation)
+            x = self._layer(x, f"{names.layers}.{index}", names, inputs)
         return x
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
@@ -95,27 +99,25 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
             x = op.Add(x, types)
         return self.layer_norm(x, names.embeddings_norm, config.layer_norm_eps)
 
-    def _layer(self, x: ir.Value, name: str, names: RotaryBertNames, rotation: Rotation) -> ir.Value:
+    def _layer(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
         op, epsilon = self.op, self.config.layer_norm_eps
-        x = op.Add(x, self._attend(x, name, names, rotation))
+        x = op.Add(x, self._attend(x, name, names, inputs))
         x = self.layer_norm(x, f"{name}.{names.attention_norm}", epsilon)
         x = op.Add(x, self._gate(x, name, names))
         return self.layer_norm(x, f"{name}.{names.mlp_norm}", epsilon)
 
-    def _attend(self, x: ir.Value, name: str, names: RotaryBertNames, rotation: Rotation) -> ir.Value:
-        layout, config = self.layout, self.config
+    def _attend(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
+        config = self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
         stems = [f"{name}.{part}" for part in names.query_key_value]
         bias = self.add(self._join(stems, "bias", (3 * width,))) if self.has_biases else None
         projected = self.op.Gemm(x, self.add(self._join(stems, "weight", (3 * width, width))), bias, transB=1)
-        query, key = (
-            rotation.rotate_heads(self.op, layout, projected, Heads(part * count, count, 3 * count, dim))
-            for part in range(2)
+        query, key, value = (
+            Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
         )
-        value = layout.split_heads(projected, Heads(2 * count, count, 3 * count, dim))
-        attended = self.attend(query, key, value, layout.key_bias, dim**-0.5)
-        merged = layout.merge_heads(attended, width=width)
-        return self.linear(merged, f"{name}.{names.output}", width, width, bias=self.has_biases)
+        query, key = (inputs.rotation.rotate_heads(self.op, part) for part in (query, key))
+        attended = self.attend(query, key, value, inputs.bias, dim**-0.5)
+        return self.linear(attended, f"{name}.{names.output}", width, width, bias=self.has_biases)
 
     def _gate(self, x: ir.Value, name: str, names: RotaryBertNames) -> ir.Value:
         op, config = self.op, self.config

@@ -11,8 +11,9 @@ import onnx_ir as ir
 from vecmill.architectures.t5.config import T5Config
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
-from vecmill.graphs.distances import distance_bias, distance_buckets
+from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import concatenate
 
 
@@ -26,7 +27,7 @@ class T5(EncoderGraph[T5Config]):
         op, layout, config = self.op, self.layout, self.config
         table = "shared.weight" if self.weights.holds("shared.weight") else "encoder.embed_tokens.weight"
         x = self.look_up(table, config.vocab_size, layout.token_ids)
-        bias = op.Add(self._relative_bias(), layout.key_bias)
+        bias = AttentionBias.of(op, layout, distances=self._relative_biases())
         for index in range(config.num_layers):
             name = f"encoder.block.{index}.layer"
             x = op.Add(
@@ -39,8 +40,7 @@ class T5(EncoderGraph[T5Config]):
         """Add the head, as `EncoderGraph.classify_tokens` describes."""
         return self.linear(hidden, "classifier", self.config.hidden_size, labels)
 
-    def _relative_bias(self) -> ir.Value:
-        """Return the biases of all pairs of slots, (1, heads, longest, longest)."""
+    def _relative_biases(self) -> DistanceBiases:
         config = self.config
         count, farthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
         biases = self.look_up(
@@ -49,10 +49,10 @@ class T5(EncoderGraph[T5Config]):
             self.op.constant(distance_buckets(count, farthest)),
             width=config.num_heads,
         )
-        return distance_bias(self.op, self.layout, biases, farthest)
+        return DistanceBiases(biases, farthest)
 
-    def _attend(self, x: ir.Value, name: str, bias: ir.Value) -> ir.Value:
-        layout, config = self.layout, self.config
+    def _attend(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
+        config = self.config
         count, dim = config.num_heads, config.d_kv
         matrices = [
             self.weights.tensor(f"{name}.{part}.weight", (count * dim, config.hidden_size)) for part in "qkv"
@@ -60,9 +60,9 @@ class T5(EncoderGraph[T5Config]):
         matrix = self.add(concatenate(f"{name}.qkv.weight", matrices))
         projected = self.op.Gemm(x, matrix, None, transB=1)
         query, key, value = (
-            layout.split_heads(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
+            Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
         )
-        attended = layout.merge_heads(self.attend(query, key, value, bias, 1.0), width=count * dim)
+        attended = self.attend(query, key, value, bias, 1.0)
         return self.linear(attended, f"{name}.o", count * dim, config.hidden_size, bias=False)
 
     def _feed(self, x: ir.Value, name: str) -> ir.Value:

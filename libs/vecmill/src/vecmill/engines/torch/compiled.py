@@ -30,6 +30,7 @@ from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, prob
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import processor_name
 from vecmill.models import fingerprint_model
+from vecmill.models.weights import fp32_bytes
 from vecmill.values.engine_info import EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
 
@@ -86,9 +87,11 @@ class CompiledTorchEngine(TorchEngine):
         replicas: list[Replica],
         *,
         shared: bool,
-        prepared: PreparedModel | None = None,
+        open_replica: Callable[[torch.device], Replica],
+        prepared: PreparedModel,
     ) -> None:
         super().__init__(info, replicas, shared=shared)
+        self._open_replica = open_replica
         self._prepared = prepared
 
     @classmethod
@@ -110,16 +113,22 @@ class CompiledTorchEngine(TorchEngine):
             cache_dir,
             _name(description, precision, devices[0]),
             lambda folder: _fill(description, precision, devices[0], folder),
+            estimate_bytes=lambda: 3 * fp32_bytes(description.weights_files),
         )
-        replicas = [
-            Replica(
-                name_devices((device,)),
-                _open(prepared.folder, description, plan, device, runners=cores),
-                lambda device=device: probe_device(device),  # type: ignore[misc]
-            )
-            for device in devices
-        ]
-        return cls(info, replicas, shared=devices[0].type == "cpu", prepared=prepared)
+
+        def open_replica(device: torch.device) -> Replica:
+            program = _open(prepared.folder, description, plan, device, runners=cores)
+            return Replica(name_devices((device,)), program, lambda: probe_device(device))
+
+        replicas = [open_replica(device) for device in devices]
+        prepared.detach()
+        return cls(
+            info,
+            replicas,
+            shared=devices[0].type == "cpu",
+            open_replica=open_replica,
+            prepared=prepared,
+        )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -128,11 +137,20 @@ class CompiledTorchEngine(TorchEngine):
             {device: precisions_of(device) for device in find_devices() if device != "mps"}
         )
 
+    def renew(self) -> None:
+        """Open the program again on the CPU, where as many calls run at once as there are cores.
+
+        A hung call on a device keeps the device.
+        """
+        if self._shared is not None:
+            self._prepared.restore()
+            self._shared = self._open_replica(torch.device("cpu"))
+            self._prepared.detach()
+
     def close(self) -> None:
         """Release the weights after the running calls, and a temporary prepared folder."""
         super().close()
-        if self._prepared is not None:
-            self._prepared.close()
+        self._prepared.close()
 
 
 def _name(description: "ModelDescription", precision: Precision, device: torch.device) -> str:

@@ -94,6 +94,9 @@ class TorchEngine:
         computed_tokens = len(batch) * int(batch.lengths.max())
         return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
 
+    def renew(self) -> None:
+        """Do nothing: calls on the CPU do not block each other, and a hung call keeps its device."""
+
     def close(self) -> None:
         """Release the weights after the running calls."""
         self._closed = True

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from vecmill.engines.buckets import pad_texts, select_texts
+from vecmill.engines.buckets import pad_texts
+from vecmill.engines.groups import compute_groups
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
@@ -66,10 +67,7 @@ class TransformersProgram:
         """Compute the outputs for `batch`; see `ModelCall`."""
         refuse_unknown_tokens(batch, self._token_count)
         groups = [np.flatnonzero(batch.lengths == length) for length in np.unique(batch.lengths)]
-        if len(groups) == 1:
-            return self._compute(batch)
-        outputs = [self._compute(select_texts(batch, group.tolist())) for group in groups]
-        return _restore_order(outputs, groups, batch, self._output_shape)
+        return compute_groups(self._compute, batch, groups, self._output_shape)
 
     def _compute(self, batch: Batch) -> Outputs:
         """Compute the outputs of texts of one length."""
@@ -159,21 +157,3 @@ def _inputs_of(model: Any) -> tuple[str, ...]:
 
     taken = inspect.signature(model.forward).parameters
     return tuple(name for name in ("input_ids", "attention_mask", "token_type_ids") if name in taken)
-
-
-def _restore_order(
-    outputs: list[Outputs], groups: list[Any], batch: Batch, output_shape: OutputShape
-) -> Outputs:
-    """Join the outputs of groups of texts, in the order of the texts in `batch`."""
-    order = np.argsort(np.concatenate(groups), kind="stable")
-    if output_shape is OutputShape.TEXT:
-        return [np.concatenate([found[0] for found in outputs])[order]]
-    counts = [
-        found[2] if output_shape is OutputShape.SPARSE else batch.lengths[group]
-        for found, group in zip(outputs, groups, strict=True)
-    ]
-    ends = np.cumsum(np.concatenate(counts))[:-1]
-    columns = 2 if output_shape is OutputShape.SPARSE else 1
-    parts = [np.split(np.concatenate([found[place] for found in outputs]), ends) for place in range(columns)]
-    restored = [np.concatenate([part[index] for index in order]) for part in parts]
-    return [*restored, np.concatenate(counts)[order]] if output_shape is OutputShape.SPARSE else restored

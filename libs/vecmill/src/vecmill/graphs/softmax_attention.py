@@ -1,0 +1,226 @@
+"""Softmax attention over the texts of a batch: short texts as a whole, a long text in blocks of queries.
+
+For short texts the scores of each head are one (longest, longest) square. A long text is alone in its batch
+(`models.long_texts`). A loop takes its queries in blocks. The scores of a block have about `SCORE_BYTES` in
+all, so memory grows with the length of a text and not with its square. Each block reads only the keys in the
+window of its queries:
+
+    window, before = after = 2         keys    0 1 2 3 4 5 6 7 8
+    queries in blocks of 3     block 0 (0-2)   x x x x x
+                               block 1 (3-5)     x x x x x x x
+                               block 2 (6-8)           x x x x x
+
+So the work of a layer with a sliding window is linear too, and causal attention takes half of the products.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from vecmill.graphs.batch_layout import Heads, Layout
+from vecmill.graphs.distances import DistanceBiases
+from vecmill.graphs.masks import mask_outside, window_bias
+from vecmill.graphs.ops import Ops
+from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
+
+SCORE_BYTES = 96 * 2**20
+"""The most bytes of the scores of one block, unless `_FEWEST_QUERIES` need more."""
+
+# Of a block. The keys are packed again for each block, so small blocks are slower.
+_FEWEST_QUERIES, _MOST_QUERIES = 32, 512
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Queries, keys or values: the `heads` of `values`, (positions, total * dim).
+
+    The last axis may be split: (positions, total, dim).
+    """
+
+    values: ir.Value
+    heads: Heads
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBias:
+    """What is added to attention scores: the mask of a window, and the biases of distances if there are any.
+
+    `short` is the bias for texts that are not long. Its shape broadcasts to (texts, heads, longest, longest).
+    """
+
+    short: ir.Value
+    window: AttentionWindow
+    distances: DistanceBiases | None
+
+    @classmethod
+    def of(
+        cls,
+        op: Ops,
+        layout: Layout,
+        window: AttentionWindow = BIDIRECTIONAL,
+        distances: DistanceBiases | None = None,
+    ) -> "AttentionBias":
+        """Add the bias of short texts, once for all layers."""
+        short = window_bias(op, layout, window)
+        if distances is not None:
+            short = op.Add(distances.between(op, layout.short_slots, layout.short_slots), short)
+        return cls(short, window, distances)
+
+    def between(self, op: Ops, queries: ir.Value, keys: ir.Value) -> ir.Value | None:
+        """Return the bias of tokens `keys` for tokens `queries` of one text, or `None` if it is 0.
+
+        `queries` and `keys` are positions in the text, int64. The bias broadcasts to (1, heads, queries,
+        keys).
+        """
+        by_distance = None if self.distances is None else self.distances.between(op, queries, keys)
+        if self.window == BIDIRECTIONAL:
+            return by_distance
+        mask = mask_outside(op, self.window, queries, keys)
+        return mask if by_distance is None else op.Add(by_distance, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of queries and the keys that they attend to, as positions in the text, (n,) int64."""
+
+    queries: ir.Value
+    keys: ir.Value
+
+
+Weigh = Callable[[ir.Value, ir.Value, ir.Value, Block | None], ir.Value]
+"""Returns attended values, (texts, heads, queries, dim), from queries, keys and values by text.
+
+Without a block, all tokens of texts that are not long attend to each other.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The attention of one layer from its projections. Keys and values may have fewer heads than queries."""
+
+    query: Projection
+    key: Projection
+    value: Projection
+    window: AttentionWindow
+
+    def add(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
+        """Add attention, computed by `weigh`. Return attended values, (positions, heads * dim)."""
+        if layout.is_long is None:
+            return self._add_short(op, layout, weigh)
+        for part in (self.query, self.key, self.value):
+            layout.head_rows(part.heads)  # outside of the branches, for all layers
+        return op.choose(
+            layout.is_long,
+            lambda: self._add_blocks(op, layout, weigh),
+            lambda: self._add_short(op, layout, weigh),
+        )
+
+    def _add_short(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
+        query, key, value = (
+            layout.split_heads(part.values, part.heads) for part in (self.query, self.key, self.value)
+        )
+        return layout.merge_heads(weigh(query, key, value, None), width=self._width)
+
+    def _add_blocks(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
+        length, seen = (op.slice(part, 0, 1, axis=0) for part in (layout.lengths, layout.seen_lengths))
+        count, size = self._divide(op, length, seen)
+        axis = op.constant([2])
+        query = layout.split_first_tokens(self.query.values, self.query.heads, op.Mul(count, size))
+        key, value = (
+            layout.split_first_tokens(part.values, part.heads, seen) for part in (self.key, self.value)
+        )
+
+        def add_block(number: ir.Value) -> ir.Value:
+            first = op.Mul(number, size)
+            end = op.Add(first, size)
+            first_key, end_key = self._choose_keys(op, first, end, seen)
+            block = Block(_count_up(op, first, end), _count_up(op, first_key, end_key))
+            queries, (keys, values) = op.Slice(query, first, end, axis), (key, value)
+            if self.window != BIDIRECTIONAL:  # a slice of all keys would copy them
+                keys, values = (op.Slice(part, first_key, end_key, axis) for part in (key, value))
+            attended = weigh(queries, keys, values, block)
+            return op.Transpose(attended, perm=[0, 2, 1, 3])
+
+        return layout.by_position(
+            op.stack_results(op.Squeeze(count, op.constant([0])), add_block), width=self._width
+        )
+
+    def _divide(self, op: Ops, length: ir.Value, seen: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return the number of blocks and the queries of a block, both (1,); the last block may be padded."""
+        keys, most = seen, _MOST_QUERIES
+        before, after = self.window.before, self.window.after
+        if before is not None and after is not None:
+            # Blocks as large as the window read twice as many keys as their queries need.
+            most = min(max(before + after, 2 * _FEWEST_QUERIES), _MOST_QUERIES)
+            keys = op.Min(seen, op.constant([before + after + most]))
+        fitting = op.Div(op.constant([SCORE_BYTES // (_FLOAT_BYTES * self.query.heads.count)]), keys)
+        queries = op.Clip(fitting, op.constant(_FEWEST_QUERIES), op.constant(most))
+        count = _divide_up(op, length, queries)
+        return count, _divide_up(op, length, count)
+
+    def _choose_keys(
+        self, op: Ops, first: ir.Value, end: ir.Value, seen: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Return the first key of queries `first` to `end`, and the end of their keys; at least one key."""
+        first_key, end_key = op.constant([0]), seen
+        if self.window.before is not None:
+            far = op.Max(op.Sub(first, op.constant([self.window.before])), op.constant([0]))
+            first_key = op.Min(far, op.Sub(seen, op.constant([1])))
+        if self.window.after is not None:
+            end_key = op.Min(op.Add(end, op.constant([self.window.after])), seen)
+        return first_key, end_key
+
+    @property
+    def _width(self) -> int:
+        return self.query.heads.count * self.value.heads.dim
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledProducts:
+    """Attention by scaled products of queries and keys: softmax(query . key * scale + bias) . value.
+
+    In grouped query attention `n` query heads share one head of keys and values. Keys and values are not
+    repeated; the query heads of a group are reshaped to one longer head:
+
+        queries   (texts, heads, queries, dim)         to (texts, shared, n * queries, dim)
+        scores    (texts, shared, n * queries, keys)   to (texts, heads, queries, keys)
+    """
+
+    query: Heads
+    key: Heads
+    bias: AttentionBias
+    scale: float
+
+    def weigh(
+        self, op: Ops, query: ir.Value, key: ir.Value, value: ir.Value, block: Block | None
+    ) -> ir.Value:
+        """Return attended values, as `Weigh` describes.
+
+        ONNX Runtime fuses the transpose and the scale with the product.
+        """
+        bias = self.bias.short if block is None else self.bias.between(op, block.queries, block.keys)
+        heads, shared, dim = self.query.count, self.key.count, self.query.dim
+        is_grouped = heads != shared
+        if is_grouped:
+            query = op.Reshape(query, op.constant([0, shared, -1, dim]))
+        scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
+        scores = op.Mul(scores, op.constant(self.scale, np.float32))
+        if is_grouped:
+            scores = op.Reshape(scores, op.constant([0, heads, -1, 0]))
+        weights = op.Softmax(scores if bias is None else op.Add(scores, bias), axis=-1)
+        if is_grouped:
+            weights = op.Reshape(weights, op.constant([0, shared, -1, 0]))
+        attended = op.MatMul(weights, value)
+        return op.Reshape(attended, op.constant([0, heads, -1, dim])) if is_grouped else attended
+
+
+def _count_up(op: Ops, first: ir.Value, end: ir.Value) -> ir.Value:
+    first, end = (op.Squeeze(bound, op.constant([0])) for bound in (first, end))
+    return op.Range(first, end, op.constant(1))
+
+
+def _divide_up(op: Ops, number: ir.Value, divisor: ir.Value) -> ir.Value:
+    return op.Div(op.Sub(op.Add(number, divisor), op.constant([1])), divisor)

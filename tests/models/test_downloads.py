@@ -1,0 +1,165 @@
+"""Downloaded files: each has the digest that the hub states, whatever happened on the way."""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
+from vecmill.errors import ModelNotFound
+from vecmill.models import downloads
+from vecmill.models.hub import HubName, fetch_model
+
+NAME = HubName("owner/model")
+FILES = {
+    "config.json": b"{}",
+    "empty.txt": b"",
+    "model.safetensors": bytes(range(256)) * 1_000,
+}
+NEVER = {"modeling_own.py": b"raise SystemExit", "pytorch_model.bin": b"pickle"}
+LARGE = frozenset({"model.safetensors"})  # known by their SHA-256
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with run_fake_hub() as hub:
+        hub.repositories[NAME.repository] = Repository({**FILES, **NEVER}, is_large=LARGE)
+        point_client_at(hub, tmp_path, monkeypatch)
+        yield hub
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def blobs(cache: Path) -> set[str]:
+    return {path.name for path in cache.glob("models--*/blobs/*")}
+
+
+def test_files_with_the_same_content_are_fetched_once(hub: FakeHub) -> None:
+    files = {**FILES, "copy.json": FILES["config.json"]}
+    hub.repositories[NAME.repository] = Repository(files, is_large=LARGE)
+    assert contents(fetch_model(NAME)) == files
+    assert len(hub.served) == 2  # an empty file has no part that is missing
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_byte_that_arrives_wrong_is_fetched_again(hub: FakeHub, name: str) -> None:
+    hub.damaged[name] = 1
+    assert contents(fetch_model(NAME)) == FILES
+    assert hub.damaged[name] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("config.json", "SHA-1"), ("model.safetensors", "SHA-256")], ids=["small", "large"]
+)
+def test_a_file_that_stays_damaged_is_refused_and_deleted(
+    hub: FakeHub, tmp_path: Path, name: str, kind: str
+) -> None:
+    hub.damaged[name] = 100
+    expected = rf"{name} arrived 2 times with another {kind} than the hub states"
+    with pytest.raises(ModelNotFound, match=expected):
+        fetch_model(NAME)
+    digest = hub.repositories[NAME.repository].digest(name)
+    assert not {stored for stored in blobs(tmp_path) if stored.startswith(digest)}
+    hub.damaged.clear()
+    assert contents(fetch_model(NAME)) == FILES
+
+
+def test_an_interrupted_file_is_verified_as_a_whole(hub: FakeHub, tmp_path: Path) -> None:
+    hub.cut_short.add("model.safetensors")
+    digest = hub.repositories[NAME.repository].digest("model.safetensors")
+    folder = tmp_path / "models--owner--model/blobs"
+    folder.mkdir(parents=True)
+    (folder / f"{digest}.incomplete").write_bytes(FILES["model.safetensors"][:1_000])
+    assert contents(fetch_model(NAME)) == FILES
+    assert ("model.safetensors", "bytes=1000-") in hub.served
+
+
+@pytest.mark.parametrize("size", [256_000, 300_000], ids=["whole", "too long"])
+def test_a_partial_file_of_other_content_is_replaced(hub: FakeHub, tmp_path: Path, size: int) -> None:
+    digest = hub.repositories[NAME.repository].digest("model.safetensors")
+    folder = tmp_path / "models--owner--model/blobs"
+    folder.mkdir(parents=True)
+    (folder / f"{digest}.incomplete").write_bytes(b"x" * size)
+    assert contents(fetch_model(NAME)) == FILES
+    assert blobs(tmp_path) == {hub.repositories[NAME.repository].digest(name) for name in FILES}
+
+
+def test_a_hub_that_sends_the_whole_file_again_is_verified(tmp_path: Path) -> None:
+    # As the client does when a hub ignores the range that it asked for.
+    content = b"abc" * 1_000
+    blob = tmp_path / hashlib.sha256(content).hexdigest()
+    wanted = downloads.HubFile(
+        "file", "http://127.0.0.1:9", len(content), blob, tmp_path / "link", tmp_path / "lock"
+    )
+    wanted.partial.write_bytes(b"xyz")
+    with wanted.partial.open("r+b") as file:
+        hashed = downloads._HashedFile(file, wanted)
+        assert hashed.tell() == 3
+        hashed.seek(0)
+        hashed.truncate()
+        hashed.write(content)
+        assert hashed.digest == blob.name
+    assert wanted.partial.read_bytes() == content
+
+
+def test_code_is_fetched_only_for_those_who_trust_it(hub: FakeHub) -> None:
+    commit = hub.repositories[NAME.repository].commit
+    name = HubName(NAME.repository, commit)
+    assert contents(fetch_model(name)) == FILES
+    trusted = contents(fetch_model(name, code=True))
+    assert trusted == {**FILES, "modeling_own.py": NEVER["modeling_own.py"]}
+    hub.asked.clear()
+    fetch_model(name, code=True)
+    assert hub.asked == []
+
+
+def test_files_that_the_client_stored_without_links_are_not_fetched_again(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    folder = fetch_model(NAME)
+    for path in folder.iterdir():
+        path.resolve().replace(path)
+    shutil.rmtree(tmp_path / "models--owner--model/blobs")
+    hub.served.clear()
+    assert contents(fetch_model(NAME)) == FILES
+    assert hub.served == []
+
+
+def test_files_that_do_not_fit_are_not_begun(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**6, 0, 200_000))
+    expected = (
+        f"owner/model could not be downloaded: the disk of {tmp_path} has 200000 bytes free, and the missing "
+        "files need 256002 bytes. Free space, or choose a folder on another disk with HF_HOME."
+    )
+    with pytest.raises(ModelNotFound) as caught:
+        fetch_model(NAME)
+    assert caught.value.message.startswith(expected)
+    assert hub.served == []
+
+
+def test_a_disk_that_fills_up_is_named(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(downloads._HashedFile, "write", fail)
+        with pytest.raises(
+            ModelNotFound, match=f"the disk of {tmp_path} has .* the missing files need 256002"
+        ):
+            fetch_model(NAME)
+    assert contents(fetch_model(NAME)) == FILES
