@@ -1,6 +1,6 @@
 """Defects that are planted into the server, so that the check of the ledger can be seen to find them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -43,11 +43,11 @@ def plant_duplicate() -> None:
     """Make some responses repeat an embedding."""
     send_json, number = request_context.send_json, count(1)
 
-    async def repeating(send: Any, body: bytes, headers: Any) -> None:
+    async def repeating(send: Any, body: Sequence[bytes], headers: Any) -> None:
         if next(number) % EVERY == 0:
-            value = orjson.loads(body)
+            value = orjson.loads(b"".join(body))
             value["data"].append(value["data"][0])
-            body = orjson.dumps(value)
+            body = [orjson.dumps(value)]
         await send_json(send, body, headers)
 
     vars(endpoint)["send_json"] = repeating

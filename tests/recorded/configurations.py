@@ -207,7 +207,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         tolerance=1e-4,
         digits=5,
     ),
-    Configuration("connections", connections.RAW, embedder, left=2),
+    Configuration("connections", connections.RAW, embedder),
     Configuration("prompts", embeddings.PROMPTED, prompted),
     Configuration("together", tei.TOGETHER, embedder, runs_at_once=True),
     Configuration("timings", connections.TIMED, timed),

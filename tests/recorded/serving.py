@@ -53,9 +53,8 @@ class Configuration:
     the first request to after the last. Without `has_still_clock` the models' time is the real one, for
     deadlines that pass; without `wait` requests are sent while the models load. `keeps_batches` turns batches
     on. Where `runs_at_once` several calls of the model are made at once, so that chance puts texts together;
-    where it `hangs`, the last engine call has not returned in the end. `left` requests are counted besides as
-    those of clients that left: their bodies went wrong half way. Floats may differ by `tolerance`, and are
-    recorded with so many `digits`, or all.
+    where it `hangs`, the last engine call has not returned in the end. Floats may differ by `tolerance`, and
+    are recorded with so many `digits`, or all.
     """
 
     name: str
@@ -69,7 +68,6 @@ class Configuration:
     keeps_batches: bool = False
     runs_at_once: bool = False
     hangs: bool = False
-    left: int = 0
     tolerance: float = 1e-6
     digits: int | None = None
 
@@ -174,7 +172,7 @@ class _Conversation:
         ]
         counted = sum(sample.value for sample in samples if sample.name == "vecmill_http_requests_total")
         is_busy = any(sample.labels.get("state") == "busy" and sample.value > 0 for sample in samples)
-        return counted == self.asked + self.configuration.left and is_busy is self.configuration.hangs
+        return counted == self.asked and is_busy is self.configuration.hangs
 
 
 def by_name(configurations: Sequence[Configuration]) -> Mapping[str, Configuration]:

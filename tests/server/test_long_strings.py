@@ -23,7 +23,6 @@ from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.paths import Paths
 from vecmill_server.middleware.request_contexts import RequestContexts
-from vecmill_server.protocol import decline_upgrade
 from vecmill_server.routes.endpoint import requested_timeout_s
 from vecmill_server.token_ids import refuse_ids
 
@@ -110,7 +109,6 @@ def test_headers(shape: str) -> None:
         assert core_seconds(run(application, path="/x", headers=[(name, value)])) < LIMIT_S
     scope = {"headers": [(b"x-request-timeout-ms", value)]}
     assert core_seconds(lambda: requested_timeout_s(scope)) < LIMIT_S
-    assert core_seconds(lambda: decline_upgrade(b"POST / HTTP/1.1\r\nhost: " + value)) < LIMIT_S
 
 
 @pytest.mark.promise("loop-responsive", "bounded-input")

@@ -1,23 +1,177 @@
-"""An offered upgrade is renamed in the headers, and nothing else is touched."""
+"""Heads and bodies are read to the same result however their bytes are cut, and never past their end."""
+
+import itertools
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vecmill_server.protocol import decline_upgrade
+from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
+from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest
+from vecmill_server.request_head import MAX_HEADERS, HeadReader, RequestHead
+
+CORPUS = Path(__file__).parents[1] / "http" / "corpus"
+
+HOST = b"POST /a?b=c HTTP/1.1\r\nhost: x\r\n"
+REFUSED = {
+    "length and chunks": HOST + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n",
+    "chunks and length": HOST + b"transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n",
+    "two lengths": HOST + b"content-length: 2\r\ncontent-length: 3\r\n\r\n",
+    "a length twice": HOST + b"content-length: 2\r\ncontent-length: 2\r\n\r\n",
+    "a list of lengths": HOST + b"content-length: 2, 2\r\n\r\n",
+    "a length with a sign": HOST + b"content-length: +2\r\n\r\n",
+    "an empty length": HOST + b"content-length: \r\n\r\n",
+    "two codings": HOST + b"transfer-encoding: gzip, chunked\r\n\r\n",
+    "chunked twice": HOST + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+    "chunked with a parameter": HOST + b"transfer-encoding: chunked;q=1\r\n\r\n",
+    "another coding": HOST + b"transfer-encoding: xchunked\r\n\r\n",
+    "chunked in HTTP/1.0": b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n",
+    "a folded header": HOST + b"x-a: b\r\n c\r\n\r\n",
+    "a folded length": HOST + b"content-length:\r\n 2\r\n\r\n",
+    "a bare line feed": HOST + b"x-a: b\nx-c: d\r\n\r\n",
+    "bare line feeds only": b"GET / HTTP/1.1\nhost: x\n\n",
+    "a bare carriage return": HOST + b"x-a: b\rc\r\n\r\n",
+    "a space before the colon": HOST + b"x-a : b\r\n\r\n",
+    "a NUL": HOST + b"x-a: b\x00c\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "two hosts": HOST + b"host: x\r\n\r\n",
+    "a host with a path": b"GET / HTTP/1.1\r\nhost: x/y\r\n\r\n",
+    "HTTP/0.9": b"GET /\r\n\r\n",
+    "HTTP/2.0": b"GET / HTTP/2.0\r\nhost: x\r\n\r\n",
+}
+PASSED = {
+    "no body": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "empty lines before": b"\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "an empty host": b"GET / HTTP/1.1\r\nhost:\r\n\r\n",
+    "an IPv6 host": b"GET / HTTP/1.1\r\nhost: [::1]:80\r\n\r\n",
+    "HTTP/1.0 without a host": b"GET / HTTP/1.0\r\n\r\n",
+    "a length": HOST + b"content-length: 18 \r\n\r\n",
+    "chunks": HOST + b"transfer-encoding: Chunked\r\n\r\n",
+    "an upgrade": HOST + b"connection: Upgrade\r\nupgrade: h2c\r\ncontent-length: 5\r\n\r\n",
+    "text like an upgrade": HOST + b"x-a: upgrade: h2c\r\n\r\n",
+}
 
 
-@pytest.mark.parametrize("name", [b"Upgrade", b"upgrade", b"UPGRADE"])
-def test_the_header_is_renamed(name: bytes) -> None:
-    packet = b"POST / HTTP/1.1\r\n" + name + b": h2c\r\nhost: x\r\n\r\nbody"
-    assert decline_upgrade(packet) == b"POST / HTTP/1.1\r\nx-declined-upgrade: h2c\r\nhost: x\r\n\r\nbody"
+def read_head(data: bytes, cuts: list[int]) -> tuple[RequestHead | None, bytes] | str:
+    """The head and the bytes after it, or the name of the error, of `data` cut at `cuts`."""
+    reader = HeadReader(16_384)
+    edges = [0, *cuts, len(data)]
+    try:
+        for start, end in itertools.pairwise(edges):
+            head, rest = reader.feed(data[start:end])
+            if head is not None:
+                return head, rest + data[end:]
+    except HttpError as error:
+        return type(error).__name__
+    return None, b""
+
+
+@pytest.mark.parametrize("head", REFUSED.values(), ids=REFUSED.keys())
+def test_a_head_that_a_proxy_could_read_differently_is_refused(head: bytes) -> None:
+    assert read_head(head, []) == "MalformedRequest"
+
+
+@pytest.mark.parametrize("head", PASSED.values(), ids=PASSED.keys())
+def test_the_body_begins_where_the_head_ends(head: bytes) -> None:
+    found = read_head(head + b"body: \r\n\r\n", [])
+    assert isinstance(found, tuple)
+    assert found[0] is not None
+    assert found[1] == b"body: \r\n\r\n"
+
+
+HEADS = [
+    *REFUSED.values(),
+    *(head + b"body" for head in PASSED.values()),
+    *(path.read_bytes() for path in sorted(CORPUS.glob("*.http"))),
+]
+
+
+@pytest.mark.parametrize("data", HEADS)
+def test_where_a_head_is_cut_does_not_matter(data: bytes) -> None:
+    whole = read_head(data, [])
+    assert read_head(data, list(range(1, len(data)))) == whole
+    for cut in range(1, len(data)):
+        assert read_head(data, [cut]) == whole
+
+
+def test_the_parts_of_a_head() -> None:
+    found = read_head(HOST + b"X-A:  b \r\nconnection: close\r\nexpect: 100-continue\r\n\r\n", [])
+    assert isinstance(found, tuple)
+    head = found[0]
+    assert head is not None
+    assert (head.method, head.path, head.query, head.version) == ("POST", b"/a", b"b=c", "1.1")
+    assert head.headers[:2] == [(b"host", b"x"), (b"x-a", b"b ")]
+    assert (head.content_length, head.keeps_alive, head.expects_continue) == (0, False, True)
+
+
+def test_the_size_and_the_number_of_headers_are_limited() -> None:
+    filled = HOST + b"x-a: " + b"a" * 2_000
+    with pytest.raises(HeadersTooLarge):
+        HeadReader(1_024).feed(filled)
+    with pytest.raises(HeadersTooLarge):
+        HeadReader(1_024).feed(filled + b"\r\n\r\n")
+    with pytest.raises(HeadersTooLarge):
+        HeadReader(1_000_000).feed(HOST + b"a:b\r\n" * (MAX_HEADERS + 1))
+
+
+def read_body(framing: BodyFraming, pieces: list[bytes]) -> tuple[bytes, bytes | None]:
+    """The body and the bytes after it, `None` if the body has not ended."""
+    body = b""
+    for index, piece in enumerate(pieces):
+        found, rest = framing.feed(piece)
+        body += found
+        if rest is not None:
+            return body, rest + b"".join(pieces[index + 1 :])
+    return body, None
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(at % (len(data) + 1) for at in cuts), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+CUTS = st.lists(st.integers(0, 10_000), max_size=20)
+
+
+@given(
+    chunks=st.lists(st.binary(min_size=1, max_size=50)),
+    cuts=CUTS,
+    trailer=st.sampled_from([b"", b"x: y\r\n"]),
+)
+def test_chunks_are_joined_and_the_next_request_is_untouched(
+    chunks: list[bytes], cuts: list[int], trailer: bytes
+) -> None:
+    framed = b"".join(b"%X;name=value\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    data = framed + b"000\r\n" + trailer + b"\r\nGET / HTTP/1.1"
+    assert read_body(ChunkedBody(1_000), cut(data, cuts)) == (b"".join(chunks), b"GET / HTTP/1.1")
+
+
+@given(body=st.binary(min_size=1), cuts=CUTS)
+def test_a_counted_body_ends_after_its_length(body: bytes, cuts: list[int]) -> None:
+    assert read_body(CountedBody(len(body)), cut(body + b"rest", cuts)) == (body, b"rest")
+    assert read_body(CountedBody(len(body) + 1), cut(body, cuts)) == (body, None)
 
 
 @pytest.mark.parametrize(
-    "packet",
-    [
-        b"POST / HTTP/1.1\r\nhost: x\r\n\r\na body with\r\nupgrade: text",
-        b"GET /upgrade: HTTP/1.1\r\nconnection: upgrade\r\nupgrade-insecure-requests: 1\r\n\r\n",
-        b"",
-    ],
-)
-def test_everything_else_stays(packet: bytes) -> None:
-    assert decline_upgrade(packet) == packet
+    "data",
+    [b"zz\r\n", b"-1\r\n", b"0x1\r\n", b" 1\r\n", b"1 \r\n", b"\r\n", b"1\n", b"1\r\nab\r\n", b"1\r\na\n",
+     b"f" * 16 + b"\r\n", b"1;" + b"x" * 2_000, b"1;a\rb\r\n"],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_chunks_that_are_not_valid_are_refused(data: bytes, size: int) -> None:
+    with pytest.raises(MalformedRequest):
+        read_body(ChunkedBody(1_000), [data[at : at + size] for at in range(0, len(data), size)])
+
+
+@pytest.mark.parametrize("trailers", [b"x: y\r\n" * 200, b"x" * 2_000])
+def test_trailers_have_the_limit_of_headers(trailers: bytes) -> None:
+    with pytest.raises(HeadersTooLarge):
+        ChunkedBody(1_000).feed(b"0\r\n" + trailers)
+
+
+def test_bodies_in_the_smallest_chunks_are_refused() -> None:
+    with pytest.raises(MalformedRequest, match="larger chunks"):
+        ChunkedBody(1_000).feed(b"1\r\na\r\n" * 100_000)
+    body, _ = ChunkedBody(1_000).feed(b"8\r\naaaaaaaa\r\n" * 100_000)
+    assert len(body) == 800_000

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive
 
+from vecmill_server.byte_budget import HeldBytes
 from vecmill_server.errors import BodyTooLarge, ClientGone, RequestTimedOut, UnsupportedEncoding
 from vecmill_server.settings import ServerSettings
 
@@ -31,16 +32,19 @@ class BodyLimits:
         return cls(settings.max_body_bytes, settings.body_timeout_s)
 
 
-async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> bytes:
-    """Read the whole body.
+async def read_body(
+    headers: Headers, receive: Receive, limits: BodyLimits, held: HeldBytes
+) -> bytes | bytearray:
+    """Read the whole body, and count its bytes in `held`.
 
-    Raises `UnsupportedEncoding` or `BodyTooLarge` before reading if the headers violate a limit, and
-    `BodyTooLarge`, `RequestTimedOut` or `ClientGone` while reading.
+    Raises `UnsupportedEncoding`, `BodyTooLarge` or `BuffersFull` before reading if the headers violate a
+    limit or the body does not fit, and `BodyTooLarge`, `BuffersFull`, `MalformedRequest`, `RequestTimedOut`
+    or `ClientGone` while reading.
     """
-    _check_headers(headers, limits)
+    held.reserve(_check_headers(headers, limits))
     try:
         async with asyncio.timeout(limits.timeout_s):
-            return await _collect(receive, limits)
+            return await _collect(receive, limits, held)
     except TimeoutError:
         raise RequestTimedOut(f"The body did not arrive within {limits.timeout_s:g} seconds.") from None
 
@@ -86,29 +90,38 @@ async def discard_body(receive: Receive, limits: BodyLimits) -> None:
         return
 
 
-def _check_headers(headers: Headers, limits: BodyLimits) -> None:
+def _check_headers(headers: Headers, limits: BodyLimits) -> int:
+    """Return the length of the body, 0 if it is chunked. Raises an error if a header violates a limit."""
+    length = 0
     for name, value in headers:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             raise UnsupportedEncoding("Compressed bodies are not accepted. Send uncompressed JSON.")
         # The HTTP parser accepts only digits here.
-        if name == b"content-length" and int(value) > limits.max_bytes:
-            raise _too_large(limits)
+        if name == b"content-length":
+            length = int(value)
+            if length > limits.max_bytes:
+                raise _too_large(limits)
+    return length
 
 
-async def _collect(receive: Receive, limits: BodyLimits) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
+async def _collect(receive: Receive, limits: BodyLimits, held: HeldBytes) -> bytes | bytearray:
+    reserved = held.count
+    body = bytearray()  # grows in place, so that a large body is never in memory twice
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limits.max_bytes:
+        chunk: bytes = message.get("body", b"")
+        has_more = message.get("more_body", False)
+        if not body and not has_more:
+            return chunk
+        body += chunk
+        if len(body) > limits.max_bytes:
             raise _too_large(limits)
-        if not message.get("more_body", False):
-            return b"".join([*chunks, chunk]) if chunks else chunk
-        chunks.append(chunk)
+        if len(body) > reserved:  # the body is chunked
+            held.reserve(len(chunk))
+        if not has_more:
+            return body
 
 
 def _too_large(limits: BodyLimits) -> BodyTooLarge:

@@ -84,6 +84,10 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
         http.RequestTimedOut: ErrorSpec(408, _INVALID, "request_timeout", "request_timeout"),
         http.BodyTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "body_too_large"),
         http.StorageFull: ErrorSpec(413, _INVALID, "storage_limit_exceeded", "storage_full"),
+        http.BuffersFull: ErrorSpec(503, _SERVER, "service_unavailable", "buffers_full", Retry.LATER),
+        http.TooManyConnections: ErrorSpec(
+            503, _SERVER, "service_unavailable", "too_many_connections", Retry.LATER
+        ),
         http.UnsupportedEncoding: ErrorSpec(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
         http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
         http.ForeignOrigin: ErrorSpec(403, _INVALID, "foreign_origin", "foreign_origin"),

@@ -1,4 +1,4 @@
-"""The errors of an HTTP request, as one tree.
+"""The errors of an HTTP request.
 
     RequestError (vecmill.errors)
     └── HttpError
@@ -21,11 +21,14 @@
         └── MethodNotAllowed        the path does not accept this method
     UnavailableError (vecmill.errors)
     └── ModelUnavailable            one of several models cannot answer
+    OverloadError (vecmill.errors)
+    ├── BuffersFull                 the buffers of the server are full of other requests
+    └── TooManyConnections          the server has as many connections as it accepts
 
 `error_responses` maps each error to its response.
 """
 
-from vecmill.errors import RequestError, UnavailableError
+from vecmill.errors import OverloadError, RequestError, UnavailableError
 
 
 class HttpError(RequestError):
@@ -62,6 +65,14 @@ class StorageFull(HttpError):
     def __init__(self, message: str, *, room: int = 0) -> None:
         super().__init__(message)
         self.room = room
+
+
+class BuffersFull(OverloadError):
+    """The buffers of the server are full of other requests. A later attempt can succeed."""
+
+
+class TooManyConnections(OverloadError):
+    """The server has as many connections as it accepts. A later attempt can succeed."""
 
 
 class UnsupportedEncoding(HttpError):

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.error_responses import REASONS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -112,6 +113,15 @@ class ServerMetrics:
     def watch_log(self, dropped: Callable[[], int]) -> None:
         """Report the number of dropped log lines, read at each scrape."""
         self._log_lines.dropped = dropped
+
+    def watch_budget(self, budget: ByteBudget) -> None:
+        """Report the bytes that `budget` holds, read at each scrape."""
+        held = Gauge(
+            "vecmill_buffered_bytes",
+            "Bytes of requests and responses that the server holds now.",
+            registry=self.registry,
+        )
+        held.set_function(lambda: budget.held)
 
     def render(self) -> bytes:
         """Return all metrics in the format `CONTENT_TYPE`."""

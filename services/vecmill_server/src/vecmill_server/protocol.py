@@ -1,244 +1,404 @@
-"""The HTTP/1.1 protocol of a connection: uvicorn's, with limits on the size and time of headers and bodies.
+"""The HTTP/1.1 protocol of a connection, with limits on sizes, times and bytes.
 
-How it works. uvicorn feeds incoming bytes to httptools' parser, which calls back as it recognises
-the parts of a request. uvicorn starts the application when the headers are complete. uvicorn limits
-neither the size of the headers nor their time, and answers invalid HTTP in plain text. This protocol adds:
+How it works. uvicorn starts and stops the server, and creates a `HttpConnection` for each connection. The
+connection reads one request at a time:
 
-Head    The bytes of the request line and headers are counted while they arrive, and counted exactly
-        when they are complete. A request over the limit is answered with 431.
-Time    A timer runs while the server waits for the client: from the connection to the end of the
-        first headers, and after each packet that leaves a request unfinished, until the headers and
-        then the body are complete. A request in one packet, the usual case, needs no timer. A route
-        that accepts uploads extends the time through the scope.
-Refusal Errors have the same JSON body as elsewhere. A refused client may still be sending, and
-        closing a socket with unread bytes resets the connection, so that the response can be lost.
-        Therefore the server closes its sending side, discards further input, and then closes the socket.
-Upgrade Clients may offer another protocol, as Java's client does with its first request. The parser would
-        treat the body as that protocol, so the `Upgrade` header is renamed before the parser reads it.
+    HEAD ──> BODY ──> ANSWER ──> HEAD ...        any ──> REFUSED ──> closed
+
+HEAD     `request_head` reads the head. The application starts when the head is complete.
+BODY     `body_framing` finds the end of the body. `request_cycle` hands the body to the application.
+ANSWER   The request is complete. Bytes of the next request wait until it is answered. If there are many, the
+         connection stops reading.
+REFUSED  The bytes were not HTTP, or too many, or too slow. The client may still be sending, and closing a
+         socket with unread bytes resets the connection, so that the response can be lost. Therefore the
+         server closes its sending side, discards further input, and then closes the socket.
 
 Rules:
-1. A response is never written into another response. If a request is refused while an earlier request of
-   the same connection is being answered, the connection closes after the earlier response.
-2. A timer that fires while the server has paused reading starts again, because the client is not at fault.
+1. A response is never written into another response. A head that began to arrive before the earlier request
+   was answered, and is invalid, closes the connection without a response.
+2. A client must send within a time: the head in `header_timeout_s`, the body in `body_timeout_s`, the next
+   request in `keep_alive_s`. A time that ends while the server has paused reading starts again, because the
+   client is not at fault.
+3. A client must take a response within a time, which `client_output` describes.
+4. A client that closes its sending side after a complete request gets its response. It may also be gone:
+   `half_closed` finds out.
 """
 
 import asyncio
-import re
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr
+from uvicorn.server import ServerState
 
+from vecmill.errors import VecmillError
+from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
+from vecmill_server.byte_budget import ByteBudget
+from vecmill_server.client_output import ClientOutput
+from vecmill_server.connection_limits import (
+    BODY_GRACE_S,
+    EXTRA_CONNECTIONS,
+    HEAD_FACTOR,
+    LINGER_BYTES,
+    LINGER_S,
+    ORDINARY_HEAD_BYTES,
+    PENDING_BYTES,
+    ConnectionLimits,
+    ConnectionShare,
+)
+from vecmill_server.deadline import Deadline
 from vecmill_server.error_responses import error_response
-from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest, RequestTimedOut
+from vecmill_server.errors import HttpError, RequestTimedOut, TooManyConnections
+from vecmill_server.half_closed import HalfClosedWatch
 from vecmill_server.listener import has_unread_bytes
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.request_context import BODY_TIME
+from vecmill_server.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
+from vecmill_server.request_head import HeadReader, RequestHead
 from vecmill_server.settings import ServerSettings
-
-# The time and the bytes for which the input of a refused client is discarded.
-LINGER_S = 2.0
-LINGER_BYTES = 64 * 1024 * 1024
-
-# The application's time limit for a body comes first, and sends a response. The protocol only closes.
-BODY_GRACE_S = 5.0
 
 
 class RequestPart(Enum):
-    """The part of a request that is arriving."""
+    """What the connection reads or does, described in the docstring of this module."""
 
-    NONE = auto()
     HEAD = auto()
     BODY = auto()
+    ANSWER = auto()
+    REFUSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class HeadLimits:
-    """The limits on a connection: the size and time of headers, and the time of a body."""
-
-    max_header_bytes: int
-    header_timeout_s: float
-    body_timeout_s: float
-
-    @classmethod
-    def of(cls, settings: ServerSettings) -> "HeadLimits":
-        """Return the limits in `settings`."""
-        return cls(settings.max_header_bytes, settings.header_timeout_s, settings.body_timeout_s)
-
-
-_UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
-
-
-def decline_upgrade(packet: bytes) -> bytes:
-    """Return the packet with the header `Upgrade`, if its headers have one, renamed."""
-    end = packet.find(b"\r\n\r\n")
-    found = _UPGRADE.search(packet, 0, len(packet) if end < 0 else end)
-    if found is None:
-        return packet
-    return packet[: found.start()] + b"\r\nx-declined-upgrade:" + packet[found.end() :]
-
-
-class LimitedProtocol(HttpToolsProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """The protocol of one connection, described in the docstring of this module."""
 
-    def __init__(self, *, limits: HeadLimits, metrics: ServerMetrics, **uvicorn_arguments: Any) -> None:
-        super().__init__(**uvicorn_arguments)
-        self._limits = limits
-        self._metrics = metrics
-        self._part = RequestPart.NONE
-        self._body_timeout_s = limits.body_timeout_s
-        self._arrived_head_bytes = 0  # of incomplete headers
-        self._head_bytes = 0  # as counted by the parser
-        self._deadline: asyncio.TimerHandle | None = None
-        self._refusal: HttpError | None = None
-        self._linger_bytes_left = LINGER_BYTES
-        self._is_lingering = False
+    def __init__(
+        self,
+        share: ConnectionShare,
+        *,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._share = share
+        self._limits = share.limits
+        self._app = config.loaded_app
+        self._server_state = server_state
+        self._app_state = app_state
+        self._loop = _loop or asyncio.get_event_loop()
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # set by `connection_made`
+        self._flow: FlowControl = None  # type: ignore[assignment]
+        self._output: ClientOutput = None  # type: ignore[assignment]
+        self._addresses: dict[str, Any] = {}
+        self._held = share.budget.hold()
+        self._is_stopping = False
+        self._half_closed: HalfClosedWatch | None = None
+        # The request.
+        self._part = RequestPart.HEAD
+        self._head: HeadReader | None = None
+        self._is_head_timed = True
+        self._is_pipelined = False
+        self._body: BodyFraming | None = None
+        self._body_timeout_s = self._limits.body_timeout_s
+        self._cycle: RequestCycle | None = None
+        self._pending = bytearray()  # of the next request
+        self._discarded_bytes = 0
+        self._input_deadline = Deadline(self._loop, self._on_input_deadline)
 
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
-        self._start_deadline()
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's has another base class
+        self._flow = FlowControl(transport)
+        self._output = ClientOutput(transport, self._flow, self._loop, self._limits.write_timeout_s)
+        self._addresses = {"server": get_local_addr(transport), "client": get_remote_addr(transport)}
+        connections, most = self._server_state.connections, self._limits.max_connections
+        if len(connections) >= most + EXTRA_CONNECTIONS:
+            transport.abort()
+            return
+        connections.add(self)  # type: ignore[arg-type]
+        if len(connections) > most:
+            self._refuse(TooManyConnections(f"The server has {most} connections already. Try again later."))
+        else:
+            self._input_deadline.set(self._limits.header_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_deadline()
-        super().connection_lost(exc)
+        self._server_state.connections.discard(self)
+        self._input_deadline.close()
+        self._output.close()
+        self._stop_watching()
+        self._held.release()
+        self._pending.clear()
+        self._head = self._body = None
+        if self._cycle is not None:
+            self._cycle.disconnect()
 
-    def data_received(self, data: bytes) -> None:
-        if self._is_lingering:
-            self._discard(data)
-            return
-        if self._part is not RequestPart.BODY:
-            self._arrived_head_bytes += len(data)
-            data = decline_upgrade(data)
-        super().data_received(data)
-        if self.transport.is_closing() or self._is_refused():
-            return
-        if self._arrived_head_bytes > self._limits.max_header_bytes:
-            self._refusal = self._headers_too_large()
-            self.send_400_response("")
-            return
-        if self._deadline is None and self._waits_for_client():
-            self._start_deadline()
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._share.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._read(bytes(self._share.read_buffer[:nbytes]))
+
+    def eof_received(self) -> bool:
+        """Return True to keep the sending side open."""
+        if self._cycle is None or self._cycle.is_response_complete or self._part is RequestPart.BODY:
+            return False
+        self._half_closed = HalfClosedWatch(self._transport, self._probe)
+        return self._half_closed.start()
+
+    def pause_writing(self) -> None:
+        self._flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._flow.resume_writing()
+
+    # Called by uvicorn's server.
 
     def shutdown(self) -> None:
-        if not self._is_lingering:  # otherwise the timer closes the connection
-            super().shutdown()
+        """Close the connection after the request that has begun, for a stop of the server."""
+        self._is_stopping = True
+        self._output.hurry()
+        if self._cycle is not None and not self._cycle.is_response_complete:
+            self._cycle.keeps_alive = False
+        elif self._part is not RequestPart.REFUSED:  # otherwise the deadline closes the connection
+            self._transport.close()
 
     @property
     def is_arriving(self) -> bool:
-        """True if the headers of a request have begun to arrive, or bytes of them wait in the kernel."""
-        if self._is_lingering or self.transport.is_closing():
+        """True if a head has begun to arrive, or bytes of it wait in the kernel."""
+        if self._part is RequestPart.REFUSED or self._transport.is_closing():
             return False
-        return self._part is RequestPart.HEAD or has_unread_bytes(self.transport)
+        return self._head is not None or has_unread_bytes(self._transport)
 
-    # Callbacks of the parser.
+    # The reading of requests.
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._part = RequestPart.HEAD
-        self._head_bytes = 0
-        self._body_timeout_s = self._limits.body_timeout_s
-        self.scope[BODY_TIME] = self._allow_body_time  # type: ignore[literal-required]
+    def _read(self, data: bytes) -> None:
+        while data:
+            if self._part is RequestPart.HEAD:
+                data = self._read_head(data)
+            elif self._part is RequestPart.BODY:
+                data = self._read_body(data)
+            elif self._part is RequestPart.ANSWER:
+                self._keep_for_later(data)
+                return
+            else:
+                self._discard(len(data))
+                return
 
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._head_bytes += len(url)
+    def _read_head(self, data: bytes) -> bytes:
+        reader = self._head
+        if reader is None:
+            reader = self._head = HeadReader(self._limits.max_header_bytes)
+        try:
+            head, rest = reader.feed(data)
+        except HttpError as error:
+            self._refuse_head(error)
+            return b""
+        if head is not None:
+            self._head = None
+            self._begin_request(head, reader.byte_count, rest)
+            return rest
+        if reader.byte_count and not self._is_head_timed:
+            self._time_head()
+        self._hold_head(reader.byte_count)
+        return b""
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._head_bytes += len(name) + len(value) + 4  # ": " and the end of the line
+    def _time_head(self) -> None:
+        self._is_head_timed = True
+        self._input_deadline.set(self._limits.header_timeout_s)
 
-    def on_headers_complete(self) -> None:
-        if self._head_bytes > self._limits.max_header_bytes:
-            self._refusal = self._headers_too_large()
-            raise self._refusal  # stops the parser; uvicorn then calls `send_400_response`
-        super().on_headers_complete()
-        self._part = RequestPart.BODY
-        self._arrived_head_bytes = 0
-        self._stop_deadline()
+    def _begin_request(self, head: RequestHead, head_bytes: int, arrived: bytes) -> None:
+        self._is_pipelined = False
+        self._hold_head(head_bytes)
+        scope = make_scope(head, self._app_state.copy(), self._addresses)
+        scope[BODY_TIME] = self._allow_body_time
+        default_headers = self._server_state.default_headers
+        self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers)
+        if self._is_stopping:
+            cycle.keeps_alive = False
+        length = head.content_length
+        self._input_deadline.clear()
+        if length == 0:
+            cycle.end_body()
+            self._part = RequestPart.ANSWER
+        else:
+            self._part = RequestPart.BODY
+            self._body_timeout_s = self._limits.body_timeout_s
+            self._body = ChunkedBody(self._limits.max_header_bytes) if length is None else CountedBody(length)
+            if length is None or length > len(arrived):
+                self._time_body()
+        task = self._loop.create_task(cycle.run(self._app))
+        self._server_state.tasks.add(task)
+        task.add_done_callback(self._server_state.tasks.discard)
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._part = RequestPart.NONE
-        self._stop_deadline()
+    def _read_body(self, data: bytes) -> bytes:
+        cycle, framing = self._cycle, self._body
+        assert cycle is not None
+        assert framing is not None
+        try:
+            body, rest = framing.feed(data)
+        except HttpError as error:
+            self._fail_body(error)
+            return b""
+        if cycle.is_response_complete:
+            self._discard(len(body))
+        cycle.add_body(body)
+        if rest is None:
+            if cycle.unread_bytes > UNREAD_BYTES:
+                self._flow.pause_reading()
+            return b""
+        self._body = None
+        self._input_deadline.clear()
+        cycle.end_body()
+        if cycle.is_response_complete:
+            self._next_request()
+        else:
+            self._part = RequestPart.ANSWER
+        return rest
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse the request, with `_refusal` if it is set. uvicorn calls this when the parser fails."""
-        if self._answers_earlier_request():
-            self.cycle.keep_alive = False
-            self.flow.pause_reading()
+    def _keep_for_later(self, data: bytes) -> None:
+        self._pending += data
+        self._held.add(len(data))
+        if len(self._pending) > PENDING_BYTES:
+            self._flow.pause_reading()
+
+    def _discard(self, count: int) -> None:
+        self._discarded_bytes += count
+        if self._discarded_bytes > LINGER_BYTES:
+            self._transport.close()
+
+    def _hold_head(self, count: int) -> None:
+        self._hold(HEAD_FACTOR * count if count > ORDINARY_HEAD_BYTES else 0)
+
+    def _hold(self, count: int) -> None:
+        self._held.add(count - self._held.count)
+
+    # Called by the request cycle.
+
+    def resume_reading(self) -> None:
+        if self._half_closed is None and len(self._pending) <= PENDING_BYTES:
+            self._flow.resume_reading()
+
+    def response_done(self) -> None:
+        self._server_state.total_requests += 1
+        self._stop_watching()
+        if self._transport.is_closing():
             return
-        self._refuse(self._refusal or MalformedRequest("This is not a valid HTTP/1.1 request."))
+        cycle = self._cycle
+        assert cycle is not None
+        self._hold(len(self._pending))
+        if not cycle.keeps_alive:
+            self._close_gently()
+        elif self._part is RequestPart.ANSWER:
+            self._next_request()
+        elif self._half_closed is None:
+            self._flow.resume_reading()  # to discard the rest of the body
 
-    # Limits and refusals.
+    # Between requests, and the end.
 
-    def _is_refused(self) -> bool:
-        return self._is_lingering
+    def _next_request(self) -> None:
+        """Read the next request, of which a part may have arrived."""
+        self._part = RequestPart.HEAD
+        self._is_head_timed = False
+        self._discarded_bytes = 0
+        if self._pending:
+            self._is_pipelined = True
+            data = bytes(self._pending)
+            self._pending.clear()
+            self._hold(0)
+            self._read(data)
+        if self._part is not RequestPart.HEAD:
+            self.resume_reading()
+        elif self._half_closed is not None:
+            self._transport.close()  # no more bytes will arrive
+        else:
+            self._flow.resume_reading()
+            if not self._is_head_timed:
+                self._input_deadline.set(self._limits.keep_alive_s)
 
-    def _answers_earlier_request(self) -> bool:
-        """Return True while a request whose body is complete is still being answered."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not cycle.response_complete and self._part is not RequestPart.BODY
+    def _refuse_head(self, error: HttpError) -> None:
+        if self._is_pipelined:
+            self._linger()
+        else:
+            self._refuse(error)
 
-    def _waits_for_client(self) -> bool:
-        return self._part is not RequestPart.NONE or not self._answers_earlier_request()
+    def _fail_body(self, error: HttpError) -> None:
+        cycle = self._cycle
+        assert cycle is not None
+        self._part = RequestPart.REFUSED
+        self._body = None
+        self._input_deadline.clear()
+        self._flow.pause_reading()  # until the response is written
+        cycle.fail(error)
+        if cycle.is_response_complete:
+            self._linger()
 
-    def _headers_too_large(self) -> HeadersTooLarge:
-        return HeadersTooLarge(f"The headers are larger than {self._limits.max_header_bytes} bytes.")
-
-    def _refuse(self, error: HttpError) -> None:
+    def _refuse(self, error: VecmillError) -> None:
         response = error_response(error)
-        self._metrics.request_done(NO_ROUTE, response.status, 0.0)
-        self._metrics.error_answered(response.reason)
-        headers = [*self.server_state.default_headers, *response.headers, (b"connection", b"close")]
+        self._share.metrics.request_done(NO_ROUTE, response.status, 0.0)
+        self._share.metrics.error_answered(response.reason)
+        headers = [*self._server_state.default_headers, *response.headers, (b"connection", b"close")]
         lines = [b"%s: %s\r\n" % header for header in headers]
-        self.transport.write(b"".join([STATUS_LINE[response.status], *lines, b"\r\n", response.body]))
+        self._output.write(b"".join([STATUS_LINE[response.status], *lines, b"\r\n", response.body]))
         self._linger()
 
+    def _close_gently(self) -> None:
+        """Close the connection, so that a client that is still sending can read the response."""
+        if self._half_closed is not None or (self._part is RequestPart.ANSWER and not self._pending):
+            self._transport.close()
+        else:
+            self._linger()
+
     def _linger(self) -> None:
-        self._is_lingering = True
-        self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self._stop_deadline()
-        self._deadline = self.loop.call_later(LINGER_S, self.transport.close)
+        self._part = RequestPart.REFUSED
+        self._head = self._body = None
+        self._pending.clear()
+        self._hold(0)
+        self._flow.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._input_deadline.set(LINGER_S)
 
-    def _discard(self, data: bytes) -> None:
-        self._linger_bytes_left -= len(data)
-        if self._linger_bytes_left < 0:
-            self.transport.close()
+    # Times.
 
-    def _start_deadline(self) -> None:
-        limits = self._limits
-        body_s = self._body_timeout_s + BODY_GRACE_S
-        seconds = body_s if self._part is RequestPart.BODY else limits.header_timeout_s
-        self._deadline = self.loop.call_later(seconds, self._on_deadline)
-
-    def _stop_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _time_body(self) -> None:
+        self._input_deadline.set(self._body_timeout_s + BODY_GRACE_S)
 
     def _allow_body_time(self, seconds: float) -> None:
         """Set the time limit of the body that is arriving."""
-        if self._part is not RequestPart.BODY:  # the body is complete
-            return
-        self._body_timeout_s = seconds
-        if self._deadline is not None:
-            self._stop_deadline()
-            self._start_deadline()
+        if self._part is RequestPart.BODY:
+            self._body_timeout_s = seconds
+            self._time_body()
 
-    def _on_deadline(self) -> None:
-        self._deadline = None
-        if self.transport.is_closing():
+    def _on_input_deadline(self) -> None:
+        if self._transport.is_closing():
             return
-        if self.flow.read_paused:
-            self._start_deadline()
-        elif self._part is RequestPart.BODY or self._answers_earlier_request():
-            self.transport.close()
-        else:
+        if self._part is RequestPart.BODY and self._flow.read_paused:
+            self._time_body()
+        elif self._part is RequestPart.HEAD and self._is_head_timed:
             seconds = self._limits.header_timeout_s
-            self._refuse(RequestTimedOut(f"The headers did not arrive within {seconds:g} seconds."))
+            self._refuse_head(RequestTimedOut(f"The headers did not arrive within {seconds:g} seconds."))
+        elif self._part is not RequestPart.ANSWER:
+            self._transport.close()
+
+    # Clients that closed their sending side.
+
+    def _probe(self) -> None:
+        if self._cycle is not None and self._cycle.may_probe:
+            self._output.write(CONTINUE)
+
+    def _stop_watching(self) -> None:
+        if self._half_closed is not None:
+            self._half_closed.stop()
+
+
+def connection_factory(
+    settings: ServerSettings, metrics: ServerMetrics, budget: ByteBudget
+) -> Callable[..., HttpConnection]:
+    """Return the function with which uvicorn creates a connection."""
+    return partial(HttpConnection, ConnectionShare(ConnectionLimits.of(settings), metrics, budget))

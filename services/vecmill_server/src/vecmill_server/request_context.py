@@ -1,5 +1,6 @@
 """The state of one HTTP request that middleware and routes share, and the access to its headers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,16 +86,19 @@ def timing_headers(timings: Timings) -> HeaderList:
     ]
 
 
-async def send_json(send: Send, body: bytes, extra_headers: HeaderList) -> None:
-    """Send a response with status 200 and `body`."""
+async def send_json(send: Send, pieces: Sequence[bytes], extra_headers: HeaderList) -> None:
+    """Send a response with status 200. `pieces` together are the body."""
+    length = sum(map(len, pieces))
     start: dict[str, Any] = {
         "type": "http.response.start",
         "status": 200,
         "headers": [
             (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
+            (b"content-length", b"%d" % length),
             *extra_headers,
         ],
     }
     await send(start)
-    await send({"type": "http.response.body", "body": body})
+    last = len(pieces) - 1
+    for index, piece in enumerate(pieces):
+        await send({"type": "http.response.body", "body": piece, "more_body": index < last})

@@ -8,7 +8,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -19,7 +18,7 @@ from vecmill_server.catalog import ServedModel
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import BACKLOG, Acceptor, Listener, open_listener
-from vecmill_server.protocol import HeadLimits, LimitedProtocol
+from vecmill_server.protocol import HttpConnection, connection_factory
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
 from vecmill_server.watchdog import Watchdog
@@ -54,9 +53,9 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
 
 
 def uvicorn_config(service: Service) -> uvicorn.Config:
-    """Return the configuration of uvicorn, with `LimitedProtocol` and without uvicorn's logs."""
+    """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs."""
     settings = service.settings
-    protocol = partial(LimitedProtocol, limits=HeadLimits.of(settings), metrics=service.metrics)
+    protocol = connection_factory(settings, service.metrics, service.budget)
     return uvicorn.Config(
         create_app(service),
         http=protocol,  # type: ignore[arg-type]
@@ -185,7 +184,7 @@ class Runner(uvicorn.Server):
             if passed_s >= IDLE_S:
                 # Closes a connection without a request; any other connection closes after its response.
                 for connection in state.connections - told:
-                    if isinstance(connection, LimitedProtocol) and not connection.is_arriving:
+                    if isinstance(connection, HttpConnection) and not connection.is_arriving:
                         connection.shutdown()
                         told.add(connection)
             await asyncio.sleep(POLL_S)

@@ -6,7 +6,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vecmill.config import MillConfig
@@ -24,14 +24,20 @@ from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
+from vecmill_server.byte_budget import ByteBudget, default_budget_bytes
 from vecmill_server.catalog import Catalog, ModelState, ServedModel
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
+from vecmill_server.json_io import LargeJson
+from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
 
 logger = logging.getLogger(__name__)
+
+# The values that an input may have besides token ids, such as the fields of a document to rank.
+VALUES_PER_INPUT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +61,11 @@ class Service:
     metrics: ServerMetrics
     drain: Drain
     dialect_options: DialectOptions
+    budget: ByteBudget
     batches: BatchService | None = None
     keys: ApiKeys | None = None
     wall_clock: Callable[[], float] = time.time
+    large_json: LargeJson = field(default_factory=LargeJson)
 
     @property
     def is_ready(self) -> bool:
@@ -73,6 +81,15 @@ class Service:
     def body_limits(self) -> BodyLimits:
         """The limits on request bodies."""
         return BodyLimits.of(self.settings)
+
+    @property
+    def document_limits(self) -> DocumentLimits:
+        """The limits on JSON documents, for the longest request that a model accepts."""
+        limits = [model.mill.config.inputs for model in self.catalog]
+        return DocumentLimits(
+            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
+            max(each.max_request_characters for each in limits),
+        )
 
 
 def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
@@ -116,9 +133,10 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
     )
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
     batches = _assemble_batches(settings, catalog, metrics, options, keys)
-    return Service(
-        settings, catalog, metrics, Drain(lame_duck_s=settings.lame_duck_s), options, batches, keys
-    )
+    budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())
+    metrics.watch_budget(budget)
+    drain = Drain(lame_duck_s=settings.lame_duck_s)
+    return Service(settings, catalog, metrics, drain, options, budget, batches, keys)
 
 
 def _assemble_batches(

@@ -126,6 +126,16 @@ class ServerSettings:
     max_header_bytes: int = setting(16 * 1024, "The maximum size of the request line and headers, in bytes.")
     header_timeout_s: float = setting(10.0, "The time limit for a client to send the headers, in seconds.")
     body_timeout_s: float = setting(30.0, "The time limit for a client to send the body, in seconds.")
+    write_timeout_s: float = setting(
+        60.0,
+        "The time in which a client must take its response, or 1 MiB of a larger response, in seconds.",
+    )
+    max_connections: int = setting(4096, "The maximum number of connections.")
+    max_buffered_bytes: int | None = setting(
+        None,
+        "The maximum size of all requests and responses that the server holds, in bytes; by default a "
+        "quarter of the available memory, at most 1 GiB.",
+    )
     keep_alive_s: float = setting(75.0, "The time after which an idle connection is closed, in seconds.")
     lame_duck_s: float | None = setting(
         None,
@@ -172,10 +182,20 @@ class ServerSettings:
         _require(all(alias.strip() for alias in self.alias), "alias must not be empty")
         for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
             _require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
-        for name in ("max_batch_lines", "max_open_batches"):
+        _require(
+            self.max_buffered_bytes is None or self.max_buffered_bytes >= 1024 * 1024,
+            "max_buffered_bytes must be at least 1048576",
+        )
+        for name in ("max_batch_lines", "max_open_batches", "max_connections"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1")
         _require(self.batch_keep_s is None or self.batch_keep_s > 0, "batch_keep_s must be more than 0")
-        for name in ("header_timeout_s", "body_timeout_s", "keep_alive_s", "upload_timeout_s"):
+        for name in (
+            "header_timeout_s",
+            "body_timeout_s",
+            "write_timeout_s",
+            "keep_alive_s",
+            "upload_timeout_s",
+        ):
             _require(getattr(self, name) > 0, f"{name} must be more than 0")
         _require(self.lame_duck_s is None or self.lame_duck_s >= 0, "lame_duck_s must not be negative")
         _require(self.drain_s >= 0, "drain_s must not be negative")

@@ -10,7 +10,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vecmill.errors import VecmillError
 from vecmill_server.bodies import BodyLimits, discard_body
 from vecmill_server.error_responses import ErrorResponse, error_response
-from vecmill_server.errors import BodyTooLarge, ClientGone, MethodNotAllowed, RequestTimedOut, UnknownRoute
+from vecmill_server.errors import (
+    BodyTooLarge,
+    BuffersFull,
+    ClientGone,
+    MethodNotAllowed,
+    RequestTimedOut,
+    UnknownRoute,
+)
 from vecmill_server.request_context import RequestContext, header
 
 logger = logging.getLogger(__name__)
@@ -47,7 +54,7 @@ class ErrorHandler:
         RequestContext.of(scope).reason = response.reason
         if isinstance(error, RequestTimedOut):
             response.headers.append((b"connection", b"close"))
-        if isinstance(error, BodyTooLarge):
+        if isinstance(error, BodyTooLarge | BuffersFull):
             await self._answer_before_body_ends(response, scope, receive, send)
             return
         await _send(response, send, more_body=False)

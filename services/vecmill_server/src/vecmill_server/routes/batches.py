@@ -109,7 +109,8 @@ class BatchRoutes:
         """Create a batch, or list the batches."""
         batches, owner = _batches(self._service), _owner(request)
         if request.method == "POST":
-            body = await read_body(request.scope["headers"], request.receive, self._limits)
+            with self._service.budget.hold() as held:
+                body = await read_body(request.scope["headers"], request.receive, self._limits, held)
             new = BatchRequest(decode_object(body), self._service.dialect_options).read()
             return _json((await batches.create(owner, new)).to_json())
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)

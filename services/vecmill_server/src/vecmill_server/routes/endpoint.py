@@ -5,12 +5,14 @@ It handles deadlines, disconnects and large bodies for all dialects.
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from vecmill.errors import VecmillError
 from vecmill_server.bodies import read_body
+from vecmill_server.byte_budget import HeldBytes
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import Json
 from vecmill_server.error_responses import ErrorResponse
@@ -19,10 +21,11 @@ from vecmill_server.json_io import (
     LARGE_BODY_BYTES,
     LARGE_INPUT_COUNT,
     decode_object,
+    encode_in_pieces,
     encode_json,
-    run_off_loop,
 )
-from vecmill_server.request_context import RequestContext, client_of, header, send_json
+from vecmill_server.json_measure import measure_document
+from vecmill_server.request_context import HeaderList, RequestContext, client_of, header, send_json
 from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
 
@@ -35,36 +38,48 @@ class Endpoint:
     def __init__(self, service: Service, route: InferenceRoute) -> None:
         self._service = service
         self._limits = service.body_limits
+        self._document_limits = service.document_limits
+        self._run_large = service.large_json.run
         self._options = service.dialect_options
         self._usual = route.bodies[0]
         self._choose = route.choose
         self._needs_engine = all(body.needs_engine for body in route.bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Errors about the bytes of the body have the same response on all routes, because the connection may
-        # have to close.
-        body = await read_body(scope["headers"], receive, self._limits)
-        is_large = len(body) > LARGE_BODY_BYTES
-        style = self._usual.style
-        try:
-            if self._needs_engine:
-                # A token needs at least a byte, so the size tells of many requests that they cannot be
-                # admitted, before they cost any time.
-                self._service.catalog.refuse_if_full(client_of(scope), len(body))
-            timeout_s = requested_timeout_s(scope)
-            json = await run_off_loop(is_large, lambda: decode_object(body))
-            if scope["path_params"]:
-                json = {**json, **scope["path_params"]}
-            kind = self.choose_body(json)
-            style = kind.style
-            asked = await run_off_loop(is_large, lambda: kind.parse(json, self._options))
-            await self._answer(kind, asked, timeout_s, scope, receive, send)
-        except VecmillError as error:
-            await _send_error(style.respond(error), scope, send)
+        with self._service.budget.hold() as held:
+            # Errors about the bytes of the body have the same response on all routes, because the connection
+            # may have to close.
+            body = await read_body(scope["headers"], receive, self._limits, held)
+            kind = self._usual
+            try:
+                if self._needs_engine:
+                    # A token needs at least a byte, so the size tells of many requests that they cannot be
+                    # admitted, before they cost any time.
+                    self._service.catalog.refuse_if_full(client_of(scope), len(body))
+                timeout_s = requested_timeout_s(scope)
+                json = await self._decode(body, held)
+                if scope["path_params"]:
+                    json = {**json, **scope["path_params"]}
+                kind = self.choose_body(json)
+                is_large = len(body) > LARGE_BODY_BYTES
+                asked = await self._run_large(is_large, partial(kind.parse, json, self._options))
+                del body, json  # so that their memory is free while the model computes
+                pieces, headers = await self._answer(kind, asked, timeout_s, scope, receive, held)
+            except VecmillError as error:
+                await _send_error(kind.style.respond(error), scope, send)
+                return
+            await send_json(send, pieces, headers)
 
     def choose_body(self, json: Json) -> type[InferenceBody]:
         """Return the class of the body `json`. Raises `UnknownModel` if the class depends on the model."""
         return self._usual if self._choose is None else self._choose(json, self._options)
+
+    async def _decode(self, body: bytes | bytearray, held: HeldBytes) -> Json:
+        """Return the JSON object in `body`, and count its memory in `held`."""
+        if len(body) <= LARGE_BODY_BYTES:
+            return decode_object(body)
+        held.reserve(await asyncio.to_thread(measure_document, body, self._document_limits))
+        return await self._run_large(True, lambda: decode_object(body))
 
     async def _answer(
         self,
@@ -73,19 +88,22 @@ class Endpoint:
         timeout_s: float | None,
         scope: Scope,
         receive: Receive,
-        send: Send,
-    ) -> None:
+        held: HeldBytes,
+    ) -> tuple[list[bytes], HeaderList]:
+        """Return the body of the response, and the headers that depend on the result."""
         context, request = RequestContext.of(scope), asked.request
         model = self._service.catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
         result = await unless_client_leaves(asked.run(model.mill, timeout_s, client_of(scope)), receive)
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
-        body = await run_off_loop(
-            context.texts > LARGE_INPUT_COUNT or is_large_result(result),
-            lambda: encode_json(asked.write(result, envelope)),
-        )
-        await send_json(send, body, kind.style.headers(request, result, model.mill.info.device))
+        headers = kind.style.headers(request, result, model.mill.info.device)
+        if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
+            pieces = await self._run_large(True, lambda: encode_in_pieces(asked.write(result, envelope)))
+        else:
+            pieces = [encode_json(asked.write(result, envelope))]
+        held.reserve(sum(map(len, pieces)))
+        return pieces, headers
 
 
 async def _send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:

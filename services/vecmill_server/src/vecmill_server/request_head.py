@@ -1,0 +1,155 @@
+"""The reading of request heads: the request line and headers of one HTTP/1.1 request.
+
+How it works. httptools' parser reads the bytes as they arrive, so a head gives the same result in one packet
+and in many. The parser never sees a byte after the head: the empty line that ends the head is found here,
+across packets too, and bodies are read by `body_framing`. Therefore an offered upgrade to another protocol,
+which Java's HTTP client sends with each first request, changes nothing.
+
+The parser refuses bare line feeds, folded headers, spaces before colons, control characters, and repeated or
+invalid `Content-Length`. This module refuses what the parser accepts, but what a proxy in front of the server
+could read differently: other versions than 1.0 and 1.1, `Transfer-Encoding` other than `chunked` or in
+HTTP/1.0, and a `Host` that is missing, repeated or invalid (RFC 9112, sections 3.2 and 6).
+"""
+
+import re
+from dataclasses import dataclass
+
+import httptools
+
+from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest
+
+END = b"\r\n\r\n"
+
+# Each header takes about 150 bytes of memory besides its text.
+MAX_HEADERS = 256
+
+# A registered name or an address, with an optional port; RFC 3986, section 3.2.
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=\-]*(:[0-9]*)?|\[[A-Za-z0-9:.%_~\-]+\](:[0-9]*)?")
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """A complete head. `content_length` is `None` if the body is chunked, and 0 if there is no body."""
+
+    method: str
+    path: bytes
+    query: bytes
+    version: str
+    headers: list[tuple[bytes, bytes]]
+    content_length: int | None
+    keeps_alive: bool
+    expects_continue: bool
+
+
+class HeadReader:
+    """The reader of one head. It counts all bytes, and refuses a head of more than `max_bytes`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.byte_count = 0
+        self._max_bytes = max_bytes
+        self._tail = b""  # the last bytes that arrived, in which the end may have begun
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._is_complete = False
+        self._keeps_alive = False
+        self._parser = httptools.HttpRequestParser(self)
+
+    def feed(self, data: bytes) -> tuple[RequestHead | None, bytes]:
+        """Read `data`. Return the head, or `None` if it is not complete, and the bytes after the head.
+
+        Raises `MalformedRequest` or `HeadersTooLarge`.
+        """
+        if not self.byte_count:  # the parser skips empty lines before a request
+            data = data.lstrip(b"\r\n")
+        end = self._find_end(data)
+        head, rest = (data, b"") if end < 0 else (data[:end], data[end:])
+        self.byte_count += len(head)
+        if self.byte_count > self._max_bytes:
+            raise HeadersTooLarge(f"The headers are larger than {self._max_bytes} bytes.")
+        self._parse(head)
+        if self._is_complete is not (end >= 0):
+            raise _not_http()
+        return (None if end < 0 else self._finish()), rest
+
+    def _find_end(self, data: bytes) -> int:
+        """Return the index in `data` after the empty line, or -1."""
+        tail = self._tail
+        found = (tail + data).find(END) if tail else data.find(END)
+        if found >= 0:
+            return found + len(END) - len(tail)
+        self._tail = (tail + data)[-3:] if tail else data[-3:]
+        return -1
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # declined
+        except httptools.HttpParserError as error:
+            refusal = error.__context__
+            raise (refusal if isinstance(refusal, HttpError) else _not_http()) from None
+
+    def _finish(self) -> RequestHead:
+        parser, version = self._parser, self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise MalformedRequest("The server speaks HTTP/1.1 and HTTP/1.0 only.")
+        content_length: int | None = 0
+        hosts = 0
+        expects_continue = False
+        for name, value in self._headers:
+            if name == b"content-length":
+                content_length = int(value)
+            elif name == b"transfer-encoding":
+                _check_transfer_encoding(version, value)
+                content_length = None
+            elif name == b"host":
+                hosts += 1
+                if _HOST.fullmatch(value.strip()) is None:
+                    raise MalformedRequest("The Host header is not a host name or address.")
+            elif name == b"expect":
+                expects_continue = value.lower() == b"100-continue"
+        if hosts > 1 or (not hosts and version == "1.1"):
+            raise MalformedRequest("A request must have exactly one Host header.")
+        path, query = self._split_url()
+        method = parser.get_method().decode("ascii")
+        keeps_alive = version == "1.1" and self._keeps_alive
+        headers = self._headers
+        return RequestHead(
+            method, path, query, version, headers, content_length, keeps_alive, expects_continue
+        )
+
+    def _split_url(self) -> tuple[bytes, bytes]:
+        try:
+            url = httptools.parse_url(self._url)
+        except httptools.HttpParserError:
+            raise _not_http() from None
+        if url.path is None or not url.path.isascii():
+            raise _not_http()
+        return url.path, url.query or b""
+
+    # Callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            raise _not_http()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._headers) >= MAX_HEADERS:
+            raise HeadersTooLarge(f"The request has more than {MAX_HEADERS} headers.")
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._is_complete = True
+        self._keeps_alive = self._parser.should_keep_alive()  # the parser forgets it at the end of the head
+
+
+def _check_transfer_encoding(version: str, value: bytes) -> None:
+    if version != "1.1" or value.strip().lower() != b"chunked":
+        raise MalformedRequest("The only accepted Transfer-Encoding is chunked, in HTTP/1.1.")
+
+
+def _not_http() -> MalformedRequest:
+    return MalformedRequest("This is not a valid HTTP/1.1 request.")

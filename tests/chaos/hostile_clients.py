@@ -1,0 +1,430 @@
+"""Hostile clients against a real server: what they cost the others, and what the server keeps for them.
+
+PYTHONPATH=tests .venv/test/bin/python -m chaos.hostile_clients [SCENARIO ...] [--small]
+
+Each scenario starts a server of its own and prints what it found. The status is 1 if a promise is broken.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from support.livez_gap import livez_gap
+from support.server import LiveServer, live_server
+
+MIB = 1024 * 1024
+HEAD = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+# The answer has 20 MB, more than the kernel keeps for a client.
+LARGE = json.dumps({"input": ["a"] * 2_048, "encoding_format": "float"}).encode()
+SAMPLE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How many clients there are, and how long the server waits for them."""
+
+    silent: int
+    senders: int
+    readers: int
+    reader_every_s: float
+    bombs: int
+    bomb_bytes: int
+    bodies: int
+    body_bytes: int
+    never_reading: int
+    trailer_bytes: int
+    header_timeout_s: float
+    body_timeout_s: float
+    write_timeout_s: float
+    budget_bytes: int
+    # How much later than promised a connection may close, on a busy machine.
+    grace_s: float
+
+
+FULL = Scale(
+    silent=1_000,
+    senders=50,
+    readers=50,
+    reader_every_s=1.0,
+    bombs=16,
+    bomb_bytes=32 * MIB,
+    bodies=60,
+    body_bytes=32 * MIB,
+    never_reading=200,
+    trailer_bytes=117 * MIB,
+    header_timeout_s=10.0,
+    body_timeout_s=30.0,
+    write_timeout_s=60.0,
+    budget_bytes=512 * MIB,
+    grace_s=5.0,
+)
+SMALL = Scale(
+    silent=100,
+    senders=10,
+    readers=5,
+    reader_every_s=0.05,
+    bombs=3,
+    bomb_bytes=4 * MIB,
+    bodies=10,
+    body_bytes=8 * MIB,
+    never_reading=10,
+    trailer_bytes=4 * MIB,
+    header_timeout_s=0.5,
+    body_timeout_s=1.0,
+    write_timeout_s=1.0,
+    budget_bytes=48 * MIB,
+    grace_s=3.0,
+)
+
+
+@dataclass(slots=True)
+class Finding:
+    """What a scenario found: figures by name, and the promises that were broken."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    def promise(self, name: str, value: float, at_most: float) -> None:
+        """Note a figure that must not be above `at_most`."""
+        self.figures[name] = value
+        if not value <= at_most:
+            self.broken.append(f"{name} is {value:.3g}, promised at most {at_most:.3g}")
+
+
+class PeakMemory(threading.Thread):
+    """Samples the memory of a process until `end`."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(name="peak-memory")
+        self._pid = pid
+        self._ended = threading.Event()
+        self.before_mib = self.peak_mib = self._read_mib()
+
+    def _read_mib(self) -> float:
+        lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+    def run(self) -> None:
+        while not self._ended.wait(SAMPLE_S):
+            self.peak_mib = max(self.peak_mib, self._read_mib())
+
+    def end(self) -> float:
+        """Stop, and return by how many MiB the memory grew at most."""
+        self._ended.set()
+        self.join()
+        return self.peak_mib - self.before_mib
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How one connection ended: after how long, with which bytes first, with how many in all."""
+
+    seconds: float
+    first: bytes
+    size: int
+
+    @property
+    def status(self) -> int:
+        """The status of the answer, 0 if there was none."""
+        return int(self.first[9:12]) if self.first.startswith(b"HTTP/1.1 ") else 0
+
+
+async def send_and_wait(
+    port: int,
+    data: bytes,
+    drip: tuple[bytes, float] | None = None,
+    *,
+    read_bytes: int = 65_536,
+    read_every_s: float = 0.0,
+    limit_s: float = 120.0,
+    on_first: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Send `data`, then a piece of `drip` at intervals, and read until the server closes."""
+    connection = socket.socket()
+    connection.setblocking(False)
+    if read_every_s:  # so that bytes wait at the server, not here
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=connection, limit=read_bytes)
+    began = time.monotonic()
+    first, size = b"", 0
+    dripping = asyncio.ensure_future(_drip(writer, data, drip))
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(limit_s):
+            while chunk := await reader.read(read_bytes):
+                if not first:
+                    first = chunk
+                    on_first()
+                size += len(chunk)
+                if read_every_s:
+                    await asyncio.sleep(read_every_s)
+    seconds = time.monotonic() - began
+    dripping.cancel()
+    writer.transport.abort()
+    return Outcome(seconds, first, size)
+
+
+async def _drip(writer: asyncio.StreamWriter, data: bytes, drip: tuple[bytes, float] | None) -> None:
+    with suppress(ConnectionError):
+        writer.write(data)
+        await writer.drain()
+        while drip is not None:
+            await asyncio.sleep(drip[1])
+            writer.write(drip[0])
+            await writer.drain()
+
+
+async def never_read(port: int, data: bytes, until: asyncio.Event) -> None:
+    """Send `data`, and read nothing until the event."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(data)
+    await until.wait()
+    writer.transport.abort()
+    del reader
+
+
+async def buffered_bytes(port: int) -> float:
+    """The bytes that the server holds for clients, from its metrics."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    text = await reader.read(-1)
+    writer.close()
+    line = next(line for line in text.splitlines() if line.startswith(b"vecmill_buffered_bytes "))
+    return float(line.split()[1])
+
+
+async def wait_for_bytes(port: int, condition: Callable[[float], bool], limit_s: float) -> float:
+    """Return the seconds until the buffered bytes are as wanted, at most about `limit_s`."""
+    began = time.monotonic()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            while not condition(await buffered_bytes(port)):  # noqa: ASYNC110  # asks another process
+                await asyncio.sleep(0.1)
+    return time.monotonic() - began
+
+
+async def ordinary_latencies(port: int, until: Callable[[], bool]) -> list[float]:
+    """The seconds of ordinary requests, one after the other on one connection."""
+    body = b'{"input": "an ordinary text", "encoding_format": "base64"}'
+    request = HEAD + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    found = []
+    while not until():
+        began = time.perf_counter()
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.split(b":")[1]))
+        assert head.startswith(b"HTTP/1.1 200 "), head
+        found.append(time.perf_counter() - began)
+    writer.close()
+    return found
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+async def slow_clients(server: LiveServer, scale: Scale) -> Finding:
+    """Silent sockets, senders of one byte a second and readers of one kilobyte a second, beside others."""
+    finding, port = Finding(), port_of(server)
+    quiet = await ordinary_latencies(port, after(scale.header_timeout_s))
+    large = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(LARGE), LARGE)
+    silent = [send_and_wait(port, b"") for _ in range(scale.silent)]
+    senders = [
+        send_and_wait(port, HEAD + b"content-length: 1000\r\n\r\n", (b" ", 1.0)) for _ in range(scale.senders)
+    ]
+    answered = asyncio.Semaphore(0)
+    readers = [
+        send_and_wait(
+            port, large, read_bytes=1_000, read_every_s=scale.reader_every_s, on_first=answered.release
+        )
+        for _ in range(scale.readers)
+    ]
+    readers_task = asyncio.gather(*readers)
+    for _ in readers:  # computing their answers is ordinary work, not the cost of slow readers
+        await answered.acquire()
+    others = asyncio.gather(asyncio.gather(*silent), asyncio.gather(*senders))
+    beside = await ordinary_latencies(port, after(scale.header_timeout_s))
+    silent_ends, sender_ends = await others
+    reader_ends = await readers_task
+    finding.figures["p99 of others alone, ms"] = percentile(quiet, 0.99) * 1e3
+    finding.promise("p99 of others, rise", percentile(beside, 0.99) / percentile(quiet, 0.99), 1.10)
+    for name, ends, promised in (
+        ("silent", silent_ends, scale.header_timeout_s),
+        ("senders", sender_ends, scale.body_timeout_s),
+        ("readers", reader_ends, scale.write_timeout_s + 20.0),
+    ):
+        finding.promise(f"{name} closed, s", max(end.seconds for end in ends), promised + scale.grace_s)
+    finding.promise("silent without 408", sum(end.status != 408 for end in silent_ends), 0)
+    finding.promise("senders without 408", sum(end.status != 408 for end in sender_ends), 0)
+    return finding
+
+
+BOMBS = MappingProxyType(
+    {
+        "lists": (b'{"input":[', b"[],", b"[]]}"),
+        "pairs": (b'{"input":[', b'{"a":1},', b"1]}"),
+        "keys of one object": (b"{", b'"a":1,', b'"b":1}'),
+        "a wide character": (b'{"input":["\xf0\x9f\x98\x80', b"abc", b'"]}'),
+        "escapes": (b'{"input":["', b"\\u00e9", b'"]}'),
+        "text": (b'{"input":["', b"words ", b'"]}'),
+    }
+)
+
+
+def make_bomb(kind: str, size: int) -> bytes:
+    """A body of about `size` bytes, which would be large in memory or take long to decode."""
+    start, item, end = BOMBS[kind]
+    return start + item * ((size - len(start) - len(end)) // len(item)) + end
+
+
+async def structural_bombs(server: LiveServer, scale: Scale) -> Finding:
+    """Bodies of empty lists only: one, four and all at once; then other bodies that would grow in memory."""
+    finding, port = Finding(), port_of(server)
+    rounds = [("lists", 1), ("lists", 4), ("lists", scale.bombs), *((kind, 1) for kind in BOMBS)]
+    for kind, count in rounds:
+        body = make_bomb(kind, scale.bomb_bytes)
+        request = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        memory = PeakMemory(server.process.pid)
+        memory.start()
+        with livez_gap(port) as gap:
+            ends = await asyncio.gather(*(send_and_wait(port, request) for _ in range(count)))
+        held = min(count * len(body), scale.budget_bytes)
+        name = f"{kind} x {count}"
+        finding.promise(f"{name}: longest gap beyond control, s", gap.beyond_control_s, 0.25)
+        finding.promise(f"{name}: memory beyond bodies, MiB", memory.end() - held / MIB, 64.0)
+        unexpected = [end.status for end in ends if end.status not in (200, 400, 413, 503)]
+        finding.promise(f"{name}: other answers than 200, 400, 413 and 503", len(unexpected), 0)
+        finding.figures[f"{name}: refused for lack of room"] = sum(end.status == 503 for end in ends)
+    return finding
+
+
+async def endless_trailers(server: LiveServer, scale: Scale) -> Finding:
+    """A chunked body whose trailers do not end."""
+    finding, port = Finding(), port_of(server)
+    data = HEAD + b"transfer-encoding: chunked\r\n\r\n12\r\n" + b'{"input": "hello"}' + b"\r\n0\r\n"
+    memory = PeakMemory(server.process.pid)
+    memory.start()
+    end = await send_and_wait(port, data + b"x-trailer: value\r\n" * (scale.trailer_bytes // 18))
+    finding.promise("memory, MiB", memory.end(), 64.0)
+    finding.promise("closed, s", end.seconds, scale.grace_s)
+    finding.promise("not 431", end.status != 431, 0)
+    return finding
+
+
+async def unfinished_bodies(server: LiveServer, scale: Scale) -> Finding:
+    """Large bodies that lack their last byte."""
+    finding, port = Finding(), port_of(server)
+    head = HEAD + b"content-length: %d\r\n\r\n" % scale.body_bytes
+    memory = PeakMemory(server.process.pid)
+    memory.start()
+    body = b" " * (scale.body_bytes - 1)
+    ends = await asyncio.gather(*(send_and_wait(port, head + body) for _ in range(scale.bodies)))
+    finding.promise("memory, MiB", memory.end(), scale.budget_bytes / MIB + 64.0)
+    finding.promise("closed, s", max(end.seconds for end in ends), scale.body_timeout_s + 5 + scale.grace_s)
+    finding.promise("neither 408 nor 503", sum(end.status not in (408, 503) for end in ends), 0)
+    finding.figures["refused for lack of room"] = sum(end.status == 503 for end in ends)
+    return finding
+
+
+async def clients_that_never_read(server: LiveServer, scale: Scale) -> Finding:
+    """Requests for large answers whose clients read nothing; then the same, and a stop."""
+    finding, port = Finding(), port_of(server)
+    request = HEAD + b"content-length: %d\r\n\r\n%s" % (len(LARGE), LARGE)
+    memory = PeakMemory(server.process.pid)
+    memory.start()
+    ended = asyncio.Event()
+    clients = [asyncio.ensure_future(never_read(port, request, ended)) for _ in range(scale.never_reading)]
+    await wait_for_bytes(port, lambda held: held > scale.budget_bytes / 2, 30.0)
+    finding.figures["buffered, MiB"] = await buffered_bytes(port) / MIB
+    limit_s = scale.write_timeout_s + 30.0 + scale.grace_s  # 30 s to compute the answers
+    finding.promise("given up, s", await wait_for_bytes(port, lambda held: held < MIB, limit_s + 5), limit_s)
+    finding.promise("memory, MiB", memory.end(), scale.budget_bytes / MIB + 128.0)
+    finding.promise("not well afterwards", (await send_and_wait(port, LIVEZ)).status != 200, 0)
+    clients += [asyncio.ensure_future(never_read(port, request, ended)) for _ in range(5)]
+    await wait_for_bytes(port, lambda held: held > 4 * MIB, 30.0)
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    status = await asyncio.to_thread(server.process.wait, 60)
+    finding.promise("stop, s", time.monotonic() - began, 10.0 + scale.grace_s)
+    finding.figures["status of the stop"] = status
+    ended.set()
+    await asyncio.gather(*clients, return_exceptions=True)
+    return finding
+
+
+Scenario = Callable[[LiveServer, Scale], Awaitable[Finding]]
+SCENARIOS: MappingProxyType[str, Scenario] = MappingProxyType(
+    {
+        "slow": slow_clients,
+        "bombs": structural_bombs,
+        "trailers": endless_trailers,
+        "bodies": unfinished_bodies,
+        "unread": clients_that_never_read,
+    }
+)
+
+
+def port_of(server: LiveServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+@contextmanager
+def server_for(scale: Scale, folder: Path) -> Iterator[LiveServer]:
+    options = {
+        "header-timeout-s": scale.header_timeout_s,
+        "body-timeout-s": scale.body_timeout_s,
+        "write-timeout-s": scale.write_timeout_s,
+        "max-buffered-bytes": scale.budget_bytes,
+    }
+    # Long texts are refused: the memory that their tokenisation takes is not measured here.
+    arguments = ["--engine", "fake", "--no-access-log", "--max-text-characters", "100000"]
+    arguments += [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    with live_server(folder, arguments=arguments) as server:
+        yield server
+
+
+def run_scenario(name: str, scale: Scale) -> Finding:
+    """Run one scenario against a server of its own."""
+    with tempfile.TemporaryDirectory() as folder, server_for(scale, Path(folder)) as server:
+        return asyncio.run(SCENARIOS[name](server, scale))  # type: ignore[arg-type]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("scenario", nargs="*", default=list(SCENARIOS), help=" ".join(SCENARIOS))
+    parser.add_argument("--small", action="store_true", help="Fewer clients and shorter times.")
+    options = parser.parse_args(arguments)
+    broken = 0
+    for name in options.scenario:
+        finding = run_scenario(name, SMALL if options.small else FULL)
+        print(name)
+        for figure, value in finding.figures.items():
+            print(f"  {figure}: {value:.4g}")
+        for sentence in finding.broken:
+            print(f"  BROKEN: {sentence}")
+        broken += len(finding.broken)
+    return min(broken, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
