@@ -39,13 +39,15 @@ class Transport(asyncio.Transport):
         self.written = bytearray()
         self.closed = False
         self.half_closed = False
+        self.is_misused = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         known: Mapping[str, Any] = {"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}
         return known.get(name, default)
 
     def write(self, data: Any) -> None:
-        if self.half_closed:  # as the event loop does
+        if self.half_closed:  # as the event loop does; the application's server writes it to the log
+            self.is_misused = True
             raise RuntimeError("Cannot call write() after write_eof()")
         self.written += data
 
@@ -144,6 +146,7 @@ async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, porti
     is_head = data[:5].upper() == b"HEAD "
     if not is_head:  # its response has a length and no body
         Responses(bytes(transport.written))
+    assert not transport.is_misused, "written after the end of the sending side"
     protocol.eof_received()
     transport.closed = True
     protocol.connection_lost(None)

@@ -248,6 +248,9 @@ WEIGHTS = safetensors.numpy.save({name: np.ones((2, 3), np.float32) for name in 
 RESPONSE = {"data": [{"index": place, "embedding": [1.0, 0.0, 0.5, 1]} for place in range(2)]}
 REQUEST = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 14\r\n\r\n" + b'{"input": "a"}'
 CHUNKED = b"\x07POST /rerank HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{}\n\r\n0\r\n\r\n"
+UNREAD = CHUNKED.replace(b"\x07", b"\x00").replace(
+    b"/rerank", b"/nowhere"
+)  # answered before its body arrives
 
 
 def _settings_examples() -> tuple[bytes, ...]:
@@ -272,7 +275,9 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
     "content_type": lambda: Decoder(read_content_type, (b'multipart/form-data; boundary="edge"',)),
     "cl100k": lambda: Decoder(read_cl100k, (np.arange(5, dtype="<i4").tobytes(),)),
     "text": lambda: Decoder(tokenize, (b"\x00a text", b"\x01\x05\x00\x00\x00")),
-    "connection": lambda: Decoder(feed_connection, (b"\x00" + REQUEST, b"\x01" + REQUEST * 2, CHUNKED)),
+    "connection": lambda: Decoder(
+        feed_connection, (b"\x00" + REQUEST, b"\x01" + REQUEST * 2, CHUNKED, UNREAD)
+    ),
     "server_response": lambda: Decoder(
         read_server_response, tuple(bytes([place]) + json.dumps(RESPONSE).encode() for place in range(3))
     ),
