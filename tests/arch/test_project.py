@@ -31,6 +31,7 @@ SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "services/vecmill_server/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
+TOOL_LOCKS = [ROOT / "tests/audit/requirements.txt", ROOT / "tests/fuzz/requirements.txt"]
 NPM_LOCK = ROOT / "tests/clients/npm/package-lock.json"
 NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
 
@@ -87,7 +88,9 @@ def test_the_map_lists_the_modules_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "lock", [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS], ids=lambda path: path.name
+    "lock",
+    [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, *TOOL_LOCKS],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_locks_pin_versions_and_contents(lock: Path) -> None:
     entries = pinned(lock)
@@ -132,7 +135,15 @@ def test_no_torch_was_installed_for_serving() -> None:
 
 
 def test_locks_name_no_package_host() -> None:
-    for path in (SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, ROOT / "tests/torch.txt", NPM_LOCK):
+    for path in (
+        SERVE_LOCK,
+        MODEL_LOCK,
+        TEST_LOCK,
+        *CLIENT_LOCKS,
+        *TOOL_LOCKS,
+        ROOT / "tests/torch.txt",
+        NPM_LOCK,
+    ):
         assert "://" not in path.read_text("utf-8"), path
     packages = json.loads(NPM_LOCK.read_text("utf-8"))["packages"]
     assert [name for name, entry in packages.items() if name and not entry.get("integrity")] == []

@@ -32,6 +32,7 @@ def test_no_secret_is_compared_with_an_operator(module: Module) -> None:
     assert list(plain_comparisons(module)) == []
 
 
+@pytest.mark.promise("keys-checked")
 def test_keys_are_compared_with_compare_digest_and_all_of_them() -> None:
     (module,) = [module for module in modules() if module.name == KEYS]
     calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
@@ -47,5 +48,6 @@ def test_a_planted_comparison_is_found() -> None:
     assert list(plain_comparisons(planted))
 
 
+@pytest.mark.promise("keys-checked")
 def test_the_open_paths_are_the_probes_and_the_metrics() -> None:
     assert {"/", "/health", "/livez", "/readyz", "/ping", "/metrics"} == PUBLIC_PATHS

@@ -76,6 +76,7 @@ PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
 }
 
 
+@pytest.mark.promise("no-foreign-code")
 @pytest.mark.parametrize("find", PLANTED, ids=lambda find: find.__name__)
 def test_sources_have_no(find: Callable[[Module], Iterator[str]]) -> None:
     assert [offence for module in modules() for offence in find(module)] == []

@@ -102,6 +102,7 @@ def save_case(name: str, folder: Path) -> TinyFamily:
     return save_tiny_family(folder, class_name, jitter=JITTER, **settings)
 
 
+@pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_states_of_long_texts_are_those_of_the_class(name: str, tmp_path: Path) -> None:
     tiny = save_case(name, tmp_path)
@@ -112,6 +113,7 @@ def test_hidden_states_of_long_texts_are_those_of_the_class(name: str, tmp_path:
         assert difference <= TOLERANCE, f"{len(sequence)} tokens are off by {difference:.2e}"
 
 
+@pytest.mark.promise("bounded-memory", "reference-embeddings")
 @pytest.mark.parametrize("name", ["modernbert", "qwen3", "mistral_wide_window", "t5", "deberta"])
 def test_small_blocks_give_the_same_hidden_states(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

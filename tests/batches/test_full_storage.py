@@ -53,6 +53,7 @@ def on_disk(folder: Path) -> int:
     return sum(path.stat().st_size for path in (folder / "files").iterdir())
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.parametrize("room", [0, 100_000])
 def test_a_batch_ends_at_the_limit_with_its_whole_lines(tmp_path: Path, room: int) -> None:
     lines = requests()
@@ -140,6 +141,7 @@ def refused_commit(*_: object) -> None:
     raise error
 
 
+@pytest.mark.promise("full-disk", "batches-survive")
 @pytest.mark.parametrize(
     ("kind", "name", "fault"), [(Folder, "write_at", torn_write), (Store, "_count_lines", refused_commit)]
 )
@@ -170,6 +172,7 @@ def test_a_full_disk_pauses_a_batch(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.promise("full-disk")
 def test_files_can_be_deleted_from_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delete, removed = Store._delete_rows, list[str]()
     remove = Folder.remove
@@ -205,6 +208,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.full
 def test_on_a_disk_that_is_really_full_no_line_is_lost_and_none_is_torn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -232,6 +236,7 @@ def test_on_a_disk_that_is_really_full_no_line_is_lost_and_none_is_torn(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.full
 def test_a_limit_of_100_mb_holds_at_full_size(tmp_path: Path) -> None:
     limit = 100 * 1024 * 1024

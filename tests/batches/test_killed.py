@@ -90,6 +90,7 @@ def expected_rows(texts: list[str]) -> list[FloatArray]:
     return [hash_row(sequence.token_ids, 384) for sequence in tokenizer.encode(texts)]
 
 
+@pytest.mark.promise("batches-survive")
 @pytest.mark.parametrize("size", [SMALL, pytest.param(FULL, marks=pytest.mark.full)], ids=["small", "full"])
 @pytest.mark.parametrize("seed", [20261121])
 def test_each_line_is_answered_once_with_its_own_row(tmp_path: Path, size: Size, seed: int) -> None:

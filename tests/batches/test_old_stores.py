@@ -32,6 +32,7 @@ def write_store(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.promise("batches-survive")
 def test_nothing_of_a_store_of_version_1_is_lost(tmp_path: Path) -> None:
     write_store(tmp_path)
     contents = {path.name: path.read_bytes() for path in (tmp_path / "files").iterdir()}
@@ -51,6 +52,7 @@ def test_nothing_of_a_store_of_version_1_is_lost(tmp_path: Path) -> None:
         assert {path.name: path.read_bytes() for path in (tmp_path / "files").iterdir()} == contents
 
 
+@pytest.mark.promise("batches-survive")
 def test_its_open_batches_go_on(tmp_path: Path) -> None:
     write_store(tmp_path)
     with closing(Store(tmp_path, LIMITS)) as store:

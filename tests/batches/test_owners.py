@@ -46,6 +46,7 @@ def create(store: Store, owner: str) -> BatchObject:
     return store.add_batch(owner, new, (new_file_id(), new_file_id()), NOW)
 
 
+@pytest.mark.promise("owners-apart")
 @pytest.mark.parametrize("other", ["", "ingest", "Search", "search "])
 def test_the_objects_of_others_do_not_exist(store: Store, other: str) -> None:
     file_id, batch = upload(store, "search"), create(store, "search")
@@ -71,6 +72,7 @@ def test_the_objects_of_others_do_not_exist(store: Store, other: str) -> None:
     assert store.batch(batch.id, "search").status is BatchStatus.VALIDATING
 
 
+@pytest.mark.promise("owners-apart")
 def test_the_output_of_a_batch_belongs_to_its_owner(store: Store) -> None:
     batch = store.begin(create(store, "search").id, 1, NOW)
     store.advance(batch, BatchProgress(1, 10, b"{}\n", b"{}\n", 1, 0, 1))

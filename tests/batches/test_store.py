@@ -85,6 +85,7 @@ def test_a_batch_goes_from_its_file_to_its_answers(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.promise("batches-survive")
 def test_all_of_it_is_there_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.advance(begun(store), FIRST)
@@ -95,6 +96,7 @@ def test_all_of_it_is_there_after_a_restart(tmp_path: Path) -> None:
         assert store.batch_ids([BatchStatus.IN_PROGRESS]) == [batch.id]
 
 
+@pytest.mark.promise("batches-survive")
 def test_lines_that_were_written_but_not_committed_are_written_again_in_their_place(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         batch = store.advance(begun(store), FIRST)

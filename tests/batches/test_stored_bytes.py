@@ -31,6 +31,7 @@ def room(stored: StoredBytes, owner: str) -> int:
     return raised.value.room
 
 
+@pytest.mark.promise("owners-apart")
 def test_owners_share_the_space_equally() -> None:
     stored = StoredBytes(1000, lambda: 2, {})
     stored.take("a", 500)
@@ -55,6 +56,7 @@ def test_the_whole_is_limited_too() -> None:
     stored.take("a", 100)
 
 
+@pytest.mark.promise("bounded-input", "full-disk")
 def test_uploads_at_once_cannot_pass_the_limit_together() -> None:
     stored = StoredBytes(1000, lambda: 1, {})
     first, second = Reservation(stored, "a"), Reservation(stored, "a")

@@ -23,6 +23,7 @@ def run(engine: FakeEngine) -> Run:
     return lambda batch: engine.run(batch, width=1)
 
 
+@pytest.mark.promise("failure-contained")
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 17, 64])
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
 def test_only_the_guilty_text_fails(size: int, place: float) -> None:
@@ -40,6 +41,7 @@ def test_only_the_guilty_text_fails(size: int, place: float) -> None:
     assert len(engine.calls) - 1 <= 2 * math.ceil(math.log2(size))
 
 
+@pytest.mark.promise("failure-contained")
 def test_a_batch_of_guilty_texts_costs_a_bounded_number_of_calls() -> None:
     engine = FakeEngine(faults=FaultScript(poison=frozenset({POISON})))
     outcomes = run_contained(run(engine), sequences(*[POISON] * 32), MemoryLimit()).outcomes
@@ -53,6 +55,7 @@ def test_a_failure_that_does_not_repeat_costs_nobody_anything() -> None:
     assert not any(isinstance(outcome, Exception) for outcome in outcomes)
 
 
+@pytest.mark.promise("finite-embeddings")
 def test_a_row_that_is_not_finite_fails_alone() -> None:
     engine = FakeEngine(faults=FaultScript(nan=frozenset({SPOILED})))
     outcomes = run_contained(run(engine), sequences(1, SPOILED, 3), MemoryLimit()).outcomes
@@ -60,6 +63,7 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
     assert len(engine.calls) == 1
 
 
+@pytest.mark.promise("finite-embeddings")
 def test_too_few_rows_are_never_handed_out() -> None:
     engine = FakeEngine(faults=FaultScript(calls={0: Fault.SHORT}))
     batch = sequences(1, 2)

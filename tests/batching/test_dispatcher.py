@@ -27,6 +27,7 @@ from vecmill.values.observer import Observer
 POISON = 666
 
 
+@pytest.mark.promise("answered-once")
 async def test_everyone_gets_their_own_rows_in_their_own_order() -> None:
     async with stage() as it:
         requests = [[100 * r + t for t in range(r % 7 + 1)] for r in range(200)]
@@ -134,6 +135,7 @@ async def test_only_the_request_with_the_guilty_text_fails() -> None:
             await bad
 
 
+@pytest.mark.promise("departed-clients")
 async def test_a_request_whose_caller_is_gone_never_runs() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
         first = it.submit_soon(1)
@@ -149,6 +151,7 @@ async def test_a_request_whose_caller_is_gone_never_runs() -> None:
         assert it.ledger.texts["cancelled"] == 2
 
 
+@pytest.mark.promise("deadlines-kept")
 async def test_a_request_past_its_deadline_is_answered_and_never_runs() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
         first = it.submit_soon(1, timeout_s=1e5)
@@ -245,6 +248,7 @@ async def test_closing_answers_what_waits_and_lets_running_calls_finish() -> Non
             await it.submit(3)
 
 
+@pytest.mark.promise("idle-is-idle")
 async def test_an_idle_dispatcher_does_nothing_at_all() -> None:
     async with stage() as it:
         await it.submit(1)

@@ -76,6 +76,7 @@ async def shared_core() -> AsyncIterator[Shared]:
             await dispatcher.close()
 
 
+@pytest.mark.promise("no-starvation")
 @pytest.mark.parametrize("_", range(5))
 async def test_a_busy_model_does_not_keep_the_core_from_the_other(_: int) -> None:
     async with shared_core() as it:

@@ -66,6 +66,7 @@ def run_clients(count: int, seconds: float = 60.0, *, names: bool, pace_error: f
     return machine
 
 
+@pytest.mark.promise("many-clients")
 @pytest.mark.parametrize("names", [False, True], ids=["one key", "keys"])
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 32])
 def test_clients_of_2048_texts_are_answered_one_after_the_other(count: int, names: bool) -> None:
@@ -77,6 +78,7 @@ def test_clients_of_2048_texts_are_answered_one_after_the_other(count: int, name
     assert machine.delivered + whole >= 0.9 * alone.delivered  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("many-clients")
 @pytest.mark.parametrize("pace_error", [0.5, 1.5])
 def test_a_wrong_pace_costs_little(pace_error: float) -> None:
     machine = run_clients(8, names=True, pace_error=pace_error)
@@ -125,6 +127,7 @@ class Singles:
             self.latencies_s.append(self.machine.now - request.admitted_at)
 
 
+@pytest.mark.promise("goodput-kept", "short-wait")
 @pytest.mark.parametrize("times", [2, 10])
 def test_single_texts_beyond_capacity_are_refused_and_the_others_answered_soon(times: int) -> None:
     machine = Machine()
@@ -140,6 +143,7 @@ def test_single_texts_beyond_capacity_are_refused_and_the_others_answered_soon(t
     assert machine.queue.is_empty
 
 
+@pytest.mark.promise("fair-keys")
 def test_single_texts_of_another_client_pass_bulk_requests() -> None:
     def median_s(with_bulk: bool) -> float:
         machine = Machine()
@@ -155,6 +159,7 @@ def test_single_texts_of_another_client_pass_bulk_requests() -> None:
     assert median_s(with_bulk=True) <= 3 * alone
 
 
+@pytest.mark.promise("fair-keys")
 def test_a_small_bulk_request_of_another_client_passes_large_ones() -> None:
     def median_s(with_bulk: bool) -> float:
         machine = Machine()
@@ -171,6 +176,7 @@ def test_a_small_bulk_request_of_another_client_passes_large_ones() -> None:
     assert median_s(with_bulk=True) <= 3 * median_s(with_bulk=False)
 
 
+@pytest.mark.promise("fair-keys")
 def test_a_flood_of_one_client_leaves_room_for_another() -> None:
     machine = Machine()
     Singles(machine, 2_000.0, until_s=20.0, name="flood")
@@ -181,6 +187,7 @@ def test_a_flood_of_one_client_leaves_room_for_another() -> None:
     assert statistics.median(polite.latencies_s) < 0.3  # the call that runs, and its own
 
 
+@pytest.mark.promise("no-starvation")
 def test_long_texts_leave_a_lane_to_short_ones() -> None:
     machine = Machine()
     ended: list[QueuedRequest] = []
@@ -193,6 +200,7 @@ def test_long_texts_leave_a_lane_to_short_ones() -> None:
     assert [request.error for request in ended] == [None] * 4
 
 
+@pytest.mark.promise("no-starvation")
 def test_background_work_never_counts_against_the_room_of_others() -> None:
     machine = Machine()
     for _ in range(2_000):

@@ -104,6 +104,7 @@ async def hang(it: Stage, text: int, call: int) -> None:
 # Which calls hang.
 
 
+@pytest.mark.promise("lost-lane-noticed")
 async def test_a_hanging_lane_is_given_up_and_the_other_goes_on() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG})) as it:
         stuck = it.submit_soon(1)
@@ -165,6 +166,7 @@ async def test_each_call_of_a_split_batch_has_its_own_limit() -> None:
 # Time in which the process stands still.
 
 
+@pytest.mark.promise("lost-lane-noticed")
 @pytest.mark.parametrize("stopped_s", [5.0, 35.0, 1e6])
 async def test_time_in_which_the_process_stood_still_does_not_count(stopped_s: float) -> None:
     engine = GatedEngine(lambda number: number < 2)
@@ -265,6 +267,7 @@ async def test_the_time_of_a_call_that_returned_late_corrects_the_predictions() 
 # Lanes that are replaced.
 
 
+@pytest.mark.promise("lost-lane-noticed")
 async def test_a_lane_that_does_not_return_is_replaced_with_new_sessions() -> None:
     engine = GatedEngine(lambda number: number == 0)
     async with stage(engine=engine) as it:
@@ -397,6 +400,7 @@ async def test_new_sessions_that_hang_lose_the_lane_until_they_are_made() -> Non
 # Lanes whose threads end.
 
 
+@pytest.mark.promise("lost-lane-noticed")
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Unforeseen()], ids=repr
 )
@@ -412,6 +416,7 @@ async def test_a_dead_thread_is_replaced_at_once(error: BaseException, number: i
         assert engine.renewals == 0
 
 
+@pytest.mark.promise("failure-contained")
 async def test_running_out_of_memory_in_a_call_ends_no_lane() -> None:
     async with stage(FaultScript(calls={0: Fault.MEMORY, 1: Fault.MEMORY})) as it:
         answer = await it.submit(1, 2, 3, 4)

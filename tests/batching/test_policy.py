@@ -100,6 +100,7 @@ def test_a_share_that_was_idle_has_no_credit() -> None:
     assert 8 <= turns.count(127) <= 12
 
 
+@pytest.mark.promise("fair-keys", "no-starvation")
 def test_a_single_text_does_not_wait_for_a_bulk_request() -> None:
     line = Stage(BatchConfig(max_batch_tokens=128))
     line.admit(*[64] * 2_000, priority=Priority.BULK)
@@ -109,6 +110,7 @@ def test_a_single_text_does_not_wait_for_a_bulk_request() -> None:
     assert 20 in [line.take()[0] for _ in range(2)]
 
 
+@pytest.mark.promise("no-starvation")
 def test_background_work_has_its_part_and_no_more() -> None:
     line = Stage(BatchConfig(max_batch_tokens=128, interactive_weight=4))
     line.admit(*[64] * 400, priority=Priority.BACKGROUND)
@@ -139,6 +141,7 @@ def test_the_longest_texts_of_a_request_go_first_and_its_neighbours_fill_the_las
     assert line.take() == [30, 35, 80]
 
 
+@pytest.mark.promise("no-starvation")
 def test_a_bulk_request_that_would_be_late_gets_every_other_batch() -> None:
     line = Stage(BatchConfig(max_batch_tokens=128, interactive_weight=1_000))
     line.admit_whole(*[64] * 20, priority=Priority.BULK, deadline=3.0)  # 1.28 s of work
@@ -159,6 +162,7 @@ def test_bulk_calls_are_short_while_interactive_requests_come_in() -> None:
     assert sum(line.take(now=3.0)) == 500
 
 
+@pytest.mark.promise("no-starvation")
 def test_long_texts_stay_in_line_while_they_may_not_run() -> None:
     line = Stage(BatchConfig(max_batch_tokens=128))
     line.admit(5_000, priority=Priority.BULK)

@@ -35,6 +35,7 @@ def take_all(queue: Queue, now: float = 0.0) -> list[Job]:
     return jobs
 
 
+@pytest.mark.promise("all-or-nothing")
 def test_a_request_fits_whole_or_not_at_all() -> None:
     queue = make_queue(max_queue_tokens=100, max_queue_texts=5)
     admit(queue, 1, 2, 3)
@@ -53,6 +54,7 @@ def test_room_comes_back_when_work_is_taken() -> None:
     assert queue.room_for(3, 30) is Room.FITS
 
 
+@pytest.mark.promise("many-clients")
 def test_equal_texts_are_computed_once_waiting_or_running() -> None:
     queue = make_queue()
     first = admit(queue, 1, 1)
@@ -122,6 +124,7 @@ def test_cancelled_texts_leave_the_line_at_once() -> None:
     assert queue.counts.cancelled == 2
 
 
+@pytest.mark.promise("deadlines-kept")
 def test_what_is_overdue_never_runs() -> None:
     queue = make_queue()
     request = admit(queue, 1, deadline=5.0)
@@ -148,6 +151,7 @@ def test_ended_requests_do_not_pile_up_behind_their_deadlines() -> None:
     assert len(queue._deadlines) <= 66
 
 
+@pytest.mark.promise("answered-once")
 def test_a_final_state_is_final() -> None:
     queue = make_queue()
     request = admit(queue, 1)

@@ -1,6 +1,7 @@
 """Whatever happens in whatever order, every admitted text ends exactly once and all bounds hold."""
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,6 +17,8 @@ from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_info import CostModel
 from vecmill.vectors.transforms import dense
+
+pytestmark = pytest.mark.promise("answered-once", "all-or-nothing", "deadlines-kept", "no-starvation")
 
 LIMITS = QueueConfig(max_queue_tokens=900, max_queue_texts=24)
 BATCHES = BatchConfig(max_batch_tokens=256, interactive_weight=3)

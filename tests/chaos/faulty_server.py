@@ -1,83 +1,198 @@
-"""The real server over the fake engine, with an engine and, if asked, a server that misbehave.
+"""The real server on an inherited socket, with an engine and, if asked, a server that misbehave.
 
-Run as a process: `faulty_server.py SEED PLANT`. Prints its address when it is ready. PLANT is a defect
-that the ledger must find: `none`, `swap` (rows of one batch change places) or `loss` (an answer is
-never handed over).
+Run as a process: `faulty_server.py OPTIONS`, where OPTIONS is a `FaultyOptions` as JSON. Prints lines:
+`ready`, `degraded` when a lane is lost, and at its end its last page of metrics as JSON.
 """
 
+import json
 import random
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, dataclass
 
+import numpy as np
+
+from chaos.plants import plant_fault
 from chaos.storm import MARKS
-from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import QueuedRequest
-from vecmill.config import MillConfig, QueueConfig
+from vecmill.config import MillConfig, QueueConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.fake import FakeEngine, FaultScript
-from vecmill.mill import Mill
-from vecmill.models import locate_model
+from vecmill.engines import load_engine
+from vecmill.engines.base import Engine
+from vecmill.engines.fake import FakeEngine
+from vecmill.errors import InferenceFailed
+from vecmill.mill import Mill, MillState
+from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
+from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
+from vecmill_server.listener import open_listener
 from vecmill_server.metrics import ServerMetrics
-from vecmill_server.runner import run_server
+from vecmill_server.runner import Runner
 from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings
 
-PLANTED_EVERY = 40
+WATCH_S = 0.02
+# Calls of a real engine take long on a busy machine.
+HANG_S = {"fake": 1.0, "real": 15.0}
 
 
-class MoodyEngine(FakeEngine):
-    """Takes a varying time for each call."""
+@dataclass(frozen=True, slots=True)
+class FaultyOptions:
+    """The faults of one process. `deadly_call` is the number of the call that ends or hangs its lane.
 
-    def __init__(self, seed: int, plant: str, faults: FaultScript) -> None:
-        super().__init__(dim=384, faults=faults)
-        self._dice = random.Random(seed)
-        self._plant = plant
-        self._served = 0
-        self._counting = threading.Lock()
+    `plants` names defects that the check must find, of `chaos.plants.PLANTS`.
+    """
+
+    socket_fd: int
+    seed: int
+    timeout_s: float
+    deadly_call: int | None = None
+    plants: tuple[str, ...] = ()
+    engine: str = "fake"
+    is_faulty: bool = True
+
+    def write(self) -> str:
+        """Return the options as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> "FaultyOptions":
+        """Return the options in JSON."""
+        fields = json.loads(text)
+        return cls(**{**fields, "plants": tuple(fields["plants"])})
+
+
+# Faults that cost a call or some of its texts, and their frequency.
+CALL_FAULTS = {
+    "raise": 0.02,
+    "foreign": 0.01,
+    "memory": 0.005,
+    "nan": 0.005,
+    "few": 0.005,
+    "many": 0.005,
+    "slow": 0.02,
+}
+DEADLY = ("exit", "hang")
+
+
+class FaultyEngine:
+    """An engine whose calls take a varying time and fail in every way, around another engine."""
+
+    def __init__(self, inner: Engine, options: FaultyOptions, poison: set[int], void: set[int]) -> None:
+        self.info = inner.info
+        self._inner = inner
+        self._options = options
+        self._poison = poison
+        self._void = void
+        self._dice = random.Random(options.seed)
+        self._calls = 0
+        self._drawing = threading.Lock()
+        self._released = threading.Event()
+
+    def warm_up(self) -> CostModel:
+        """As the inner engine."""
+        return self._inner.warm_up()
+
+    def renew(self) -> None:
+        """As the inner engine."""
+        self._inner.renew()
+
+    def close(self) -> None:
+        """Let calls that hang return, and close the inner engine."""
+        self._released.set()
+        self._inner.close()
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
-        """As the fake engine, up to 4 ms later."""
-        with self._counting:
-            pause_s = self._dice.random() * 0.004
-            self._served += 1
-            spoil = self._plant == "swap" and self._served % PLANTED_EVERY == 0
+        """As the inner engine, with the faults of the options."""
+        fault, pause_s = self._draw()
         time.sleep(pause_s)
-        rows = super().run(batch, width=width)
-        return replace(rows, values=rows.values[::-1].copy()) if spoil else rows
+        self._fail(fault)
+        embeddings = self._inner.run(batch, width=width)
+        if not self._options.is_faulty:
+            return embeddings
+        texts = [set(ids.tolist()) for ids in np.split(batch.token_ids, batch.offsets[1:-1])]
+        if any(self._poison & ids for ids in texts):
+            raise InferenceFailed("A text of this batch is poisonous.")
+        return self._spoil(embeddings, fault, [bool(self._void & ids) for ids in texts])
+
+    def _draw(self) -> tuple[str, float]:
+        with self._drawing:
+            self._calls += 1
+            if self._calls == self._options.deadly_call:
+                return DEADLY[self._options.seed % len(DEADLY)], 0.0
+            if not self._options.is_faulty:
+                return "", 0.0
+            (fault,) = self._dice.choices(
+                [*CALL_FAULTS, ""], [*CALL_FAULTS.values(), 1 - sum(CALL_FAULTS.values())]
+            )
+            return fault, 0.08 if fault == "slow" else self._dice.random() * 0.003
+
+    def _fail(self, fault: str) -> None:
+        if fault == "exit":
+            raise SystemExit("planned")
+        if fault == "hang":
+            self._released.wait()
+        if fault == "raise":
+            raise InferenceFailed("This call fails.")
+        if fault == "foreign":
+            raise ZeroDivisionError("planned")
+        if fault == "memory":
+            raise MemoryError("planned")
+
+    def _spoil(self, embeddings: Embeddings, fault: str, void: list[bool]) -> Embeddings:
+        values = embeddings.values.copy()
+        if fault == "nan":
+            values[0] = np.nan
+        values[np.array(void)] = np.inf
+        if fault == "few":
+            values = values[:-1]
+        if fault == "many":
+            values = np.concatenate([values, values[:1]])
+        return Embeddings.one_per_text(values, computed_tokens=embeddings.computed_tokens)
 
 
-def plant_loss() -> None:
-    """Make the dispatcher forget every so many requests."""
-    resolve, seen = Dispatcher._resolve, iter(range(10**9))
-
-    def forgetful(self: Dispatcher, requests: Iterable[QueuedRequest]) -> None:
-        resolve(self, [request for request in requests if next(seen) % PLANTED_EVERY])
-
-    Dispatcher._resolve = forgetful  # type: ignore[method-assign]
-
-
-def main(seed: int, plant: str) -> None:
-    """Serve until SIGTERM."""
-    if plant == "loss":
-        plant_loss()
-    description = describe_model(locate_model())
+def build_engine(description: ModelDescription, options: FaultyOptions) -> FaultyEngine:
+    """Return the engine of a process: the fake engine or the model's own, with faults."""
+    config = MillConfig()
+    if options.engine == "fake":
+        inner: Engine = FakeEngine(dim=description.dim, max_tokens=description.max_tokens)
+    else:
+        inner = load_engine(description, config.plan(), cores=2, cache_dir=default_cache_dir())
     marks = Tokenizer.load(description).encode(sorted(MARKS))
-    poison, void = (frozenset({int(sequence.token_ids[1])}) for sequence in marks)
-    engine = MoodyEngine(seed, plant, FaultScript(poison=poison, nan=void, share=0.02, seed=seed))
+    poison, void = ({int(sequence.token_ids[1])} for sequence in marks)
+    return FaultyEngine(inner, options, poison, void)
+
+
+def watch(mill: Mill) -> None:
+    """Print that a lane was lost, once."""
+    while mill.state in (MillState.LOADING, MillState.READY):
+        time.sleep(WATCH_S)
+    if mill.state is MillState.DEGRADED:
+        print("degraded", flush=True)
+
+
+def main(options: FaultyOptions) -> None:
+    """Serve until SIGTERM."""
+    for plant in options.plants:
+        plant_fault(plant)
+    description = describe_model(locate_model())
     metrics = ServerMetrics()
-    config = MillConfig(cores=2, queue=QueueConfig(max_queue_texts=400, timeout_s=20.0))
-    mill = Mill(description, config, observer=metrics.observe_model("fake"), engine=engine)
-    settings = ServerSettings(port=0, lame_duck_s=0.0, access_log=False)
-    service = assemble_service([ServedModel("fake", mill)], settings, metrics)
-    run_server(service, lambda message: print(message, flush=True))
+    queue = QueueConfig(max_queue_texts=400, timeout_s=options.timeout_s)
+    mill = Mill(
+        description,
+        MillConfig(cores=2, hang_s=HANG_S[options.engine], queue=queue),
+        observer=metrics.observe_model("chaos"),
+        engine=build_engine(description, options),
+    )
+    settings = ServerSettings(fd=options.socket_fd, lame_duck_s=0.0, drain_s=20.0, access_log=False)
+    service = assemble_service([ServedModel("chaos", mill)], settings, metrics)
+    threading.Thread(target=watch, args=(mill,), daemon=True).start()
+    Runner(service, open_listener(settings), lambda: print("ready", flush=True)).run()
+    print(json.dumps({"page": metrics.render().decode()}), flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(FaultyOptions.read(sys.argv[1]))

@@ -54,6 +54,7 @@ def ended(running: subprocess.Popen[str]) -> tuple[int, str]:
     return running.returncode, log
 
 
+@pytest.mark.promise("lost-lane-noticed", "honest-health")
 @pytest.mark.parametrize("tick_s", PACES)
 def test_a_blocked_event_loop_ends_the_process(tmp_path: Path, tick_s: float) -> None:
     with ailing_server(tmp_path, tick_s=tick_s) as (running, _):
@@ -64,6 +65,7 @@ def test_a_blocked_event_loop_ends_the_process(tmp_path: Path, tick_s: float) ->
         assert "in block" in log
 
 
+@pytest.mark.promise("lost-lane-noticed")
 @pytest.mark.parametrize("tick_s", PACES)
 def test_a_frozen_interpreter_ends_the_process(tmp_path: Path, tick_s: float) -> None:
     with ailing_server(tmp_path, tick_s=tick_s) as (running, _):
@@ -87,6 +89,7 @@ def test_a_process_that_was_stopped_goes_on(tmp_path: Path, tick_s: float, stopp
         assert httpx.get(f"{url}/readyz").status_code == 200
 
 
+@pytest.mark.promise("lost-lane-noticed")
 def test_a_server_goes_on_while_one_model_has_workers_and_then_answers_what_waits_and_ends(
     tmp_path: Path,
 ) -> None:

@@ -8,12 +8,14 @@ from chaos.hostile_clients import FULL, SCENARIOS, SMALL, run_scenario
 RISE = "p99 of others, rise"
 
 
+@pytest.mark.promise("slow-clients")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_few_hostile_clients(name: str) -> None:
     finding = run_scenario(name, SMALL)
     assert [sentence for sentence in finding.broken if not sentence.startswith(RISE)] == []
 
 
+@pytest.mark.promise("slow-clients")
 @pytest.mark.full
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_many_hostile_clients(name: str) -> None:

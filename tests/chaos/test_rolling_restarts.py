@@ -14,6 +14,7 @@ SMALL_THINKING_S = 0.4
 FULL = pytest.param(50, THINKING_S, marks=pytest.mark.full)
 
 
+@pytest.mark.promise("clean-stop")
 @pytest.mark.parametrize(("restarts", "thinking_s"), [(3, SMALL_THINKING_S), FULL])
 async def test_rolling_restarts_with_the_listening_socket_handed_over(
     restarts: int, thinking_s: float
@@ -26,6 +27,7 @@ async def test_rolling_restarts_with_the_listening_socket_handed_over(
     assert tally.answers >= 200 * restarts
 
 
+@pytest.mark.promise("clean-stop")
 @pytest.mark.parametrize(("stops", "thinking_s"), [(2, SMALL_THINKING_S), FULL])
 async def test_stops_without_a_successor_reset_no_connection(stops: int, thinking_s: float) -> None:
     port = free_port()
@@ -41,6 +43,7 @@ async def test_stops_without_a_successor_reset_no_connection(stops: int, thinkin
     assert lost == []
 
 
+@pytest.mark.promise("clean-stop")
 @pytest.mark.full
 async def test_a_unix_socket_is_handed_over_too(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")

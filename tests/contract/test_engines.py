@@ -62,6 +62,7 @@ def test_info_is_constant_and_sensible(engine: Engine) -> None:
     assert info.lane_widths[-1] <= CORES
 
 
+@pytest.mark.promise("finite-embeddings")
 @pytest.mark.parametrize("count", [1, 2, 7, 200])
 def test_one_finite_float32_row_a_text(engine: Engine, count: int) -> None:
     batch = Batch.of(sequences_of(various_lengths(engine, max(count, 2))[:count]))
@@ -74,6 +75,7 @@ def test_one_finite_float32_row_a_text(engine: Engine, count: int) -> None:
         assert rows.computed_tokens >= len(batch.token_ids)
 
 
+@pytest.mark.promise("same-in-any-batch")
 def test_a_row_is_the_same_alone_and_in_any_batch_on_any_width(engine: Engine) -> None:
     sequences = sequences_of(various_lengths(engine, 40))
     alone = np.stack([engine.run(Batch.of([one]), width=1).of_text(0)[0] for one in sequences])

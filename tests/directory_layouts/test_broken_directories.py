@@ -119,6 +119,7 @@ def assert_refused(done: "subprocess.CompletedProcess[str]", message: str, folde
     assert [path for path in prepared if not (path / "manifest.json").exists()] == []
 
 
+@pytest.mark.promise("verified-start")
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_directories_are_refused(name: str, tmp_path: Path) -> None:
     directory = save_tiny_bert(tmp_path / "model", TinyBert())
@@ -127,6 +128,7 @@ def test_broken_directories_are_refused(name: str, tmp_path: Path) -> None:
     assert_refused(serve(str(directory), tmp_path), message, tmp_path)
 
 
+@pytest.mark.promise("safe-names")
 @pytest.mark.parametrize("name", ["owner/..", "../owner/model", "owner/../../etc", "owner/name@../../etc"])
 def test_names_that_climb_are_refused(name: str, tmp_path: Path) -> None:
     assert_refused(serve(name, tmp_path), "There is no directory", tmp_path)

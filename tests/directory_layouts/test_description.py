@@ -242,6 +242,7 @@ def test_modules_that_were_lost_are_noticed(directory: Path) -> None:
         describe(directory)
 
 
+@pytest.mark.promise("no-foreign-code")
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin"])
 def test_pickles_are_never_read(directory: Path, name: str) -> None:
     (directory / "model.safetensors").unlink()
@@ -294,6 +295,7 @@ def test_bytes_that_are_no_text_are_named(directory: Path) -> None:
         describe(directory)
 
 
+@pytest.mark.promise("safe-names")
 @pytest.mark.parametrize(
     "name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"]
 )
@@ -311,6 +313,7 @@ def test_links_within_the_directory_are_followed(directory: Path) -> None:
     assert describe(directory).dim == 32
 
 
+@pytest.mark.promise("safe-names")
 @pytest.mark.parametrize("path", ["../outside", "/etc", "1_Pooling/../../outside"])
 def test_stages_outside_the_directory_are_not_read(directory: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / "outside").mkdir()

@@ -440,6 +440,7 @@ def test_weights_in_a_file_of_another_name_are_refused(embedder: Path, tmp_path:
         load(exported)
 
 
+@pytest.mark.promise("safe-names")
 def test_weights_outside_the_directory_are_refused(embedder: Path, tmp_path: Path) -> None:
     exported = without_weights(embedder, tmp_path / "model")
     store_weights(exported / "onnx/model.onnx", "model.onnx_data")

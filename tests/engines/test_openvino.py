@@ -316,6 +316,7 @@ engine.close()
 """
 
 
+@pytest.mark.promise("bounded-memory")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 def test_many_shapes_take_bounded_memory(tiny: ModelDescription, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SHAPES, str(tiny.directory), str(tmp_path / "cache")]

@@ -136,6 +136,7 @@ def test_a_model_type_that_transformers_does_not_know_is_refused(tmp_path: Path)
 # ------------------------------------------------------------------ code that comes with a model
 
 
+@pytest.mark.promise("no-foreign-code")
 def test_code_of_a_model_is_run_only_when_it_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +235,7 @@ def lost() -> None:
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
+@pytest.mark.promise("memory-halved")
 def test_what_does_not_fit_into_memory_is_halved_and_remembered() -> None:
     memory = SmallMemory(20)
     replica = Replica("cuda:0", memory, alive)
@@ -244,6 +246,7 @@ def test_what_does_not_fit_into_memory_is_halved_and_remembered() -> None:
     assert memory.asked[3:] == [20, 20]
 
 
+@pytest.mark.promise("memory-halved")
 def test_a_text_that_does_not_fit_alone_fails_and_takes_no_other_with_it() -> None:
     replica = Replica("cuda:0", SmallMemory(20), alive)
     with pytest.raises(InferenceFailed, match="ran out of memory on a text of 21 tokens"):

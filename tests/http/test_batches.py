@@ -317,6 +317,7 @@ def test_a_time_to_live_is_kept(client: httpx.Client) -> None:
     assert record["expires_at"] == record["created_at"] + HOUR_S
 
 
+@pytest.mark.promise("bounded-input")
 def test_files_may_be_larger_than_bodies_but_not_without_end(server: HttpServer) -> None:
     assert server.service.settings.max_body_bytes < 90_000
     fits = {"file": ("in.jsonl", b"x" * 90_000)}
@@ -341,6 +342,7 @@ def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: 
     assert server.is_well()
 
 
+@pytest.mark.promise("full-disk")
 @pytest.mark.parametrize("size", [10, 90_000])
 def test_a_full_disk_is_told_and_nothing_is_left_on_it(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, size: int
@@ -443,6 +445,7 @@ def test_what_a_batch_did_is_kept_when_it_is_cancelled(tmp_path: Path) -> None:
         assert server.metric("vecmill_batch_api_lines_total", outcome="dropped") == 50
 
 
+@pytest.mark.promise("no-starvation")
 def test_small_requests_are_answered_while_a_batch_runs(tmp_path: Path) -> None:
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path)) as server:
         lines = [request_line(str(n), {"input": f"text {n}"}) for n in range(3_000)]
@@ -464,6 +467,7 @@ def test_a_full_queue_delays_lines_and_fails_none(tmp_path: Path) -> None:
         assert rejected > 0
 
 
+@pytest.mark.promise("batches-survive")
 def test_a_stop_leaves_a_batch_to_the_next_start(tmp_path: Path) -> None:
     settings = replace(QUIET, batch_dir=tmp_path)
     lines = [request_line(str(n), {"input": f"text {n}"}) for n in range(30)]
@@ -486,6 +490,7 @@ def test_an_engine_that_fails_on_a_text_costs_its_line_alone(tmp_path: Path) -> 
         assert (line["custom_id"], line["response"]["status_code"]) == ("hello", 500)
 
 
+@pytest.mark.promise("bounded-input")
 def test_the_most_that_is_stored_is_bounded(tmp_path: Path) -> None:
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=2_000)) as server:
         first = upload(server.client, ["x" * 2_000])

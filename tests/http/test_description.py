@@ -196,6 +196,7 @@ def send_cases(
     return statuses
 
 
+@pytest.mark.promise("described-api", "malformed-input")
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("path", WORK)
 @pytest.mark.parametrize(
@@ -211,6 +212,7 @@ def test_bodies_are_taken_as_described(
     assert 200 in statuses or mode.is_negative
 
 
+@pytest.mark.promise("described-api")
 @pytest.mark.parametrize("path", READS)
 def test_what_is_read_is_as_described(schema: Any, send: Any, path: str) -> None:
     assert 200 in send_cases(schema[path]["GET"], send, schemathesis.GenerationMode.POSITIVE, 5, SEED)

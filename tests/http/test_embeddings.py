@@ -91,6 +91,7 @@ def test_long_texts_are_cut_unless_the_client_minds(client: httpx.Client) -> Non
     assert refusal(client, input="hello " * 300, truncate="false")["code"] == "context_length_exceeded"
 
 
+@pytest.mark.promise("finite-embeddings", "malformed-input")
 @pytest.mark.parametrize("text", ["", " ", "a", "日本語", "👩‍👩‍👧", "\x00", "\u202eabc"])
 def test_any_text_has_a_row(client: httpx.Client, text: str) -> None:
     assert len(embed(client, input=[text])["data"]) == 1
@@ -197,6 +198,7 @@ def test_times_and_ids_are_in_the_headers(client: httpx.Client) -> None:
     assert all(float(milliseconds) >= 0 for milliseconds in parts.values())
 
 
+@pytest.mark.promise("private-logs")
 @pytest.mark.parametrize("sent", ["with space", "a" * 129, "", "é", "a;b"])
 def test_other_request_ids_are_replaced(client: httpx.Client, sent: str) -> None:
     headers = {b"x-request-id": sent.encode()}

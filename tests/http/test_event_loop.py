@@ -182,6 +182,7 @@ FULL = {
 }
 
 
+@pytest.mark.promise("loop-responsive")
 def test_probes_are_answered_while_texts_are_hostile(server: LiveServer, control: str) -> None:
     bodies = [(path, encode(body), status) for path, body, status in SMALL]
     with measured_gap(server, control) as gap:
@@ -190,6 +191,7 @@ def test_probes_are_answered_while_texts_are_hostile(server: LiveServer, control
     assert gap.beyond_s < LONGEST_GAP_S
 
 
+@pytest.mark.promise("loop-responsive")
 @pytest.mark.full
 @pytest.mark.parametrize("name", FULL)
 def test_probes_are_answered_while_texts_are_as_large_as_may_be(
@@ -203,6 +205,7 @@ def test_probes_are_answered_while_texts_are_as_large_as_may_be(
     assert gap.beyond_s < LONGEST_GAP_S
 
 
+@pytest.mark.promise("no-starvation", "loop-responsive")
 @pytest.mark.parametrize(
     ("texts", "patience_s"), [(1, 2.0), pytest.param(15, 1.0, marks=pytest.mark.full)], ids=["small", "full"]
 )
@@ -231,6 +234,7 @@ def test_a_short_request_does_not_wait_for_large_ones(
     assert gap.beyond_s < LONGEST_GAP_S
 
 
+@pytest.mark.promise("bounded-memory", "bounded-input")
 def test_memory_stays_bounded(server: LiveServer) -> None:
     """Runs last: the peak of everything above."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()

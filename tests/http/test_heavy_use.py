@@ -6,12 +6,15 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk
 from support.server import live_server
 
 TEXTS = 64
 
 
+@pytest.mark.promise("many-clients")
 def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain(tmp_path: Path) -> None:
     arguments = ["--timeout-s", "5", "--no-access-log", "--api-key", "a", "--api-key", "b"]
     with live_server(tmp_path, arguments=arguments) as server:
@@ -28,6 +31,7 @@ def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain
         assert read_counts(server.url)[expired] == 0
 
 
+@pytest.mark.promise("fair-keys")
 def test_a_text_of_another_client_passes_the_bulk_requests_of_one(tmp_path: Path) -> None:
     arguments = ["--no-access-log", "--api-key", "a", "--api-key", "b"]
     with live_server(tmp_path, arguments=arguments) as server:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import httpx
+import pytest
 
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--no-access-log")
 
@@ -20,6 +21,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+@pytest.mark.promise("clean-stop")
 def test_a_socket_as_systemd_passes_it_is_served() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -57,6 +57,7 @@ def sparse(client: httpx.Client, **more: str) -> httpx.Response:
     return client.post("/embed_sparse", json={"inputs": "a", **more})
 
 
+@pytest.mark.promise("verified-start")
 def test_a_model_that_fails_to_load_is_named_and_the_other_is_served() -> None:
     with two_models(engine(Task.EMBED, kind=Broken), engine(Task.SPARSE)) as client:
         ready = client.get("/readyz")
@@ -85,6 +86,7 @@ def lose_workers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(Mill, "is_lost", property(lambda mill: mill.description.name == name))
 
 
+@pytest.mark.promise("lost-lane-noticed")
 def test_a_model_that_loses_its_workers_is_named_and_the_other_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_model_that_loses_its_workers_is_named_and_the_other_is_served(
         assert embed(client).status_code == 200
 
 
+@pytest.mark.promise("honest-health")
 def test_a_server_without_a_ready_model_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     with two_models(engine(Task.EMBED, kind=Broken), engine(Task.SPARSE)) as client:
         lose_workers(monkeypatch, "model/sparse")

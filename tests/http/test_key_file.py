@@ -22,6 +22,7 @@ def status(client: httpx.Client, key: str, path: str = "/models") -> int:
     return client.get(path, headers={"authorization": f"Bearer {key}"}).status_code
 
 
+@pytest.mark.promise("keys-checked")
 def test_keys_are_rotated_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,6 +70,7 @@ def test_the_metrics_may_have_a_key_of_their_own(tmp_path: Path) -> None:
         assert server.client.get("/readyz").status_code == 200
 
 
+@pytest.mark.promise("keys-checked")
 def test_a_real_server_writes_no_secret_down(tmp_path: Path) -> None:
     digest = hashlib.sha256(NEW.encode()).hexdigest()
     (tmp_path / "keys").write_text(f"search {OLD}\ningest sha256:{digest}\n")

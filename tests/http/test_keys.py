@@ -34,6 +34,7 @@ def test_a_key_is_taken_in_every_form_that_clients_send(guarded: HttpServer, hea
     assert guarded.client.post("/embeddings", json=BODY, headers=headers).status_code == 200
 
 
+@pytest.mark.promise("keys-checked")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -57,6 +58,7 @@ def test_anything_else_is_401(guarded: HttpServer, headers: dict[str, str]) -> N
     assert isinstance(answer.json()["detail"], str)
 
 
+@pytest.mark.promise("keys-checked")
 def test_only_probes_and_metrics_are_open(guarded: HttpServer) -> None:
     for path in ("/livez", "/readyz", "/health", "/metrics", "//health/"):
         assert guarded.client.get(url(guarded.client, path)).status_code == 200
@@ -69,6 +71,7 @@ def test_without_keys_any_authorization_is_ignored(client: httpx.Client) -> None
         assert client.post("/embeddings", json=BODY, headers={"authorization": value}).status_code == 200
 
 
+@pytest.mark.promise("keys-checked")
 def test_no_key_is_ever_told(caplog: pytest.LogCaptureFixture) -> None:
     settings = ServerSettings(lame_duck_s=0, api_key=(FIRST,), access_log=True)
     told = [repr(settings), str(settings)]

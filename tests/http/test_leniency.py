@@ -265,6 +265,7 @@ def full() -> Iterator[HttpServer]:
             thread.join()
 
 
+@pytest.mark.promise("time-to-return")
 def test_who_is_refused_is_told_when_to_come_again(full: HttpServer) -> None:
     bodies = {path: body for path, body in BODIES.items() if "token" not in path and path != "/decode"}
     for path, body in bodies.items():

@@ -42,6 +42,7 @@ def status_and_error(answer: bytes) -> tuple[int, dict[str, str]]:
     return int(head.split()[1]), error
 
 
+@pytest.mark.promise("bounded-input")
 @pytest.mark.parametrize("mebibytes", [40, pytest.param(200, marks=pytest.mark.full)])
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["declared", "chunked"])
 def test_a_body_that_is_too_large_is_413_and_the_client_gets_to_read_it(
@@ -81,6 +82,7 @@ def test_eight_mebibytes_of_text_are_an_ordinary_request(server: HttpServer) -> 
     assert len(answer.json()["data"]) == 100
 
 
+@pytest.mark.promise("no-decompression")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "nonsense"])
 def test_compressed_bodies_are_415_unread(client: httpx.Client, encoding: str) -> None:
     answer = client.post("/embeddings", content=b"\x1f\x8b", headers={"content-encoding": encoding})
@@ -93,6 +95,7 @@ def test_identity_is_no_compression(client: httpx.Client) -> None:
     assert answer.status_code == 200
 
 
+@pytest.mark.promise("bounded-input")
 @pytest.mark.parametrize("size", [17 * 1024, MIB])
 def test_headers_that_are_too_large_are_431(server: HttpServer, size: int) -> None:
     for head in (
@@ -106,6 +109,7 @@ def test_headers_that_are_too_large_are_431(server: HttpServer, size: int) -> No
     assert server.is_well()
 
 
+@pytest.mark.promise("bounded-input")
 def test_headers_that_never_end_are_431(server: HttpServer) -> None:
     assert status_and_error(server.exchange(HEAD + b"x-endless: " + b"a" * 20_000))[0] == 431
 
@@ -124,6 +128,7 @@ def test_a_request_a_byte_at_a_time_is_answered(server: HttpServer) -> None:
         assert receive_all(connection).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.promise("slow-clients")
 @pytest.mark.parametrize(
     "start",
     [HEAD + b"content-length: 18\r\n\r\n", HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"],
@@ -136,6 +141,7 @@ def test_a_body_that_does_not_come_is_408(hasty: HttpServer, start: bytes) -> No
     assert hasty.is_well()
 
 
+@pytest.mark.promise("slow-clients")
 def test_a_body_that_trickles_is_408_too(hasty: HttpServer) -> None:
     with hasty.connect() as connection:
         connection.sendall(HEAD + b"content-length: 1000\r\n\r\n")
@@ -157,6 +163,7 @@ def trickle(connection: socket.socket, stop: threading.Event) -> None:
         send_all(connection, b" ")
 
 
+@pytest.mark.promise("slow-clients")
 @pytest.mark.parametrize("start", [b"", HEAD, b"POST /v1/emb"])
 def test_headers_that_do_not_come_are_408(hasty: HttpServer, start: bytes) -> None:
     began = time.monotonic()
@@ -183,6 +190,7 @@ def stuck() -> Iterator[HttpServer]:
         yield server
 
 
+@pytest.mark.promise("time-to-return", "goodput-kept")
 def test_a_full_queue_is_429_and_says_when_to_come_again(stuck: HttpServer) -> None:
     threads = [occupy(stuck, 1)]
     wait_until(lambda: len(stuck.engine.calls) == 1)
@@ -198,12 +206,14 @@ def test_a_full_queue_is_429_and_says_when_to_come_again(stuck: HttpServer) -> N
     assert stuck.is_well()
 
 
+@pytest.mark.promise("all-or-nothing")
 def test_a_request_that_could_never_fit_is_413(stuck: HttpServer) -> None:
     answer = stuck.client.post("/embeddings", json={"input": ["a"] * 5})
     assert answer.status_code == 413
     assert "retry-after" not in answer.headers
 
 
+@pytest.mark.promise("deadlines-kept")
 def test_a_deadline_that_passes_is_504_and_the_text_is_not_computed(stuck: HttpServer) -> None:
     thread = occupy(stuck, 1)
     wait_until(lambda: len(stuck.engine.calls) == 1)

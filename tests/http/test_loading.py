@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 import schemathesis
 
 from support.http_server import DIM, serve_in_thread, wait_until
@@ -21,6 +22,7 @@ class SlowToLoad(FakeEngine):
         return super().warm_up()
 
 
+@pytest.mark.promise("verified-start", "honest-health")
 def test_probes_and_work_know_that_the_model_is_loading() -> None:
     engine = SlowToLoad()
     with serve_in_thread(engine=engine, wait=False) as server:

@@ -57,6 +57,7 @@ def is_documented_refusal(answer: bytes) -> bool:
     )
 
 
+@pytest.mark.promise("malformed-input")
 @pytest.mark.parametrize("body", BROKEN_BODIES.values(), ids=BROKEN_BODIES.keys())
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/rerank"])
 def test_a_broken_body_is_400(server: HttpServer, path: str, body: bytes) -> None:
@@ -71,6 +72,7 @@ def test_repeated_keys_and_nul_are_no_mistake(client: httpx.Client) -> None:
         assert client.post("/embeddings", content=body).status_code == 200
 
 
+@pytest.mark.promise("malformed-input")
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.http")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("size", [None, 1], ids=["whole", "bytes"])
 def test_what_is_not_http_is_refused_in_json(server: HttpServer, path: Path, size: int | None) -> None:
@@ -108,6 +110,7 @@ def test_requests_in_one_packet_are_answered_in_turn(server: HttpServer) -> None
     assert answer.count(b"HTTP/1.1 200 OK") == 6
 
 
+@pytest.mark.promise("malformed-input", "departed-clients")
 @pytest.mark.parametrize(
     "start", [b"", b"POST /v1/emb", EMBEDDINGS, EMBEDDINGS + b"content-length: 18\r\n\r\n{"]
 )
@@ -141,6 +144,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.promise("malformed-input")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(["/embeddings", "/rerank"]), body=st.dictionaries(FIELDS, JSON_VALUES, max_size=5)
@@ -152,6 +156,7 @@ def test_no_body_gives_a_5xx(server: HttpServer, path: str, body: object) -> Non
 HEADER_VALUES = st.binary(max_size=30).filter(lambda value: not set(value) & set(b"\r\n\x00"))
 
 
+@pytest.mark.promise("malformed-input")
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(

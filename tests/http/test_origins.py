@@ -18,6 +18,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
+@pytest.mark.promise("foreign-pages")
 @pytest.mark.parametrize(
     "path", ["/v1/embeddings", "/rerank", "/v1/files", "/v1/batches", "/api/embed", "/none"]
 )
@@ -34,6 +35,7 @@ def test_its_preflight_and_its_deletes_are_refused(client: httpx.Client) -> None
     assert refusal(client.delete("/v1/files/file-x", headers=PAGE)) == (403, "foreign_origin")
 
 
+@pytest.mark.promise("foreign-pages")
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/files", "/docs", "/health"])
 def test_a_rebound_name_reads_nothing(server: HttpServer, path: str) -> None:
     headers = {"host": f"attacker.example:{server.port}"}
@@ -68,6 +70,7 @@ def test_the_proxys_name_is_allowed_by_an_option() -> None:
             assert server.client.get("/v1/models", headers={"host": name}).status_code == status
 
 
+@pytest.mark.promise("foreign-pages")
 def test_an_unknown_page_does_not_fill_the_disk(tmp_path: Path) -> None:
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path)) as server:
         answer = server.client.post(

@@ -34,6 +34,7 @@ def ids(client: httpx.Client, path: str) -> list[str]:
     return [entry["id"] for entry in client.get(path).json()["data"]]
 
 
+@pytest.mark.promise("owners-apart")
 def test_a_key_sees_the_objects_of_its_name_only(settings: ServerSettings) -> None:
     with (
         serve_in_thread(settings) as server,
@@ -100,6 +101,7 @@ def test_files_from_before_the_names_stay_with_the_keys_of_the_option(settings: 
             assert ids(client, "/v1/files") == [file_id]
 
 
+@pytest.mark.promise("bounded-metrics")
 def test_owners_are_not_labels(settings: ServerSettings) -> None:
     def series(client: httpx.Client) -> set[str]:
         return {line.split(" ")[0] for line in client.get("/metrics").text.splitlines()}
@@ -116,6 +118,7 @@ def test_owners_are_not_labels(settings: ServerSettings) -> None:
         assert not [name for name in before if "search" in name or "ingest" in name]
 
 
+@pytest.mark.promise("owners-apart")
 def test_one_key_cannot_fill_the_store(settings: ServerSettings) -> None:
     with (
         serve_in_thread(replace(settings, max_stored_bytes=9_000)) as server,

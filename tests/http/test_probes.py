@@ -30,6 +30,7 @@ def probe_times(server: HttpServer, path: str) -> list[float]:
     return times
 
 
+@pytest.mark.promise("honest-health")
 def test_probes_do_not_wait_for_work() -> None:
     engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.HANG}))
     config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=500, timeout_s=60.0))
@@ -44,6 +45,7 @@ def test_probes_do_not_wait_for_work() -> None:
             thread.join()
 
 
+@pytest.mark.promise("honest-health")
 def test_readiness_is_gone_within_a_second_of_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_in_thread() as server:
         assert server.client.get("/readyz").status_code == 200

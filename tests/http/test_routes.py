@@ -28,12 +28,14 @@ def test_one_model_is_found_by_any_of_its_names(client: httpx.Client, path: str,
     assert client.get(f"{path}/{name}").json()["id"] == MODEL
 
 
+@pytest.mark.promise("safe-names")
 def test_an_unknown_model_is_404(client: httpx.Client) -> None:
     answer = client.get("/v1/models/nobody/nothing")
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "model_not_found"
 
 
+@pytest.mark.promise("honest-health")
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/health"])
 def test_probes_say_yes(client: httpx.Client, path: str) -> None:
     answer = client.get(path)

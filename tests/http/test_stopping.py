@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import pytest
 
 from support.http_server import MODEL, wait_until
 from support.tiny_models import save_tiny_bert
@@ -65,6 +66,7 @@ def test_the_printed_line_works_when_pasted() -> None:
         assert b'"embedding":[' in answer.stdout
 
 
+@pytest.mark.promise("clean-stop", "honest-health")
 def test_sigterm_keeps_serving_while_balancers_take_notice_then_ends_with_0() -> None:
     with process("--lame-duck-s", "1.0") as (running, lines), httpx.Client(base_url=address(lines)) as client:
         assert client.get("/readyz").status_code == 200
@@ -79,6 +81,7 @@ def test_sigterm_keeps_serving_while_balancers_take_notice_then_ends_with_0() ->
         assert time.monotonic() - began >= 1.0
 
 
+@pytest.mark.promise("clean-stop")
 def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
     answers: list[int] = []
     failures: list[Exception] = []
@@ -110,6 +113,7 @@ def test_no_accepted_request_is_lost_in_a_stop_under_load() -> None:
     assert failures == []
 
 
+@pytest.mark.promise("clean-stop")
 def test_a_request_that_is_being_read_still_gets_its_answer() -> None:
     body = b'{"input": "hello"}'
     with process("--lame-duck-s", "0") as (running, lines):
@@ -161,6 +165,7 @@ def test_sighup_stops_as_sigterm_does_and_a_second_one_changes_nothing() -> None
         assert running.wait(timeout=10) == 0
 
 
+@pytest.mark.promise("clean-stop")
 def test_a_request_that_outlives_the_drain_time_is_answered_before_the_process_ends() -> None:
     body = b'{"input": "hello"}'
     with process("--lame-duck-s", "0", "--drain-s", "0.2") as (running, lines):
@@ -212,6 +217,7 @@ def refused(*arguments: str, model: str | None = None) -> str:
     return ended.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.promise("verified-start")
 def test_what_cannot_work_is_said_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -41,6 +41,7 @@ def finished(server: HttpServer, outcome: str) -> float:
     return server.metric("vecmill_texts_finished_total", model=MODEL, outcome=outcome)
 
 
+@pytest.mark.promise("departed-clients")
 @pytest.mark.parametrize("manner", ["closed", "reset"])
 def test_what_a_client_that_left_was_waiting_for_is_not_computed(stuck: HttpServer, manner: str) -> None:
     running = send_embeddings(stuck, "running")
@@ -60,6 +61,7 @@ def test_what_a_client_that_left_was_waiting_for_is_not_computed(stuck: HttpServ
     assert stuck.metric("vecmill_http_requests_total", route="embeddings", status="499") == 1
 
 
+@pytest.mark.promise("failure-contained", "finite-embeddings")
 def test_a_text_that_the_engine_fails_on_fails_alone() -> None:
     poison, nan = 5_000, 5_001
     engine = FakeEngine(dim=DIM, faults=FaultScript(poison=frozenset({poison}), nan=frozenset({nan})))
@@ -77,6 +79,7 @@ def test_a_text_that_the_engine_fails_on_fails_alone() -> None:
             np.testing.assert_allclose(answer.json()["data"][0]["embedding"], expected, rtol=1e-6)
 
 
+@pytest.mark.promise("lost-lane-noticed")
 def test_a_lane_whose_thread_died_is_replaced() -> None:
     engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={0: Fault.DIE}))
     with serve_in_thread(config=ONE_LANE, engine=engine) as server:
@@ -103,6 +106,7 @@ def test_an_engine_that_ends_every_thread_makes_the_process_unready() -> None:
         assert server.metric("vecmill_lane_state", model=MODEL, lane="0", state="dead") == 1
 
 
+@pytest.mark.promise("counts-agree")
 def test_the_metrics_add_up_with_each_other_and_with_the_client() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -140,6 +144,7 @@ def counted(server: HttpServer, statuses: Counter[int]) -> Counter[int]:
     )
 
 
+@pytest.mark.promise("bounded-metrics")
 def test_no_request_adds_a_series(server: HttpServer) -> None:
     def send(number: int) -> None:
         server.client.get(f"/path/{number}", headers={"x-request-id": f"id-{number}", "api-key": str(number)})
@@ -154,6 +159,7 @@ def test_no_request_adds_a_series(server: HttpServer) -> None:
     assert server.client.get("/metrics").text.count("\n") == before
 
 
+@pytest.mark.promise("answered-once")
 def test_every_client_gets_its_own_rows(server: HttpServer) -> None:
     def ask(number: int) -> bool:
         texts = [f"number {number} {part}" for part in range(3)]
@@ -165,6 +171,7 @@ def test_every_client_gets_its_own_rows(server: HttpServer) -> None:
         assert all(pool.map(ask, range(100)))
 
 
+@pytest.mark.promise("private-logs")
 def test_logs_tell_of_requests_and_not_of_texts(caplog: pytest.LogCaptureFixture) -> None:
     settings = ServerSettings(lame_duck_s=0, access_log=True)
     with caplog.at_level(logging.INFO), serve_in_thread(settings) as server:
@@ -195,6 +202,7 @@ def test_what_nobody_foresaw_is_500_in_json_and_in_the_log(
     assert record.exc_info is not None
 
 
+@pytest.mark.promise("loop-responsive")
 def test_the_loop_goes_on_while_large_requests_are_read_and_written(server: HttpServer) -> None:
     texts = [f"a text of a large request, number {number}" for number in range(2_000)]
     done = threading.Event()

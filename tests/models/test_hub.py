@@ -232,6 +232,7 @@ def test_terms_that_were_not_accepted_are_named(client: Client) -> None:
     assert "accepted its terms" in done.stderr
 
 
+@pytest.mark.promise("no-foreign-code")
 def test_a_model_that_needs_its_own_code_is_refused(client: Client, files: dict[str, bytes]) -> None:
     config = {**json.loads(files["config.json"]), "auto_map": {"AutoModel": "modeling_own.Model"}}
     changed = {**files, "config.json": json.dumps(config).encode()}

@@ -127,6 +127,7 @@ async def test_a_template_repeats_the_query_for_each_document() -> None:
             await mill.run(Rerank(("word " * 400,), ("a",) * 11))
 
 
+@pytest.mark.promise("bounded-input")
 async def test_the_tokens_of_a_request_are_bounded_without_an_engine_too() -> None:
     inputs = InputConfig(max_request_tokens=1_000)
     async with Mill(describe_tasks()[Task.EMBED], MillConfig(engine="fake", inputs=inputs)) as mill:
@@ -137,6 +138,7 @@ async def test_the_tokens_of_a_request_are_bounded_without_an_engine_too() -> No
             await mill.run(Detokenize(((2_000,) * 1_001,)))
 
 
+@pytest.mark.promise("deadlines-kept")
 async def test_the_deadline_counts_from_the_acceptance_of_a_request() -> None:
     now = 0.0
 
@@ -156,6 +158,7 @@ async def test_the_deadline_counts_from_the_acceptance_of_a_request() -> None:
             await mill.run(Embed(("late",), timeout_s=1.5))
 
 
+@pytest.mark.promise("malformed-input", "finite-embeddings")
 async def test_texts_of_strange_characters_are_embedded_or_refused() -> None:
     texts = (
         *("", " ", "\t\n\u3000", "\0", "a\0b", "\ufeff", "\u200d" * 500, "👩\u200d👩\u200d👧\u200d👦" * 200),

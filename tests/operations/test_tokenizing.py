@@ -93,6 +93,7 @@ async def test_short_texts_that_come_together_do_not_add_up_to_a_pause(pool: Tok
     assert await pool.run(short(), Load(1, 900, 900), math.inf) == threading.current_thread().name
 
 
+@pytest.mark.promise("no-starvation")
 async def test_a_short_text_passes_large_ones(pool: Tokenizing) -> None:
     gates = [Gate(piece=LONG_PIECE + 1) for _ in range(3)]
     tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates]
@@ -104,6 +105,7 @@ async def test_a_short_text_passes_large_ones(pool: Tokenizing) -> None:
     assert await asyncio.gather(*tasks) == ["vecmill-tokenize-1"] * 3
 
 
+@pytest.mark.promise("deadlines-kept")
 async def test_work_whose_deadline_passes_is_dropped(pool: Tokenizing) -> None:
     gate = Gate()
     began = time.perf_counter()
@@ -115,6 +117,7 @@ async def test_work_whose_deadline_passes_is_dropped(pool: Tokenizing) -> None:
     assert gate.pieces <= 1
 
 
+@pytest.mark.promise("departed-clients")
 async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> None:
     gate = Gate()
     task = asyncio.create_task(pool.run(gate.work(), gate.load, math.inf))
@@ -127,6 +130,7 @@ async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> No
     assert gate.pieces <= 1
 
 
+@pytest.mark.promise("bounded-input")
 async def test_waiting_characters_are_bounded(pool: Tokenizing, observer: Rejections) -> None:
     gates = [Gate(size=MOST // 2) for _ in range(2)]
     tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates]

@@ -20,6 +20,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 SEED = 20261121
 
 
+@pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("width", [1, 2])
 def test_rows_are_those_of_the_reference(
     engine: OnnxEngine, tokenizer: Tokenizer, reference: Any, width: int
@@ -31,6 +32,7 @@ def test_rows_are_those_of_the_reference(
     )
 
 
+@pytest.mark.promise("reference-embeddings")
 @pytest.mark.full
 def test_rows_are_those_of_the_reference_over_a_thousand_texts(
     engine: OnnxEngine, tokenizer: Tokenizer, reference: Any

@@ -10,6 +10,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 PROMPTS = ["", "query: ", "Represent this sentence for searching relevant passages: ", "q", "the " * 300]
 
 
+@pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("prompt", PROMPTS, ids=["none", "short", "sentence", "letter", "endless"])
 def test_ids_and_prompt_lengths_are_those_of_the_reference(
     tokenizer: Tokenizer, reference: Any, prompt: str

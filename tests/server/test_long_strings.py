@@ -97,6 +97,7 @@ def test_paths(shape: str) -> None:
         assert core_seconds(run(Paths(nothing, prefix), path="/" + shape)) < LIMIT_S
 
 
+@pytest.mark.promise("loop-responsive")
 def test_headers(shape: str) -> None:
     value = shape.encode()
     contexts = RequestContexts(nothing, ServerMetrics(), Drain(lame_duck_s=0), access_log=False)
@@ -110,6 +111,7 @@ def test_headers(shape: str) -> None:
     assert core_seconds(lambda: requested_timeout_s(scope)) < LIMIT_S
 
 
+@pytest.mark.promise("loop-responsive", "bounded-input")
 def test_fields_of_every_body(shape: str, catalog: Catalog) -> None:
     options = DialectOptions(refuse_ids, catalog.task_of)
     for route in ROUTES:

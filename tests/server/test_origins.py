@@ -30,6 +30,7 @@ def check(
     )
 
 
+@pytest.mark.promise("foreign-pages")
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "localhost"])
 @pytest.mark.parametrize(
     "origin",
@@ -92,6 +93,7 @@ def test_what_a_foreign_page_embeds_is_refused_but_its_links_lead_here() -> None
         check({"host": "localhost:7997", "sec-fetch-site": site, "sec-fetch-mode": "cors"})
 
 
+@pytest.mark.promise("foreign-pages")
 @pytest.mark.parametrize("browser", [CHROME, FIREFOX, {"sec-fetch-site": "same-origin"}])
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "192.168.1.5"])
 def test_dns_rebinding_is_refused_for_reading_and_for_writing(host: str, browser: dict[str, str]) -> None:
@@ -177,6 +179,7 @@ def test_a_page_cannot_reach_a_socket() -> None:
         rules.check("GET", [(b"host", b"localhost"), (b"origin", b"https://attacker.example")])
 
 
+@pytest.mark.promise("foreign-pages", "malformed-input")
 def test_any_bytes_in_these_headers_are_only_refused() -> None:
     rules = OriginRules.of(ServerSettings())
     for value in (b"\xff\xfe", b"[", b"]", b"://", b"a" * 10_000 + b".b"):

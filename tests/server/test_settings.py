@@ -84,6 +84,7 @@ def test_help_explains_every_setting() -> None:
     assert "VECMILL_TOKEN_IDS; default: refuse]" in text
 
 
+@pytest.mark.promise("keys-checked")
 def test_the_keys_are_not_in_the_repr() -> None:
     assert "secret" not in repr(ServerSettings(api_key=("secret",)))
 

@@ -69,6 +69,7 @@ async def test_a_loop_that_answers_is_left_alone(service: Service) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.promise("lost-lane-noticed")
 async def test_a_blocked_loop_ends_the_process_with_its_stacks(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -165,6 +165,7 @@ def places(body: Body) -> list[tuple[int, int]]:
     return [(start, end) for start, end in body.offsets.tolist()]
 
 
+@pytest.mark.promise("reference-embeddings")
 def test_tokens_are_those_of_the_whole_text(library: Any, small_pieces: None) -> None:
     boundaries = Boundaries.of(library)
     if boundaries is None:
@@ -239,6 +240,7 @@ def describe(kind: str, max_tokens: int, *, truncate_left: bool) -> ModelDescrip
     return plain
 
 
+@pytest.mark.promise("reference-embeddings")
 @pytest.mark.parametrize("kind", ["texts", "pairs", "template"])
 @pytest.mark.parametrize("truncate_left", [False, True])
 def test_sequences_are_those_of_whole_texts(

@@ -61,6 +61,7 @@ def test_the_stored_rows_are_those_of_the_reference(description: ModelDescriptio
     np.testing.assert_allclose(load_stored_embeddings(), rows, atol=1e-6)
 
 
+@pytest.mark.promise("verified-start")
 async def test_a_mill_that_fails_its_check_does_not_start(description: ModelDescription) -> None:
     engine = SpoiltEngine(SPOILS["not finite"])
     with pytest.raises(SelfCheckFailed):

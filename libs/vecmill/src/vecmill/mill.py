@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from vecmill.batching.dispatcher import Backlog, Dispatcher
+from vecmill.batching.queue import CountsSnapshot
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -197,6 +198,11 @@ class Mill(OldMethods):
     def backlog(self) -> Backlog:
         """The waiting work."""
         return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.backlog
+
+    @property
+    def text_counts(self) -> CountsSnapshot:
+        """The counts of texts since the start, as they are at one moment."""
+        return CountsSnapshot() if self._admission is None else self._admission.dispatcher.counts_snapshot()
 
     def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
         """Raise the error that `run` would raise for any request of `client` of at most so many tokens.

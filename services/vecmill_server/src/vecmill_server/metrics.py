@@ -68,8 +68,8 @@ class ServerMetrics:
             "vecmill_batch_api_batches", "Ended batches, by status.", ("status",), registry=self.registry
         )
         self._model_metrics = _ModelMetrics(self.registry)
-        self._backlogs = _BacklogCollector()
-        self.registry.register(self._backlogs)
+        self._queues = _QueueCollector()
+        self.registry.register(self._queues)
         self._log_lines = _LogCollector()
         self.registry.register(self._log_lines)
         # `labels` takes a lock and builds a key, so its results are cached.
@@ -102,13 +102,13 @@ class ServerMetrics:
         """Return an observer that updates the metrics of the model with that name."""
         return ModelObserver(self._model_metrics, model)
 
-    def watch_backlog(self, model: str, mill: Mill) -> None:
-        """Report the backlog of a model, read at each scrape."""
-        self._backlogs.mills[model] = mill
+    def watch_queue(self, model: str, mill: Mill) -> None:
+        """Report the queue of a model, read at each scrape."""
+        self._queues.mills[model] = mill
 
     def watch_model(self, model: str, is_ready: Callable[[], bool]) -> None:
         """Report whether a model is ready, read at each scrape."""
-        self._backlogs.is_ready[model] = is_ready
+        self._queues.is_ready[model] = is_ready
 
     def watch_log(self, dropped: Callable[[], int]) -> None:
         """Report the number of dropped log lines, read at each scrape."""
@@ -138,9 +138,6 @@ class _ModelMetrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(name, text, ("model",), buckets=buckets, registry=registry)
 
-        self.admitted = counter("vecmill_texts_admitted", "Texts that entered the queue.")
-        self.finished = counter("vecmill_texts_finished", "Admitted texts, by outcome.", "outcome")
-        self.joined = counter("vecmill_texts_joined", "Texts that joined an identical text's computation.")
         self.admitted_tokens = counter("vecmill_tokens_admitted", "Tokens that entered the queue.")
         self.tokens = counter("vecmill_tokens", "Computed tokens, without padding.")
         self.computed_tokens = counter("vecmill_computed_tokens", "Computed tokens, padding included.")
@@ -167,10 +164,7 @@ class ModelObserver(Observer):
 
     def __init__(self, metrics: _ModelMetrics, model: str) -> None:
         self._model = model
-        self._admitted = metrics.admitted.labels(model)
         self._admitted_tokens = metrics.admitted_tokens.labels(model)
-        self._finished = {outcome: metrics.finished.labels(model, outcome) for outcome in Outcome}
-        self._joined = metrics.joined.labels(model)
         self._tokens = metrics.tokens.labels(model)
         self._computed_tokens = metrics.computed_tokens.labels(model)
         self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
@@ -183,14 +177,10 @@ class ModelObserver(Observer):
         self._lane_children: dict[int, dict[LaneState, Gauge]] = {}
 
     def admitted(self, texts: int, tokens: int) -> None:
-        self._admitted.inc(texts)
         self._admitted_tokens.inc(tokens)
 
     def rejected(self, reason: Rejection) -> None:
         self._rejections[reason].inc()
-
-    def joined(self, texts: int) -> None:
-        self._joined.inc(texts)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)
@@ -203,18 +193,6 @@ class ModelObserver(Observer):
         for wait_s in record.waits_s:
             self._waits.observe(wait_s)
 
-    def done(self, texts: int) -> None:
-        self._finished[Outcome.DONE].inc(texts)
-
-    def failed(self, texts: int) -> None:
-        self._finished[Outcome.FAILED].inc(texts)
-
-    def expired(self, texts: int) -> None:
-        self._finished[Outcome.EXPIRED].inc(texts)
-
-    def cancelled(self, texts: int) -> None:
-        self._finished[Outcome.CANCELLED].inc(texts)
-
     def lane(self, lane: int, state: LaneState) -> None:
         children = self._lane_children.get(lane)
         if children is None:
@@ -224,14 +202,31 @@ class ModelObserver(Observer):
             child.set(each is state)
 
 
-class _BacklogCollector(Collector):
-    """A collector that reads the backlog and state of every model at each scrape."""
+class _QueueCollector(Collector):
+    """A collector that reads the queue of every model at each scrape, instead of counting events.
+
+    The counts of one model come from one snapshot, so at every scrape the admitted texts are the sum of the
+    finished and the open texts. Counters that follow events one after the other would differ by the texts
+    that are between two events.
+    """
 
     def __init__(self) -> None:
         self.mills: dict[str, Mill] = {}
         self.is_ready: dict[str, Callable[[], bool]] = {}
 
     def collect(self) -> Iterable[Metric]:
+        admitted = CounterMetricFamily(
+            "vecmill_texts_admitted", "Texts that entered the queue.", labels=("model",)
+        )
+        finished = CounterMetricFamily(
+            "vecmill_texts_finished", "Admitted texts, by outcome.", labels=("model", "outcome")
+        )
+        joined = CounterMetricFamily(
+            "vecmill_texts_joined", "Texts that joined an identical text's computation.", labels=("model",)
+        )
+        open_texts = GaugeMetricFamily(
+            "vecmill_texts_open", "Admitted texts that wait or are computed.", labels=("model",)
+        )
         texts = GaugeMetricFamily("vecmill_queue_texts", "Waiting texts.", labels=("model",))
         tokens = GaugeMetricFamily("vecmill_queue_tokens", "Waiting tokens.", labels=("model",))
         seconds = GaugeMetricFamily(
@@ -240,16 +235,21 @@ class _BacklogCollector(Collector):
             labels=("model",),
         )
         for model, mill in self.mills.items():
-            backlog = mill.backlog
-            texts.add_metric((model,), backlog.texts)
-            tokens.add_metric((model,), backlog.tokens)
-            seconds.add_metric((model,), backlog.seconds)
+            counts = mill.text_counts
+            admitted.add_metric((model,), counts.admitted)
+            for outcome in Outcome:
+                finished.add_metric((model, outcome), getattr(counts, outcome))
+            joined.add_metric((model,), counts.joined)
+            open_texts.add_metric((model,), counts.open)
+            texts.add_metric((model,), counts.waiting)
+            tokens.add_metric((model,), counts.waiting_tokens)
+            seconds.add_metric((model,), mill.backlog.seconds)
         ready = GaugeMetricFamily(
             "vecmill_model_ready", "1 if the model is loaded and has all of its workers.", labels=("model",)
         )
         for model, is_ready in self.is_ready.items():
             ready.add_metric((model,), is_ready())
-        return (texts, tokens, seconds, ready)
+        return (admitted, finished, joined, open_texts, texts, tokens, seconds, ready)
 
 
 class _LogCollector(Collector):

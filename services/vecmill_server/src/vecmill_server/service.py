@@ -124,7 +124,7 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
     """Return a service of `models`, whose observers update `metrics`. Raises `SetupError`."""
     catalog = Catalog(models, settings.alias)
     for model in models:
-        metrics.watch_backlog(model.name, model.mill)
+        metrics.watch_queue(model.name, model.mill)
         metrics.watch_model(model.name, partial(_is_ready, model))
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),

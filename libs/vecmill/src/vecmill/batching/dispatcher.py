@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from vecmill.batching.lanes import Lanes
 from vecmill.batching.pace import Pace
-from vecmill.batching.queue import Queue, Room
+from vecmill.batching.queue import CountsSnapshot, Queue, Room
 from vecmill.batching.ticket import QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
@@ -93,6 +93,11 @@ class Dispatcher:
     def backlog(self) -> Backlog:
         """The waiting work."""
         return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, self._forecast.waiting_s)
+
+    def counts_snapshot(self) -> CountsSnapshot:
+        """Return all counts of texts as they are at one moment."""
+        with self._budget.lock:
+            return self.queue.snapshot()
 
     def refuse_if_full(
         self, client: str | None = None, most_tokens: int = 1, priority: Priority | None = None

@@ -72,6 +72,24 @@ class Counts:
         return self.joined, self.done, self.failed, self.expired, self.cancelled
 
 
+@dataclass(frozen=True, slots=True)
+class CountsSnapshot:
+    """The counts of texts at one moment: `admitted` is the sum of the outcomes and of `open`.
+
+    `waiting` and `waiting_tokens` count the open texts that have not reached a lane.
+    """
+
+    admitted: int = 0
+    joined: int = 0
+    done: int = 0
+    failed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    open: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0
+
+
 class Queue:
     """The queue of one dispatcher; see the module docstring."""
 
@@ -100,6 +118,16 @@ class Queue:
     def work_tokens(self) -> int:
         """The number of tokens that wait to be computed. Each job counts once."""
         return sum(line.tokens for line in self.lines.values())
+
+    def snapshot(self) -> CountsSnapshot:
+        """Return all counts of texts."""
+        return CountsSnapshot(
+            self.counts.admitted,
+            *self.counts.changing,
+            open=self.open_texts,
+            waiting=self.waiting_texts,
+            waiting_tokens=self.waiting_tokens,
+        )
 
     def room_for(self, texts: int, tokens: int) -> Room:
         """Return whether a request of this size fits now, later, or never."""

@@ -1,0 +1,77 @@
+"""Defects that are planted into the server, so that the check of the ledger can be seen to find them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import orjson
+
+from vecmill.batching import containment, lanes
+from vecmill.batching.containment import Outcomes
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.queue import CountsSnapshot
+from vecmill.batching.ticket import QueuedRequest
+from vecmill_server import request_context
+from vecmill_server.routes import endpoint
+
+EVERY = 15
+
+
+def plant_loss() -> None:
+    """Make the dispatcher forget some requests."""
+    resolve, number = Dispatcher._resolve, count(1)
+
+    def forgetful(self: Dispatcher, requests: Iterable[QueuedRequest]) -> None:
+        resolve(self, [request for request in requests if next(number) % EVERY])
+
+    Dispatcher._resolve = forgetful  # type: ignore[method-assign]
+
+
+def plant_swap() -> None:
+    """Make some batches return their embeddings in reverse order."""
+    run_contained, number = containment.run_contained, count(1)
+
+    def reversing(*arguments: Any) -> Outcomes:
+        outcomes = run_contained(*arguments)
+        return outcomes if next(number) % EVERY else replace(outcomes, outcomes=outcomes.outcomes[::-1])
+
+    vars(lanes)["run_contained"] = reversing
+
+
+def plant_duplicate() -> None:
+    """Make some responses repeat an embedding."""
+    send_json, number = request_context.send_json, count(1)
+
+    async def repeating(send: Any, body: Sequence[bytes], headers: Any) -> None:
+        if next(number) % EVERY == 0:
+            value = orjson.loads(b"".join(body))
+            value["data"].append(value["data"][0])
+            body = [orjson.dumps(value)]
+        await send_json(send, body, headers)
+
+    vars(endpoint)["send_json"] = repeating
+
+
+def plant_wrong_counter() -> None:
+    """Make some snapshots of the counts forget a text."""
+    snapshot, number = Dispatcher.counts_snapshot, count(1)
+
+    def forgetful(self: Dispatcher) -> CountsSnapshot:
+        counts = snapshot(self)
+        return counts if next(number) % 4 else replace(counts, admitted=counts.admitted + 1)
+
+    Dispatcher.counts_snapshot = forgetful  # type: ignore[method-assign]
+
+
+PLANTS: Mapping[str, Callable[[], None]] = {
+    "loss": plant_loss,
+    "swap": plant_swap,
+    "duplicate": plant_duplicate,
+    "counter": plant_wrong_counter,
+}
+
+
+def plant_fault(name: str) -> None:
+    """Plant one defect of `PLANTS`."""
+    PLANTS[name]()

@@ -1,0 +1,157 @@
+"""The HTTP protocol of a connection over a transport in memory, which takes any bytes in any portions."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import httptools
+from uvicorn.server import ServerState
+
+from support.http_server import DIM, QUIET, build_service
+from vecmill.directory_layouts import describe_model
+from vecmill.engines.fake import FakeEngine
+from vecmill.models import locate_model
+from vecmill_server.openapi.document import describe_api
+from vecmill_server.runner import uvicorn_config
+from vecmill_server.settings import ServerSettings
+
+MOST_TURNS = 200
+# Every status that a route may answer with, and those of the connection. A server whose model is not loaded
+# answers 503 to work; any other 5xx is a defect.
+DESCRIBED = {
+    int(code)
+    for methods in describe_api(ServerSettings())["paths"].values()
+    for operation in methods.values()
+    for code in operation["responses"]
+}
+STATUSES = frozenset(
+    {code for code in DESCRIBED if code < 500} | {307, 403, 404, 405, 408, 411, 413, 431, 503}
+)
+
+
+class Transport(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.closed = False
+        self.half_closed = False
+        self.is_misused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        known: Mapping[str, Any] = {"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}
+        return known.get(name, default)
+
+    def write(self, data: Any) -> None:
+        if self.half_closed:  # as the event loop does; the application's server writes it to the log
+            self.is_misused = True
+            raise RuntimeError("Cannot call write() after write_eof()")
+        self.written += data
+
+    def write_eof(self) -> None:
+        self.half_closed = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class Responses:
+    """The responses in a stream of bytes, parsed to its end. An unknown status or body is an error."""
+
+    def __init__(self, data: bytes) -> None:
+        self.statuses: list[int] = []
+        self._body = b""
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.feed_data(data)
+        assert self._body == b"", "a response without its end"
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        self.statuses.append(status)
+        assert status in STATUSES, status
+        if status >= 400 and self._body:
+            assert "error" in json.loads(self._body), self._body
+        self._body = b""
+
+
+@cache
+def _prepared() -> tuple[Any, asyncio.AbstractEventLoop]:
+    engine = FakeEngine(dim=DIM)
+    config = uvicorn_config(build_service(QUIET, [(describe_model(locate_model()), engine)]))
+    config.load()
+    return config, asyncio.new_event_loop()
+
+
+def feed_connection(data: bytes) -> None:
+    """Give a connection the bytes after the first one, in portions: of one byte if the first one is odd."""
+    config, loop = _prepared()
+    portion = 1 if data[:1] and data[0] % 2 else max(1, len(data))
+    errors: list[Mapping[str, Any]] = []
+    loop.set_exception_handler(lambda _loop, context: errors.append(context))
+    loop.run_until_complete(_feed(config, loop, data[1:], portion))
+    assert not errors, errors
+
+
+def _give(protocol: asyncio.Protocol | asyncio.BufferedProtocol, data: bytes) -> None:
+    """Hand bytes to a protocol of either kind, as an event loop does."""
+    if isinstance(protocol, asyncio.Protocol):
+        protocol.data_received(data)
+        return
+    while data:
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        protocol.buffer_updated(size)
+        data = data[size:]
+
+
+async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, portion: int) -> None:
+    transport = Transport()
+    state = ServerState()
+    protocol = config.http_protocol_class(config=config, server_state=state, app_state={}, _loop=loop)
+    protocol.connection_made(transport)
+    for start in range(0, len(data), portion):
+        if transport.closed:
+            break
+        _give(protocol, data[start : start + portion])
+        await asyncio.sleep(0)
+    for _ in range(MOST_TURNS):
+        if not state.tasks:
+            break
+        await asyncio.sleep(0)
+    is_head = data[:5].upper() == b"HEAD "
+    if not is_head:  # its response has a length and no body
+        Responses(bytes(transport.written))
+    assert not transport.is_misused, "written after the end of the sending side"
+    protocol.eof_received()
+    transport.closed = True
+    protocol.connection_lost(None)
+    for _ in range(MOST_TURNS):
+        if not state.tasks:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("a request goes on without its connection")

@@ -1,0 +1,70 @@
+"""The real server with the embedded model, which prints its own counts every second, and leaks if asked.
+
+Run as a process: `soaked_server.py SOCKET_FD LEAK`, where LEAK is `none`, `memory`, `fds` or `tasks`.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+
+from vecmill.config import MillConfig
+from vecmill.mill import Mill
+from vecmill_server.listener import open_listener
+from vecmill_server.runner import Runner
+from vecmill_server.service import Service, load_service
+from vecmill_server.settings import ServerSettings
+
+SAMPLE_S = 1.0
+LEAKED_BYTES = 64 * 1024
+
+
+def plant_leak(kind: str) -> None:
+    """Make each request keep memory, each tenth a file descriptor or a task."""
+    kept: list[object] = []
+    run, count = Mill.run, iter(range(10**9))
+
+    async def leaking(self: Mill, request: object) -> object:
+        number = next(count)
+        if kind == "memory":
+            kept.append(os.urandom(LEAKED_BYTES))
+        elif kind == "fds" and number % 10 == 0:
+            kept.append(os.open("/dev/null", os.O_RDONLY))
+        elif kind == "tasks" and number % 10 == 0:
+            kept.append(asyncio.create_task(asyncio.Event().wait()))
+        return await run(self, request)  # type: ignore[arg-type]
+
+    Mill.run = leaking  # type: ignore[method-assign,assignment]
+
+
+def print_samples(service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    """Print the counts of this process every second, from a thread."""
+
+    def sample() -> None:
+        counts = next(iter(service.catalog)).mill.text_counts
+        print(json.dumps({"tasks": len(asyncio.all_tasks()), "open_texts": counts.open}), flush=True)
+
+    while True:
+        time.sleep(SAMPLE_S)
+        loop.call_soon_threadsafe(sample)
+
+
+def main(socket_fd: int, leak: str) -> None:
+    """Serve until SIGTERM."""
+    if leak != "none":
+        plant_leak(leak)
+    settings = ServerSettings(fd=socket_fd, access_log=False, lame_duck_s=0.0)
+    service = load_service([], settings, MillConfig())
+
+    def announce() -> None:
+        print("ready", flush=True)
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=print_samples, args=(service, loop), daemon=True).start()
+
+    Runner(service, open_listener(settings), announce).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

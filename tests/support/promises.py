@@ -1,0 +1,268 @@
+"""The promises of vecmill, each with a figure. Tests name the promises that they keep.
+
+A test names promises with `@pytest.mark.promise("slug", ...)`, or a module with `pytestmark`. `promise_page`
+writes `docs/promises.md` from this table and the marks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One promise: the sentence that is promised, and the figure that a test measures, on two cores."""
+
+    slug: str
+    sentence: str
+    figure: str
+
+
+_ANSWERS = (
+    Promise(
+        "answered-once",
+        "Every accepted request gets exactly one response, with its own embeddings in its own order.",
+        "1,000,000 different texts through the fake engine and 100,000 through the real engine, under all"
+        " faults at once: 0 lost, 0 duplicated, 0 swapped, 0 late.",
+    ),
+    Promise(
+        "counts-agree",
+        "The counts of texts on `/metrics` add up at every scrape. Without open requests they are those "
+        "of the clients.",
+        "Admitted texts minus finished and open texts: 0 at every scrape.",
+    ),
+    Promise(
+        "same-in-any-batch",
+        "An embedding does not depend on the texts that share its engine call.",
+        "Largest difference of a value in fp32: 1e-6.",
+    ),
+    Promise(
+        "reference-embeddings",
+        "Tokens and embeddings are those of the reference implementation, in every script.",
+        "1,200 texts: largest difference of a value 1e-5.",
+    ),
+    Promise(
+        "finite-embeddings",
+        "No embedding with a value that is not finite, and no missing or additional embedding, leaves "
+        "with status 200.",
+        "0, for each engine call of thirty requests in turn.",
+    ),
+)
+
+_LOAD = (
+    Promise(
+        "goodput-kept",
+        "Under overload the server continues to do useful work, refuses the rest at once, and recovers.",
+        "Open loop at 2 and 10 times the capacity for 60 s: at least 95% of the capacity is delivered, "
+        "refusals within 20 ms, p99 of the accepted requests within their deadline, their median below 5 "
+        "s, memory constant, normal again 5 s after the end.",
+    ),
+    Promise(
+        "many-clients",
+        "Many clients get at least as much done as one.",
+        "1, 2, 4, 8 and 32 clients of 2,048 mixed texts: at least 90% of the rate of one client, at most "
+        "2% of the computed tokens thrown away.",
+    ),
+    Promise(
+        "fair-keys",
+        "A client with much work does not delay a client with little work.",
+        "One key with 32 requests of 2,048 texts, another with single texts: the median of the second is "
+        "at most 3 times its median alone.",
+    ),
+    Promise(
+        "no-starvation",
+        "No text waits for ever: neither long texts, nor single texts behind large requests, nor one "
+        "model behind another.",
+        "A text older than the age limit is in the next batch of its turn.",
+    ),
+    Promise(
+        "short-wait",
+        "The server accepts interactive work only if it expects to start the work soon.",
+        "Target: 2 s.",
+    ),
+    Promise(
+        "all-or-nothing",
+        "A request is accepted whole or refused whole, before any work.",
+        "0 texts of refused requests reach an engine. A request larger than the queue is refused for good.",
+    ),
+    Promise(
+        "deadlines-kept",
+        "Work past its deadline is answered with 504 and is never computed.",
+        "0 expired texts in a batch.",
+    ),
+    Promise(
+        "time-to-return",
+        "A refused client learns when to come back.",
+        "Every 429 has `Retry-After`, from measured speed.",
+    ),
+    Promise(
+        "loop-responsive",
+        "No input stalls the event loop.",
+        "The longest gap of `/livez` under hostile input is at most 250 ms longer than that of an idle "
+        "process.",
+    ),
+    Promise(
+        "bounded-memory",
+        "A long text takes a bounded amount of memory.",
+        "8,192 tokens on the shape of ModernBERT-base: at most 2 GB beyond the weights.",
+    ),
+    Promise(
+        "idle-is-idle",
+        "A server without requests uses no processor time.",
+        "0 timers of the dispatcher.",
+    ),
+)
+
+_CLIENTS = (
+    Promise(
+        "slow-clients",
+        "Silent and slow clients take nothing from others, and are disconnected in time.",
+        "1,000 silent sockets, 50 clients that send 1 byte/s and 50 that read 1 kB/s: p99 of the others "
+        "at most 10% higher.",
+    ),
+    Promise(
+        "departed-clients",
+        "The waiting texts of a client that has left are never computed.",
+        "0, cancelled at each await of a request in turn.",
+    ),
+)
+
+_FAILURES = (
+    Promise(
+        "failure-contained",
+        "A failing engine call costs the requests with the guilty texts and no other.",
+        "At most 2 log2(n) additional calls for one guilty text among n; each call of thirty requests "
+        "fails in turn.",
+    ),
+    Promise(
+        "memory-halved",
+        "A batch that does not fit into device memory is computed in parts.",
+        "0 texts lost.",
+    ),
+    Promise(
+        "lost-lane-noticed",
+        "A worker thread that ends or hangs is noticed and replaced, and its requests are answered.",
+        "Each call of thirty requests ends the thread in turn: 0 requests without a response.",
+    ),
+    Promise(
+        "honest-health",
+        "`/livez` tells that the process answers, `/readyz` that it can serve; neither waits for work.",
+        "Within 1 s of any fault.",
+    ),
+)
+
+_START_AND_STOP = (
+    Promise(
+        "verified-start",
+        "A server serves nothing before its model is loaded and its embeddings are verified.",
+        "0 requests answered before. A wrong setting ends the process with status 2 and a sentence.",
+    ),
+    Promise(
+        "clean-stop",
+        "A stop answers every accepted request.",
+        "50 rolling restarts under load on an inherited socket: 0 accepted requests lost, 0 resets.",
+    ),
+    Promise(
+        "no-leak",
+        "Memory, file descriptors, threads and tasks do not grow in continuous operation.",
+        "30 minutes at 70% of the capacity with 5% aborts and 2% invalid input; `make soak` states slope "
+        "and noise.",
+    ),
+)
+
+_INPUT = (
+    Promise(
+        "bounded-input",
+        "Every size is checked before work: bodies, headers, texts, tokens, uploads.",
+        "Beyond the limit 4xx; at most the limit is read into memory.",
+    ),
+    Promise(
+        "no-decompression",
+        "No compressed body is decompressed.",
+        "415, before the body is read.",
+    ),
+    Promise(
+        "malformed-input",
+        "Invalid input gets a documented 4xx response and leaves the server unharmed.",
+        "100,000 cases over HTTP and 10 minutes of coverage-guided fuzzing of each decoder (`make fuzz`):"
+        " 0 responses with 5xx, 0 hangs, 0 undocumented bodies.",
+    ),
+    Promise(
+        "described-api",
+        "`/openapi.json` describes what the server accepts and answers.",
+        "20,000 generated requests: 0 differences.",
+    ),
+)
+
+_SECRETS_AND_MODELS = (
+    Promise(
+        "keys-checked",
+        "With API keys, only probes, metrics and documentation are open, and no key is ever written.",
+        "0 keys in logs, metrics, errors and representations.",
+    ),
+    Promise(
+        "private-logs",
+        "Logs contain no text of a client, and request ids only of a safe form.",
+        "0 texts in the log.",
+    ),
+    Promise(
+        "bounded-metrics",
+        "The number of metric series does not depend on what clients send.",
+        "0 additional series.",
+    ),
+    Promise(
+        "owners-apart",
+        "Files and batches belong to the owner of the key that created them.",
+        "0 objects of others are seen, and each owner has an equal share of the space.",
+    ),
+    Promise(
+        "foreign-pages",
+        "A web page of another origin or behind a rebound host name can neither use nor read the server.",
+        "0 requests of such pages reach a route.",
+    ),
+    Promise(
+        "no-foreign-code",
+        "No code of a model runs unless the operator trusts the model. Nothing is unpickled.",
+        "0 imports and calls that could.",
+    ),
+    Promise(
+        "known-licences",
+        "Every package that is installed for serving has a licence that is listed as allowed.",
+        "0 packages without a licence; `make licences` lists all.",
+    ),
+    Promise(
+        "safe-names",
+        "Names in requests are keys of a table, and names at the start stay inside the model's folder.",
+        "0 files outside are opened.",
+    ),
+)
+
+_BATCHES_AND_FILES = (
+    Promise(
+        "batches-survive",
+        "A batch continues after a stop or a kill of the process, each line answered once.",
+        "0 lines lost or repeated.",
+    ),
+    Promise(
+        "full-disk",
+        "A full or failing disk is reported, and leaves nothing half-written.",
+        "0 files left.",
+    ),
+)
+
+GROUPS: Mapping[str, tuple[Promise, ...]] = MappingProxyType(
+    {
+        "Answers": _ANSWERS,
+        "Load": _LOAD,
+        "Clients": _CLIENTS,
+        "Failures": _FAILURES,
+        "Start and stop": _START_AND_STOP,
+        "Input": _INPUT,
+        "Secrets and models": _SECRETS_AND_MODELS,
+        "Batches and files": _BATCHES_AND_FILES,
+    }
+)
+
+PROMISES: Mapping[str, Promise] = MappingProxyType(
+    {promise.slug: promise for promises in GROUPS.values() for promise in promises}
+)
