@@ -42,10 +42,10 @@ RETRYING = [
 
 
 class SlowEngine(FakeEngine):
-    """Is thought to need more than `TOLD_S` for what waits here, which is more than sixteen tokens."""
+    """Is thought to need more than `TOLD_S` for what waits here, which is more than twelve tokens."""
 
     def warm_up(self) -> CostModel:
-        return CostModel(fixed_s=1e-4, per_token_s=TOLD_S / 16)
+        return CostModel(fixed_s=1e-4, per_token_s=TOLD_S / 12)
 
 
 @pytest.fixture

@@ -41,7 +41,11 @@ MARK = "VECMILL_TEST_MARK"
 CODE = f"""
 import os
 open(os.environ[{MARK!r}], "a").close()
-from transformers import BertConfig as OwnConfig, BertModel as OwnModel, BertTokenizerFast as OwnTokenizer
+from transformers import BertConfig, BertModel, BertTokenizerFast
+# The library marks the classes of a repository, so they must not be its own.
+class OwnConfig(BertConfig): pass
+class OwnModel(BertModel): config_class = OwnConfig
+class OwnTokenizer(BertTokenizerFast): pass
 class Module:
     load = classmethod(lambda *_, **__: None)
 """

@@ -242,7 +242,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._discard(len(body))
         cycle.add_body(body)
         if rest is None:
-            if cycle.unread_bytes > UNREAD_BYTES:
+            if cycle.unread_bytes > UNREAD_BYTES and not cycle.is_response_complete:
                 self._flow.pause_reading()
             return b""
         self._body = None

@@ -225,7 +225,8 @@ class Runner(uvicorn.Server):
             logger.exception("loading %s failed", model.name)
             model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
         if model.failure is not None:
-            if self._service.settings.strict:
+            # The error of the only model is printed when the process ends.
+            if self._service.settings.strict or len(list(self._service.catalog)) == 1:
                 raise model.failure
             logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
 

@@ -104,6 +104,9 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
     failures = [found.failure for found in all_found if found.failure is not None]
     if failures and (settings.strict or len(failures) == len(all_found)):
         raise failures[0]
+    for found in all_found:
+        if found.failure is not None:
+            logger.error("the model %s cannot be read: %s", found.name, found.failure.message)
     served_names = {None, *models, *(found.name for found in all_found)}
     _refuse_unserved("--task", tasks.keys() - served_names)
     _refuse_unserved("--trust-remote-code", trusted - served_names)
@@ -177,7 +180,6 @@ def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[
     except InvalidConfig:
         raise  # an option, not the model, is wrong
     except SetupError as error:
-        logger.error("the model %s cannot be read: %s", location.name, error.message)
         return _FoundModel(location.name, None, error)
 
 
