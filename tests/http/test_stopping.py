@@ -37,6 +37,8 @@ def process(*arguments: str, **extra: str) -> Iterator[tuple[subprocess.Popen[st
         stderr=subprocess.DEVNULL,
         text=True,
         env=environment(**extra),
+        # Under `nohup` the tests, and so their children, ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert running.stdout is not None
     try:

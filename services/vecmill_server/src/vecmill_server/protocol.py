@@ -91,6 +91,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._addresses: dict[str, Any] = {}
         self._held = share.budget.hold()
         self._is_stopping = False
+        self._idle_since = self._loop.time()
         self._half_closed: HalfClosedWatch | None = None
         # The request.
         self._part = RequestPart.HEAD
@@ -161,6 +162,11 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._cycle.keeps_alive = False
         elif self._part is not RequestPart.REFUSED:  # otherwise the deadline closes the connection
             self._transport.close()
+
+    @property
+    def idle_s(self) -> float:
+        """The seconds since the last response ended, or since the connection was made."""
+        return self._loop.time() - self._idle_since
 
     @property
     def is_arriving(self) -> bool:
@@ -279,6 +285,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def response_done(self) -> None:
         self._server_state.total_requests += 1
+        self._idle_since = self._loop.time()
         self._stop_watching()
         if self._transport.is_closing():
             return

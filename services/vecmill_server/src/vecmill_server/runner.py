@@ -31,9 +31,9 @@ Announce = Callable[[str], None]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# The time that draining leaves to connections without a request. A client that has just connected, or had an
-# answer, may be sending its next request.
-IDLE_S = 0.25
+# A connection without a request is closed when so much time has passed since its last response. A client that
+# has just connected, or had a response, may be sending its next request.
+IDLE_S = 1.0
 # The time to answer the requests that `drain_s` was too short for.
 LAST_ANSWERS_S = 1.0
 POLL_S = 0.01
@@ -183,12 +183,13 @@ class Runner(uvicorn.Server):
             passed_s = clock() - began
             if passed_s >= timeout_s:
                 return False
-            if passed_s >= IDLE_S:
-                # Closes a connection without a request; any other connection closes after its response.
-                for connection in state.connections - told:
-                    if isinstance(connection, HttpConnection) and not connection.is_arriving:
-                        connection.shutdown()
-                        told.add(connection)
+            # Closes a connection without a request; any other connection closes after its response. A client
+            # whose last response is recent may be sending its next request at this moment.
+            for connection in state.connections - told:
+                assert isinstance(connection, HttpConnection)
+                if connection.idle_s >= IDLE_S and not connection.is_arriving:
+                    connection.shutdown()
+                    told.add(connection)
             await asyncio.sleep(POLL_S)
         return True
 
