@@ -8,6 +8,7 @@ import uvloop
 
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.pace import PAIR_TOKENS
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import (
@@ -217,6 +218,13 @@ async def test_a_time_limit_that_no_idle_machine_could_meet_is_refused_at_once()
             await it.submit(*range(1_000), length=900, timeout_s=5.0)
         assert it.engine.calls == []
         assert it.ledger.rejections == {"too_late": 1}
+
+
+async def test_an_idle_server_admits_what_it_may_just_answer_in_time() -> None:
+    async with stage() as it:
+        own_s = 100 * PER_TOKEN_S * 900 * (1 + 900 / PAIR_TOKENS) / 2
+        assert own_s > MillConfig().batch.bulk_s
+        await it.submit(*range(100), length=900, timeout_s=1.2 * own_s)
 
 
 async def test_the_time_limit_grows_with_the_work() -> None:

@@ -143,6 +143,8 @@ class Forecast:
         """Return by how many seconds the request, or another one through it, would miss a deadline."""
         line, rate = self._lines[Priority.BULK], self._bulk_rate() / CAUTION
         cost_s = sum(costs_s)
+        if not line:  # waiting would not help, so the request may try
+            return max(0.0, self.own_s(costs_s) - (terms.deadline - now))
         tag = line.tag_for(terms.client, cost_s)
         before_s = ahead_s = late_s = 0.0
         for request in line.requests():
