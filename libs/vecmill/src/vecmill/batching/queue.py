@@ -142,10 +142,11 @@ class Queue:
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
         by_length = {length: self._text_s(length) for length in set(map(len, sequences))}
-        seen = set(self._jobs)
+        seen: set[bytes] = set()
         costs_s = []
         for sequence in sequences:
-            costs_s.append(0.0 if sequence.key in seen else by_length[len(sequence)])
+            joins = sequence.key in self._jobs or sequence.key in seen
+            costs_s.append(0.0 if joins else by_length[len(sequence)])
             seen.add(sequence.key)
         return costs_s
 
