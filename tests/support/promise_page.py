@@ -18,7 +18,8 @@ INTRODUCTION = """\
 # Promises
 
 Each promise below has a figure and tests. `make test` runs the tests on a small scale. Tests marked
-*full size* run in `make test-all`. The figures are for two cores without a GPU.
+*full size* run in `make test-all`. The figures are for two cores without a GPU:
+they are the bounds of the tests, not measurements.
 
 A test names the promises that it keeps with `@pytest.mark.promise("slug")`. A promise without a test and a
 test with an unknown promise fail `make check`.
