@@ -25,8 +25,9 @@ from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import SparseEmbedding
+from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.vectors.transforms import dense
 from vecmill.verification.comparison import compare_embeddings
 
 pytest.importorskip("openvino", reason="the openvino engine needs openvino")
@@ -86,10 +87,10 @@ def random_sequences(description: ModelDescription) -> list[TokenSequence]:
     ]
 
 
-def spread(row: FloatArray | SparseEmbedding, dim: int) -> FloatArray:
+def spread(row: Embedding, dim: int) -> FloatArray:
     """A row, with its zeros if it is sparse: (rows, dim)."""
     if not isinstance(row, SparseEmbedding):
-        return row
+        return dense(row)
     values = np.zeros((1, dim), np.float32)
     values[0, row.columns] = row.values
     return values

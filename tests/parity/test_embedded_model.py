@@ -98,7 +98,7 @@ def check_planted(
     texts = [*short_texts(SEED, 12), *hard_texts()[:6]]
     model = build_graph(description)
     plant(model)
-    session = GraphSession(model, folder)
+    session = GraphSession(model, folder, normalizes=description.normalizes_output)
     expected = reference.encode(texts, normalize_embeddings=True)
     assert_same_rows(session.run, Tokenizer.load(description).encode(texts), expected, seed=SEED)
 

@@ -350,7 +350,7 @@ def test_published_embedders_give_the_rows_of_the_reference(tmp_path: Path, name
     description = describe_model(locate_model(folder))
     assert (description.task, description.max_tokens) == (Task.EMBED, LONGEST)
     assert dict(description.prompts) == dict(model.prompts)
-    session = GraphSession(build_graph(description), tmp_path)
+    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
     tokenizer = Tokenizer.load(description)
     for prompt in {"": "", **model.prompts}.values():
         expected = np.asarray(reference.encode(TEXTS, prompt=prompt, batch_size=1), np.float32)

@@ -89,5 +89,5 @@ def test_rows_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     sequences = Tokenizer.load(description).encode(texts)
     assert max(map(len, sequences)) == LONGEST
     expected = reference.encode(texts, convert_to_numpy=True)
-    session = GraphSession(build_graph(description), tmp_path)
+    session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
     assert_same_rows(session.run, sequences, expected, seed=SEED)

@@ -121,9 +121,9 @@ class Embed(Request[EmbedResult]):
     """A request for one embedding of each input.
 
     `dimensions` keeps that many first dimensions, and normalises again if the model normalises. If
-    `normalize` is true, embeddings have length 1 for any model. If it is false, only the model's own
-    normalisation applies. The result can be quantised to any type in `dtypes`. With `late_chunking` the
-    inputs are chunks of one text, which a multi-vector model encodes together.
+    `normalize` is true, embeddings have length 1 for any model. If it is false, the model's own final
+    normalisation is left out too. The result can be quantised to any type in `dtypes`. With `late_chunking`
+    the inputs are chunks of one text, which a multi-vector model encodes together.
     """
 
     inputs: tuple[TextOrIds, ...]

@@ -82,10 +82,14 @@ def _as_ours(error: Exception) -> VecmillError:
 
 def _check_rows(rows: Embeddings) -> list[Outcome]:
     parts: list[Outcome] = [*rows.split()]
-    if np.isfinite(rows.values).all():
+    # The length of an embedding may exceed float32 where none of its values does.
+    is_finite = rows.lengths is None or np.isfinite(rows.lengths).all()
+    if is_finite and np.isfinite(rows.values).all():
         return parts
+    lengths = np.zeros(len(rows)) if rows.lengths is None else rows.lengths
     return [
-        part if np.isfinite(rows.of_text(index)).all() else _not_finite() for index, part in enumerate(parts)
+        part if np.isfinite(lengths[index]) and np.isfinite(rows.of_text(index)).all() else _not_finite()
+        for index, part in enumerate(parts)
     ]
 
 

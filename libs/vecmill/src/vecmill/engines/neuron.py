@@ -24,7 +24,7 @@ from vecmill.engines.prepared import PreparedModel, prepare_model
 from vecmill.engines.session_calls import StagesCall, join_embeddings, make_embeddings
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
-from vecmill.models import ModelDescription, Task, fingerprint_model
+from vecmill.models import ModelDescription, Task, prepared_name
 from vecmill.models.heads import HeadKind
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
@@ -129,7 +129,7 @@ class NeuronEngine:
         sizes = "-".join("x".join(map(str, numbers)) for numbers in (grid.texts, grid.lengths))
         prepared = prepare_model(
             cache_dir,
-            f"{fingerprint_model(description)}-{compiler.name}-{precision}-{sizes}",
+            f"{prepared_name(description)}-{compiler.name}-{precision}-{sizes}",
             lambda folder: _fill(compiler, description, grid, precision, folder),
             estimate_bytes=lambda: len(grid.buckets) * fp32_bytes(description.weights_files),
         )
@@ -148,6 +148,7 @@ class NeuronEngine:
             max_tokens=description.max_tokens,
             lane_widths=(1,),
             output_shape=description.output_shape,
+            normalizes=description.normalizes_output,
             parallel_calls=1,
             batch_tokens=plan.max_batch_tokens or grid.buckets[-1].texts * grid.lengths[0],
         )
@@ -211,7 +212,7 @@ class NeuronEngine:
                 f"The device failed on {len(texts)} texts in a bucket of {bucket.texts} texts of "
                 f"{bucket.length} tokens: {type(error).__name__}."
             ) from error
-        return make_embeddings(self.info.output_shape, outputs, texts, computed_tokens=0)
+        return make_embeddings(self.info, outputs, texts, computed_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
-from vecmill.models import fingerprint_model
+from vecmill.models import prepared_name
 from vecmill.models.long_texts import has_long_texts
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
@@ -104,6 +104,7 @@ class OnnxEngine:
             max_tokens=description.max_tokens,
             lane_widths=widths,
             output_shape=description.output_shape,
+            normalizes=description.normalizes_output,
             parallel_calls=None if choice.is_cpu else 1,
             batch_tokens=plan.max_batch_tokens,
         )
@@ -137,7 +138,7 @@ class OnnxEngine:
                 f"{type(error).__name__}."
             ) from error
         computed_tokens = count_padded(batch, group_long_texts(batch))
-        return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
+        return make_embeddings(self.info, outputs, batch, computed_tokens=computed_tokens)
 
     def renew(self) -> None:
         """Open new sessions from the prepared model, which is prepared again if its files have changed.
@@ -170,7 +171,7 @@ def _prepare(
     description: "ModelDescription", precision: Precision, choice: ProviderChoice, cache_dir: Path
 ) -> PreparedModel:
     """Return the prepared folder of a model for a device, filled if it is missing."""
-    name = f"{fingerprint_model(description)}-{onnxruntime.__version__}-"
+    name = f"{prepared_name(description)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
     name += "blocks-" if choice.is_cpu and has_long_texts(description) else ""
     # Packed weights depend on the processor; the plain graph is the same for all other devices.

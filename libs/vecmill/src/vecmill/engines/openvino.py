@@ -34,7 +34,7 @@ from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
-from vecmill.models import fingerprint_model
+from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
@@ -99,6 +99,7 @@ class OpenVinoEngine:
             max_tokens=description.max_tokens,
             lane_widths=widths,
             output_shape=description.output_shape,
+            normalizes=description.normalizes_output,
             batch_tokens=plan.max_batch_tokens,
         )
         return cls(
@@ -134,9 +135,8 @@ class OpenVinoEngine:
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
         trimmed = trim_outputs(outputs, batch, self.info.output_shape)
-        return make_embeddings(
-            self.info.output_shape, trimmed, batch, computed_tokens=shape.texts * shape.longest
-        )
+        computed_tokens = shape.texts * shape.longest
+        return make_embeddings(self.info, trimmed, batch, computed_tokens=computed_tokens)
 
     def renew(self) -> None:
         """Compile the model again, since a hung call keeps a stream of its compiled model busy.
@@ -232,7 +232,7 @@ def _computed_in(core: "openvino.Core", precision: Precision) -> Precision:
 def _name(description: "ModelDescription", precision: Precision) -> str:
     release = openvino.__version__.partition("-")[0]
     weights = "int8-" if precision is Precision.INT8 else ""  # OpenVINO converts to the other precisions
-    return f"{fingerprint_model(description)}-openvino-{weights}{release}-{processor_name()}"
+    return f"{prepared_name(description)}-openvino-{weights}{release}-{processor_name()}"
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:

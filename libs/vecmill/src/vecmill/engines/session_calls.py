@@ -15,8 +15,9 @@ from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_toke
 from vecmill.errors import UnsupportedModel
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import Embedding, Embeddings, OutputShape, SparseEmbedding
-from vecmill.vectors.transforms import stack_embeddings
+from vecmill.values.embeddings import Embedding, Embeddings, OutputShape, SparseEmbedding, UnitEmbedding
+from vecmill.values.engine_info import EngineInfo
+from vecmill.vectors.transforms import dense, scale_to_unit, stack_embeddings
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -205,12 +206,15 @@ def trim_outputs(outputs: list[Any], batch: Batch, output_shape: OutputShape) ->
 
 
 def make_embeddings(
-    output_shape: OutputShape, outputs: list[Any], batch: Batch, *, computed_tokens: int
+    info: EngineInfo, outputs: list[Any], batch: Batch, *, computed_tokens: int
 ) -> Embeddings:
-    """Return the embeddings of `batch` from the outputs of its model."""
-    match output_shape:
+    """Return the embeddings of `batch` from the outputs of its model, normalised if the engine normalises."""
+    match info.output_shape:
         case OutputShape.TEXT:
-            return Embeddings.one_per_text(outputs[0], computed_tokens=computed_tokens)
+            if not info.normalizes:
+                return Embeddings.one_per_text(outputs[0], computed_tokens=computed_tokens)
+            unit, lengths = scale_to_unit(outputs[0])
+            return Embeddings.one_per_text(unit, computed_tokens=computed_tokens, lengths=lengths)
         case OutputShape.TOKEN:
             return Embeddings(outputs[0], batch.offsets, computed_tokens)
         case OutputShape.SPARSE:
@@ -220,13 +224,12 @@ def make_embeddings(
 
 def join_embeddings(parts: Sequence[Embedding], *, computed_tokens: int) -> Embeddings:
     """Join the embeddings of single texts, at least one, in order."""
-    offsets = np.cumsum([0, *map(_count, parts)])
     sparse = [part for part in parts if isinstance(part, SparseEmbedding)]
     if sparse:
+        offsets = np.cumsum([0, *(len(part.values) for part in sparse)])
         values = np.concatenate([part.values for part in sparse])
         return Embeddings(values, offsets, computed_tokens, np.concatenate([part.columns for part in sparse]))
-    return Embeddings(stack_embeddings(parts), offsets, computed_tokens)
-
-
-def _count(part: Embedding) -> int:
-    return len(part.values) if isinstance(part, SparseEmbedding) else len(part)
+    unit = [part.length for part in parts if isinstance(part, UnitEmbedding)]
+    offsets = np.cumsum([0, *(len(dense(part)) for part in parts)])
+    lengths = np.array(unit, np.float32) if unit else None
+    return Embeddings(stack_embeddings(parts), offsets, computed_tokens, lengths=lengths)

@@ -15,7 +15,7 @@ from vecmill.values.embeddings import OutputShape
 
 
 def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.Value) -> ir.Model:
-    """Finish a graph with a model's stages; `x` is the output of its encoder or head."""
+    """Finish a graph with the stages that graphs compute; `x` is the output of its encoder or head."""
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, [x])
     axis = "tokens" if description.output_shape is OutputShape.TOKEN else "texts"
@@ -35,7 +35,7 @@ def finish_sparse(
 
 
 def _apply_stages(op: Ops, layout: Layout, description: ModelDescription, x: ir.Value) -> ir.Value:
-    for stage in description.stages:
+    for stage in description.graph_stages:
         x = apply_stage(op, layout, stage, x)
     return x
 

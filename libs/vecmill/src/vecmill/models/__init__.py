@@ -1,7 +1,7 @@
 """Model directories: where a model is, what it computes, its limits and its fingerprint."""
 
 from vecmill.models.description import ModelDescription
-from vecmill.models.fingerprint import fingerprint_model
+from vecmill.models.fingerprint import fingerprint_model, prepared_name
 from vecmill.models.location import EMBEDDED_MODEL, ModelLocation, locate_model
 from vecmill.models.stages import Normalize, Pooling, PoolingMode
 from vecmill.values.task import Task
@@ -16,4 +16,5 @@ __all__ = [
     "Task",
     "fingerprint_model",
     "locate_model",
+    "prepared_name",
 ]

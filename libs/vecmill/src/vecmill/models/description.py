@@ -69,6 +69,19 @@ class ModelDescription:
         return Normalize() in self.stages[-1:]
 
     @property
+    def normalizes_output(self) -> bool:
+        """Whether engines normalise the output of the graph, instead of the graph itself.
+
+        The embedding before the normalisation is then available too.
+        """
+        return self.normalize and self.task is Task.EMBED
+
+    @property
+    def graph_stages(self) -> tuple[Stage, ...]:
+        """The stages that the graph computes: all, or all but the final normalisation."""
+        return self.stages[:-1] if self.normalizes_output else self.stages
+
+    @property
     def token_count(self) -> int:
         """The size of the embedding table. Without `special_tokens` it has an extra entry for empty texts."""
         return self.vocab_size + (not self.special_tokens)

@@ -35,6 +35,14 @@ def fingerprint_model(description: ModelDescription) -> str:
     return digest.hexdigest()[:32]
 
 
+def prepared_name(description: ModelDescription) -> str:
+    """Return the first part of the name of each prepared folder of a model.
+
+    Graphs that leave the normalisation to the engine have a suffix, because older graphs normalise.
+    """
+    return fingerprint_model(description) + ("-raw" if description.normalizes_output else "")
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file in lower-case hex. Raises `CorruptModel` if the file cannot be read."""
     try:

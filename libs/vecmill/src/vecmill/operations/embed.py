@@ -13,7 +13,12 @@ from vecmill.results import EmbedResult
 from vecmill.tokenization.slices import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors.transforms import find_ranges, finish_embeddings, stack_embeddings
+from vecmill.vectors.transforms import (
+    find_ranges,
+    finish_embeddings,
+    stack_embeddings,
+    stack_raw_embeddings,
+)
 
 
 async def embed(admission: Admission, request: Embed) -> EmbedResult:
@@ -35,9 +40,10 @@ async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
     done = await admission.run(request, lambda: _encode(admission, request, prompt), sizes=sizes)
+    stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
         lambda: finish_embeddings(
-            stack_embeddings(done.embeddings), request.dimensions, request.normalize, description.normalize
+            stack(done.embeddings), request.dimensions, request.normalize, description.normalize
         ),
         len(sizes) * description.dim,
     )
@@ -78,7 +84,9 @@ async def _find_ranges(admission: Admission, request: Embed, timeout_s: float | 
     description = admission.description
     try:
         async with asyncio.timeout(timeout_s):
-            sample = await admission.sample.get(partial(_embed_texts, admission))
+            sample = await admission.sample.get(
+                partial(_embed_texts, admission), is_raw=request.normalize is False
+            )
     except TimeoutError:
         raise DeadlineExceeded(
             "The range of the model's dimensions, which int8 and uint8 need, is still being measured. Try "

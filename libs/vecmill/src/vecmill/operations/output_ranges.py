@@ -29,19 +29,20 @@ class SampleEmbeddings:
 
     def __init__(self, limits: InputConfig) -> None:
         self._limits = limits
-        self._task: asyncio.Task[FloatArray] | None = None
+        self._tasks: dict[bool, asyncio.Task[FloatArray]] = {}
 
-    async def get(self, embed: EmbedTexts) -> FloatArray:
-        """Return the embeddings, (texts, dim).
+    async def get(self, embed: EmbedTexts, *, is_raw: bool) -> FloatArray:
+        """Return the embeddings, (texts, dim); `is_raw`: those before the model's own normalisation.
 
         `embed` computes them at the first call, and again after a failure.
         """
-        if self._task is None or _has_failed(self._task):
-            self._task = asyncio.create_task(self._embed_sample(embed))
+        task = self._tasks.get(is_raw)
+        if task is None or _has_failed(task):
+            task = self._tasks[is_raw] = asyncio.create_task(self._embed_sample(embed, is_raw))
         # The client that came first may leave; the others still wait.
-        return await asyncio.shield(self._task)
+        return await asyncio.shield(task)
 
-    async def _embed_sample(self, embed: EmbedTexts) -> FloatArray:
+    async def _embed_sample(self, embed: EmbedTexts, is_raw: bool) -> FloatArray:
         """Embed the sample in several requests, in sequence, so that other requests run in between."""
         limits = self._limits
         size = min(SAMPLE_REQUEST_TEXTS, limits.max_inputs)
@@ -49,7 +50,8 @@ class SampleEmbeddings:
         texts = [text[:longest] for text in sample_texts(SAMPLE_TEXTS) if text]
         options = TextOptions(truncation=Truncation(max_tokens=max(1, limits.max_request_tokens // size)))
         parts = [tuple(texts[start : start + size]) for start in range(0, len(texts), size)]
-        results = [await embed(Embed(part, options=options)) for part in parts]
+        normalize = False if is_raw else None
+        results = [await embed(Embed(part, normalize=normalize, options=options)) for part in parts]
         return np.concatenate([result.embeddings for result in results])
 
 

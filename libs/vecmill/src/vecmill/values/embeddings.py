@@ -29,8 +29,17 @@ class SparseEmbedding:
     values: FloatArray
 
 
-# The output for one text: (1, dim) or (tokens, dim) float32, or a sparse embedding.
-Embedding = FloatArray | SparseEmbedding
+@dataclass(frozen=True, slots=True)
+class UnitEmbedding:
+    """An embedding (1, dim) float32 of unit length. `length` is its length before the normalisation."""
+
+    values: FloatArray
+    length: float
+
+
+# The output for one text: (1, dim) or (tokens, dim) float32, with its former length if the model normalises
+# it, or a sparse embedding.
+Embedding = FloatArray | SparseEmbedding | UnitEmbedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +49,23 @@ class Embeddings:
     Text `i` owns `values[offsets[i]:offsets[i + 1]]`. `values` is float32: (texts, dim) with one embedding
     per text, (tokens, dim) with one embedding per token, or (nonzeros,) for sparse embeddings. For sparse
     embeddings, `columns` (nonzeros,) int64 holds the token ids. `computed_tokens` counts the positions that
-    were computed, padding included.
+    were computed, padding included. If the model normalises the embeddings of texts, `lengths` (texts,)
+    float32 are their lengths before the normalisation.
     """
 
     values: FloatArray
     offsets: IntArray
     computed_tokens: int
     columns: IntArray | None = None
+    lengths: FloatArray | None = None
 
     @classmethod
-    def one_per_text(cls, values: FloatArray, *, computed_tokens: int) -> Self:
+    def one_per_text(
+        cls, values: FloatArray, *, computed_tokens: int, lengths: FloatArray | None = None
+    ) -> Self:
         """Make the output where text `i` owns `values[i]`."""
-        return cls(values, np.arange(len(values) + 1, dtype=np.int64), computed_tokens)
+        offsets = np.arange(len(values) + 1, dtype=np.int64)
+        return cls(values, offsets, computed_tokens, lengths=lengths)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -62,6 +76,9 @@ class Embeddings:
 
     def split(self) -> list[Embedding]:
         """Return the output of each text, in order."""
+        if self.lengths is not None:
+            rows = zip(self.values[:, None], self.lengths.tolist(), strict=True)
+            return [UnitEmbedding(values, length) for values, length in rows]
         pairs = pairwise(self.offsets.tolist())
         if self.columns is None:
             return [self.values[start:end] for start, end in pairs]

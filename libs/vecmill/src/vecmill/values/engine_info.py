@@ -24,7 +24,8 @@ class EngineInfo:
     `dim` is the number of dimensions of an embedding, `max_tokens` the longest input. `lane_widths` lists the
     numbers of cores that one call may use, ascending. `parallel_calls` is the number of calls that may run at
     once, if it does not depend on the cores. `batch_tokens` is the best number of tokens for a call, if the
-    engine or its plan sets one.
+    engine or its plan sets one. `normalizes` tells whether the engine scales the embeddings of texts to unit
+    length, and returns their former lengths too.
     """
 
     name: str
@@ -36,6 +37,7 @@ class EngineInfo:
     output_shape: OutputShape = OutputShape.TEXT
     parallel_calls: int | None = None
     batch_tokens: int | None = None
+    normalizes: bool = False
 
     def lanes_on(self, cores: int) -> int:
         """Return the number of calls that may run at once on `cores` cores, at least 1."""

@@ -6,12 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vecmill.values.aliases import FloatArray
-from vecmill.values.embeddings import Embedding, SparseEmbedding
+from vecmill.values.embeddings import Embedding, SparseEmbedding, UnitEmbedding
 from vecmill.values.output_dtype import OutputDtype
 
 
 def dense(embedding: Embedding) -> FloatArray:
-    """Return an embedding that is known to be dense."""
+    """Return an embedding that is known to be dense, normalised if the model normalises."""
+    if isinstance(embedding, UnitEmbedding):
+        return embedding.values
     assert isinstance(embedding, np.ndarray), "a sparse embedding"
     return embedding
 
@@ -27,11 +29,23 @@ def stack_embeddings(embeddings: Sequence[Embedding]) -> FloatArray:
     return np.concatenate([dense(embedding) for embedding in embeddings])
 
 
+def stack_raw_embeddings(embeddings: Sequence[Embedding]) -> FloatArray:
+    """Join the embeddings of several texts as they were before the model's own normalisation."""
+    lengths = [one.length if isinstance(one, UnitEmbedding) else 1.0 for one in embeddings]
+    raw: FloatArray = stack_embeddings(embeddings) * np.array(lengths, np.float32)[:, None]
+    return raw
+
+
 def normalize_embeddings(embeddings: FloatArray) -> FloatArray:
     """Scale each embedding of (n, dim) to length 1. Embeddings of zeros stay zeros."""
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    normalized: FloatArray = np.divide(embeddings, np.maximum(norms, np.float32(1e-12)), dtype=np.float32)
-    return normalized
+    return scale_to_unit(embeddings)[0]
+
+
+def scale_to_unit(embeddings: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the embeddings (n, dim) scaled to length 1, and their lengths (n,), which are never 0."""
+    lengths = np.maximum(np.linalg.norm(embeddings, axis=1), np.float32(1e-12))
+    normalized: FloatArray = np.divide(embeddings, lengths[:, None], dtype=np.float32)
+    return normalized, lengths
 
 
 def truncate_embeddings(embeddings: FloatArray, dimensions: int, *, normalize: bool) -> FloatArray:
@@ -48,9 +62,8 @@ def finish_embeddings(
 ) -> FloatArray:
     """Truncate embeddings to `dimensions`, and normalise them if the model or the request says so.
 
-    `is_normalized` tells whether the engine's output has length 1. `normalize` is sentence-transformers'
-    `normalize_embeddings`: false adds no normalisation to the model's own. So if a model ends in
-    normalisation, its embeddings have length 1 unless they are truncated.
+    `is_normalized` tells whether the model normalises. If `normalize` is false, nothing is normalised:
+    `embeddings` are then those of `stack_raw_embeddings`.
     """
     wants_unit = is_normalized if normalize is None else normalize
     if dimensions is not None and dimensions < embeddings.shape[1]:

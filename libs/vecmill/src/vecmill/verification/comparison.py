@@ -14,7 +14,7 @@ import numpy as np
 from vecmill.models import Task
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray, IntArray
-from vecmill.values.embeddings import SparseEmbedding
+from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.vectors.scores import cosine_at, max_similarity
 from vecmill.vectors.transforms import dense, normalize_embeddings
 from vecmill.verification.check_inputs import CheckInputs
@@ -244,7 +244,7 @@ def _best_documents_kept(inputs: CheckInputs, found: ModelOutputs, reference: Mo
     return float(np.mean(shares)) if shares else None
 
 
-def _score(output: FloatArray | SparseEmbedding) -> float:
+def _score(output: Embedding) -> float:
     """Return the only score of a pair; a score that is NaN is the lowest."""
     return float(np.nan_to_num(dense(output)[0, 0], nan=-np.inf))
 

@@ -55,8 +55,10 @@ class ModelProcessor:
         description = self._description
         if description.task is Task.MULTI_VECTOR:
             return keep_tokens(description, self._tokenizer, sequence, output, item.purpose)
-        if description.task is Task.SPARSE or description.head is None:
+        if description.task is Task.SPARSE:
             return output
+        if description.head is None:
+            return dense(output)
         return activate_logits(dense(output), description.head.activation)
 
 

@@ -157,7 +157,8 @@ DIMENSIONS = fields.count(
 NORMALIZE = fields.flag(
     "normalize",
     "normalized",
-    note="Whether to scale embeddings to length 1; by default as the model does.",
+    note="Whether to scale embeddings to length 1; by default as the model does. If false, the model's own "
+    "final normalisation is left out too.",
     depends_on_model=True,
 )
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from vecmill.values.embeddings import Embedding, SparseEmbedding
+from vecmill.vectors.transforms import dense
 from vecmill.verification.check_inputs import CheckInputs
 from vecmill.verification.reference import StoredReference
 
@@ -18,7 +19,7 @@ def save_reference_outputs(reference: StoredReference, file: Path) -> None:
             arrays[f"columns_{index}"] = output.columns
             arrays[f"values_{index}"] = output.values
         else:
-            arrays[f"dense_{index}"] = output
+            arrays[f"dense_{index}"] = dense(output)
     np.savez(file, allow_pickle=False, **arrays)
 
 
@@ -32,5 +33,5 @@ def load_reference_outputs(file: Path, inputs: CheckInputs) -> StoredReference:
 def _read(arrays: Any, index: int) -> Embedding:
     if f"columns_{index}" in arrays:
         return SparseEmbedding(arrays[f"columns_{index}"], arrays[f"values_{index}"])
-    dense: Embedding = arrays[f"dense_{index}"]
-    return dense
+    found: Embedding = arrays[f"dense_{index}"]
+    return found

@@ -29,7 +29,7 @@ from vecmill.engines.torch.native import NativeProgram, extract_library
 from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, probe_device
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import processor_name
-from vecmill.models import fingerprint_model
+from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.engine_info import EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
@@ -157,7 +157,7 @@ def _name(description: "ModelDescription", precision: Precision, device: torch.d
     machine = (
         processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device).replace(" ", "-")
     )
-    return f"{fingerprint_model(description)}-torch-{torch.__version__}-{precision}-{machine}"
+    return f"{prepared_name(description)}-torch-{torch.__version__}-{precision}-{machine}"
 
 
 def _fill(description: "ModelDescription", precision: Precision, device: torch.device, folder: Path) -> None:

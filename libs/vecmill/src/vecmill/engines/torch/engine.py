@@ -92,7 +92,7 @@ class TorchEngine:
         with self._take_replica() as replica, torch.inference_mode(), use_threads(width):
             outputs = replica.run(batch)
         computed_tokens = len(batch) * int(batch.lengths.max())
-        return make_embeddings(self.info.output_shape, outputs, batch, computed_tokens=computed_tokens)
+        return make_embeddings(self.info, outputs, batch, computed_tokens=computed_tokens)
 
     def renew(self) -> None:
         """Do nothing: calls on the CPU do not block each other, and a hung call keeps its device."""
@@ -145,6 +145,7 @@ def describe_engine(
         max_tokens=description.max_tokens,
         lane_widths=lane_widths(plan.lane_widths, cores) if is_processor else (1,),
         output_shape=description.output_shape,
+        normalizes=description.normalizes_output,
         parallel_calls=None if is_processor else len(devices),
         batch_tokens=plan.max_batch_tokens,
     )
