@@ -185,8 +185,16 @@ def test_texts_are_tokenized_and_back(client: httpx.Client) -> None:
     found = post(client, "/v1/tokenize", text="hello world", model=MODEL)
     assert found == {
         "tokens": [7592, 2088],
-        "token_strings": ["hello", "world"],
+        "token_strings": ["hello", " world"],
         "meta": {"api_version": {"version": "1"}},
     }
     back = post(client, "/v1/detokenize", tokens=found["tokens"], model=MODEL)
     assert back == {"text": "hello world", "meta": {"api_version": {"version": "1"}}}
+
+
+def test_the_strings_of_tokens_are_the_text(client: httpx.Client) -> None:
+    """Dify splits a long text at tokens, and embeds what it joins again."""
+    for text in ("  Ein  längerer\tSatz,\n日本語 and 🙂 ①½ CAPITALS  ", "hello"):
+        found = post(client, "/v1/tokenize", text=text)
+        assert "".join(found["token_strings"]) == text
+        assert len(found["token_strings"]) == len(found["tokens"])

@@ -48,7 +48,7 @@ def test_the_answer_has_every_field_that_clients_read(client: httpx.Client) -> N
     assert document["id"].startswith("embd-")
     assert isinstance(document["created"], int)
     assert document["model"] == MODEL
-    assert document["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    assert document["usage"] == {"prompt_tokens": 7, "total_tokens": 7, "completion_tokens": 0}
     assert [entry["index"] for entry in document["data"]] == [0, 1]
     assert {entry["object"] for entry in document["data"]} == {"embedding"}
 

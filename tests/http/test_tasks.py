@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from support.described_models import LABELS, describe_tasks
-from support.http_server import HttpServer
+from support.http_server import HttpServer, serve_in_thread
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
 from vecmill.models import Task, locate_model
 from vecmill.vectors.scores import sigmoid, softmax
+from vecmill_server.settings import ServerSettings, TokenIds
 
 HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]
 HELLO_WORLD = [101, 7592, 102, 2088, 102]
@@ -100,7 +101,7 @@ def test_classify_answers_infinity_and_vllm_each_in_their_shape(client: httpx.Cl
     infinity = post(client, "/classify", input=["hello", "world"], raw_scores=False)
     assert infinity["object"] == "classify"
     assert infinity["data"] == [ranked(HELLO), ranked(WORLD)]
-    assert infinity["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
+    assert infinity["usage"] == {"prompt_tokens": 6, "total_tokens": 6, "completion_tokens": 0}
     vllm = post(client, "/v1/classify", input=["hello", "world"])
     assert vllm["object"] == "list"
     first, second = vllm["data"]
@@ -222,3 +223,15 @@ def test_tei_errors_keep_their_shape_and_their_counts(server: HttpServer) -> Non
         post(server.client, "/predict", status=404, inputs="a", model="nobody")["error_type"] == "Validation"
     )
     assert server.client.post("/predict", content=b"{").status_code == 400
+
+
+def test_classify_takes_the_model_s_own_ids() -> None:
+    settings = ServerSettings(token_ids=TokenIds.NATIVE, lame_duck_s=0)
+    with serve_in_thread(settings, models=[describe_tasks()[Task.CLASSIFY]]) as server:
+        texts = post(server.client, "/classify", input=["hello", "world"])["data"]
+        for ids in ([HELLO, WORLD], [HELLO, "world"]):
+            assert post(server.client, "/classify", input=ids)["data"] == texts
+        (one,) = post(server.client, "/classify", input=HELLO)["data"]
+        assert one == texts[0]
+        refusal = post(server.client, "/classify", status=400, input=[[30_522]])
+        assert refusal["error"]["param"].startswith("input[0]")

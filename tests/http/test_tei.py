@@ -233,3 +233,26 @@ def test_the_kind_of_model_comes_first(task: Task, kind: str) -> None:
     assert list(model_type) == [kind]
     if task is Task.RERANK:
         assert model_type["reranker"] == {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+
+
+def test_places_of_tokens_count_bytes(client: httpx.Client) -> None:
+    (tokens,) = post(client, "/tokenize", inputs=["wörld 日本"], add_special_tokens=False)
+    assert [(token["text"], token["start"], token["stop"]) for token in tokens] == [
+        ("wörld", 0, 6),
+        ("日", 7, 10),
+        ("本", 10, 13),
+    ]
+
+
+def test_of_equal_scores_the_last_comes_first(client: httpx.Client) -> None:
+    found = post(client, "/rerank", query="hello", texts=["world", "hello", "world", "hello"])
+    assert [entry["index"] for entry in found] == [3, 1, 2, 0]
+    best = post(client, "/rerank", query="hello", texts=["world", "hello", "world", "hello"], top_n=1)
+    assert [entry["index"] for entry in best] == [3]
+
+
+def test_embeddings_at_openai_s_path_have_its_headers(client: httpx.Client) -> None:
+    answer = client.post("/v1/embeddings", json={"input": ["hello", "hello world"]})
+    assert set(answer.headers) >= HEADERS | {"server-timing"}
+    assert answer.headers["x-compute-tokens"] == "7"
+    assert answer.headers["x-compute-time"].isdigit()

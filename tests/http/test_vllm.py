@@ -38,7 +38,7 @@ def test_scores_come_in_input_order(client: httpx.Client, path: str, first: str,
     assert {entry["object"] for entry in answer["data"]} == {"score"}
     scores = [entry["score"] for entry in answer["data"]]
     assert scores == pytest.approx([cosine("hello", "world"), 1], abs=1e-6)
-    assert answer["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
+    assert answer["usage"] == {"prompt_tokens": 9, "total_tokens": 9, "completion_tokens": 0}
 
 
 def test_both_sides_are_read_as_far_as_is_asked_for(client: httpx.Client) -> None:
@@ -135,7 +135,8 @@ def test_a_prompt_is_tokenized_and_back(client: httpx.Client) -> None:
     }
     plain = post(client, "/v1/tokenize", prompt="hello", add_special_tokens=False)
     assert plain == {"count": 1, "max_model_len": 256, "tokens": [7592], "token_strs": None}
-    assert post(client, "/detokenize", tokens=found["tokens"]) == {"prompt": "[CLS] hello world [SEP]"}
+    whole = "[CLS] hello world [SEP]"
+    assert post(client, "/detokenize", tokens=found["tokens"]) == {"prompt": whole, "content": whole}
 
 
 @pytest.mark.parametrize(

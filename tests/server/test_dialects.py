@@ -109,7 +109,7 @@ def test_floats_keep_every_bit() -> None:
     np.testing.assert_array_equal(
         np.array([entry["embedding"] for entry in document["data"]], np.float32), rows
     )
-    assert document["usage"] == {"prompt_tokens": 15, "total_tokens": 15}
+    assert document["usage"] == {"prompt_tokens": 15, "total_tokens": 15, "completion_tokens": 0}
     assert (document["id"], document["model"], document["created"]) == (
         "embd-the-id",
         "the-model",

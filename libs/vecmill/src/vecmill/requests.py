@@ -25,8 +25,9 @@ R = TypeVar("R")
 # One input to embed: a text, or the model's own token ids for it.
 TextOrIds = str | tuple[int, ...]
 
-# One input to classify: a text, or a pair of texts.
+# One input to classify: a text or a pair of texts, and also the model's own token ids for a text.
 TextOrPair = str | tuple[str, str]
+TextPairOrIds = TextOrPair | tuple[int, ...]
 
 
 class Purpose(StrEnum):
@@ -168,19 +169,28 @@ class Rerank(Request[RerankResult]):
         return [len(query) + len(text) for query, text in zip(self.queries, self.documents, strict=False)]
 
 
+def _size_of(item: TextPairOrIds) -> int:
+    if isinstance(item, str):
+        return len(item)
+    return sum(len(part) if isinstance(part, str) else 1 for part in item)
+
+
 @dataclass(frozen=True, slots=True)
 class Classify(Request[ClassifyResult]):
-    """A request for the score of every label for each text or pair; `raw_scores` are logits."""
+    """A request for the score of every label for each text, pair or list of token ids.
+
+    `raw_scores` are logits.
+    """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY, Task.RERANK)
 
-    inputs: tuple[TextOrPair, ...]
+    inputs: tuple[TextPairOrIds, ...]
     raw_scores: bool = False
 
     @property
     def sizes(self) -> list[int]:
-        """The number of characters of each text or pair."""
-        return [len(item) if isinstance(item, str) else sum(map(len, item)) for item in self.inputs]
+        """The number of characters of each text or pair, or of token ids."""
+        return list(map(_size_of, self.inputs))
 
 
 @dataclass(frozen=True, slots=True)

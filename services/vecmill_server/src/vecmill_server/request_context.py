@@ -73,17 +73,19 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 def timing_headers(timings: Timings) -> HeaderList:
     """Return `x-compute-time` in seconds and `Server-Timing` in milliseconds."""
+    return [(b"x-compute-time", b"%.6f" % timings.inference_s), server_timing(timings)]
+
+
+def server_timing(timings: Timings) -> tuple[bytes, bytes]:
+    """Return the header `Server-Timing`, in milliseconds."""
     parts = (
         ("tokenize", timings.tokenize_s),
         ("queue", timings.queue_s),
         ("inference", timings.inference_s),
         ("total", timings.total_s),
     )
-    server_timing = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in parts)
-    return [
-        (b"x-compute-time", b"%.6f" % timings.inference_s),
-        (b"server-timing", server_timing.encode("ascii")),
-    ]
+    value = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in parts)
+    return b"server-timing", value.encode("ascii")
 
 
 async def send_json(send: Send, pieces: Sequence[bytes], extra_headers: HeaderList) -> None:

@@ -8,11 +8,11 @@ tokenizers and `CrossEncoder` use to truncate pairs; for templates sentence-tran
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import UnsupportedModel, fields_renamed
 from vecmill.models.heads import PairTemplate
-from vecmill.requests import DEFAULT_TRUNCATION, TextOrPair, Truncation
+from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
 from vecmill.tokenization.pieces import Known, Reading
@@ -258,18 +258,34 @@ class _Frame:
 def encode_texts_and_pairs(
     tokenizer: Tokenizer,
     pairs: PairTokenizer | None,
-    inputs: Sequence[TextOrPair],
+    inputs: Sequence[TextPairOrIds],
     *,
     prompt: str,
     truncation: Truncation = DEFAULT_TRUNCATION,
 ) -> Slices[list[TokenSequence]]:
-    """Encode texts and pairs in slices, in order. `pairs` may be `None` if there are only texts."""
+    """Encode texts, pairs and token ids in slices, in order.
+
+    `pairs` may be `None` if there are no pairs. Token ids get no prompt and no special tokens.
+    """
     texts = [item for item in inputs if isinstance(item, str)]
     found = yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
-    together = [item for item in inputs if not isinstance(item, str)]
-    if not together:
+    if len(texts) == len(inputs):
         return found
-    assert pairs is not None, "the model reads no pairs"
-    of_texts = iter(found)
-    of_pairs = iter((yield from pairs.encode_in_slices(together, prompt=prompt, truncation=truncation)))
-    return [next(of_texts if isinstance(item, str) else of_pairs) for item in inputs]
+    of_texts, of_pairs = iter(found), iter(list[TokenSequence]())
+    together = [cast(Pair, item) for item in inputs if _is_pair(item)]
+    if together:
+        assert pairs is not None, "the model reads no pairs"
+        of_pairs = iter((yield from pairs.encode_in_slices(together, prompt=prompt, truncation=truncation)))
+    sequences = []
+    for index, item in enumerate(inputs):
+        if isinstance(item, str) or _is_pair(item):
+            sequences.append(next(of_texts if isinstance(item, str) else of_pairs))
+            continue
+        yield len(item)
+        with fields_renamed(input=f"input[{index}]"):
+            sequences.append(tokenizer.from_ids(cast(tuple[int, ...], item), truncation=truncation))
+    return sequences
+
+
+def _is_pair(item: TextPairOrIds) -> bool:
+    return not isinstance(item, str) and bool(item) and isinstance(item[0], str)

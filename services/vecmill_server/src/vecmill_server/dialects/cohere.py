@@ -24,6 +24,7 @@ from vecmill_server.dialects.embedding_encodings import (
     to_encoding_names,
 )
 from vecmill_server.dialects.fields import Convert, Field, RequestBody
+from vecmill_server.dialects.token_writing import text_pieces
 from vecmill_server.json_schema import Component, Schema
 
 _PARTS = json_schema.like({"content": {"type": "array", "minItems": 1, "items": text_fields.TEXT_OBJECT}})
@@ -170,17 +171,13 @@ class CohereEmbedV1Request(CohereEmbedRequest):
         return self.ask(self.embedding_types, "1", {})
 
 
-def _write_tokens(result: TokenizeResult, _envelope: Envelope) -> JsonValue:
+def _write_tokens(text: str, result: TokenizeResult, _envelope: Envelope) -> JsonValue:
     (tokens,) = result.tokens
-    return {
-        "tokens": tokens.ids,
-        "token_strings": tokens.pieces,
-        "meta": _API_VERSION,
-    }
+    return {"tokens": tokens.ids, "token_strings": text_pieces(tokens, text), "meta": _API_VERSION}
 
 
 class CohereTokenizeRequest(InferenceBody):
-    """The body of `/v1/tokenize`."""
+    """The body of `/v1/tokenize`. The strings of the tokens, joined, are the text."""
 
     needs_engine = False
     text = fields.required_string("text")
@@ -192,7 +189,8 @@ class CohereTokenizeRequest(InferenceBody):
     )
 
     def read(self) -> Asked:
-        return self.asked(Tokenize((self.text,), special=False), _write_tokens, input="text")
+        text = self.text
+        return self.asked(Tokenize((text,), special=False), partial(_write_tokens, text), input="text")
 
 
 def _write_text(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:

@@ -160,12 +160,12 @@ class InferenceRoute:
     when: Callable[[Json], bool] | None = None
 
 
-USAGE = {"prompt_tokens": int, "total_tokens": int}
+USAGE = {"prompt_tokens": int, "total_tokens": int, "completion_tokens": int}
 
 
 def write_usage(tokens: int) -> dict[str, int]:
     """Return the token counts of a request in OpenAI's format."""
-    return {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
 
 
 def describe_envelope(kind: str, **data: Any) -> Any:

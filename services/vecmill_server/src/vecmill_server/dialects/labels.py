@@ -8,9 +8,14 @@ from vecmill_server.json_schema import Component
 LABEL = Component("Label", {"label": str, "score": float})
 
 
-def write_labels(result: ClassifyResult) -> list[list[dict[str, Any]]]:
-    """Write all labels of each input, the best first."""
+def write_labels(result: ClassifyResult, *, last_first: bool = False) -> list[list[dict[str, Any]]]:
+    """Write all labels of each input, the best first; of equal scores the first label, or the last."""
+    step = -1 if last_first else 1
+    labels = result.labels[::step]
     return [
-        [{"score": score, "label": label} for label, score in result.ranked(index)]
-        for index in range(len(result.scores))
+        [
+            {"score": float(scores[place]), "label": labels[place]}
+            for place in (-scores).argsort(kind="stable").tolist()
+        ]
+        for scores in result.scores[:, ::step]
     ]

@@ -5,15 +5,17 @@ of all APIs. Source: the clients' code, and the API references.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vecmill.requests import Embed
-from vecmill.results import EmbedResult
+from vecmill.requests import Embed, Request
+from vecmill.results import EmbedResult, Result
 from vecmill.values.aliases import JsonValue
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import (
+    USUAL_STYLE,
     Asked,
     Envelope,
     InferenceBody,
@@ -30,7 +32,9 @@ from vecmill_server.dialects.embedding_encodings import (
     encode_all,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.tei_conventions import TEI_HEADERS, tei_headers
 from vecmill_server.json_schema import Component
+from vecmill_server.request_context import HeaderList, server_timing
 
 _RESPONSE = Component(
     "EmbeddingsResponse",
@@ -72,6 +76,14 @@ def write_embeddings(
     return {**head, "data": data, "usage": write_usage(result.token_count)}
 
 
+def _headers(request: Request[Any], result: Result, device: str) -> HeaderList:
+    return [*tei_headers(request, result, device), server_timing(result.timings)]
+
+
+# TEI's own `/v1/embeddings` has the same headers as its other routes.
+_STYLE = replace(USUAL_STYLE, headers=_headers, header_names=(*TEI_HEADERS, "server-timing"))
+
+
 def _refuse_multivector(body: RequestBody) -> None:
     value = body.json.get("return_multivector")
     if value is not None and fields.to_flag(value, "return_multivector"):
@@ -101,6 +113,7 @@ class EmbeddingsRequest(InferenceBody):
     encodings = ENCODINGS
     dimensions = text_fields.DIMENSIONS
     normalize = text_fields.NORMALIZE
+    embd_normalize = text_fields.EMBD_NORMALIZE
     options = text_fields.text_options(
         prompt_name=text_fields.PROMPT_NAME,
         prompt=text_fields.PROMPT,
@@ -114,6 +127,7 @@ class EmbeddingsRequest(InferenceBody):
         depends_on_model=True,
     ).otherwise(False)
     inputs = text_fields.embed_inputs("input")
+    style = _STYLE
     rules = json_schema.not_both("prompt", "prompt_name")
     responses = (_RESPONSE,)
 
@@ -125,8 +139,11 @@ class EmbeddingsRequest(InferenceBody):
             raise fields.invalid(
                 "late_chunking", "gives no int8 or uint8 embeddings. Ask for float, binary or ubinary."
             )
+        normalize, embd_normalize = self.normalize, self.embd_normalize
+        if normalize is None:
+            normalize = embd_normalize
         inputs, options = self.inputs, self.options
-        request = Embed(inputs, self.dimensions, self.normalize, dtypes, late_chunking, options=options)
+        request = Embed(inputs, self.dimensions, normalize, dtypes, late_chunking, options=options)
         return self.asked(request, partial(write_embeddings, encodings))
 
 

@@ -187,7 +187,8 @@ def _write(limit: int | None, is_pipeline: bool, prediction: Prediction, _envelo
     if isinstance(result, ClassifyTokensResult):
         answers = [[_write_entity(entity) for entity in entities] for entities in result.entities]
     else:
-        answers = [labels[:limit] for labels in write_labels(result)]
+        # Of equal scores, TEI has the last label first, and a pipeline the first.
+        answers = [labels[:limit] for labels in write_labels(result, last_first=not is_pipeline)]
         if is_pipeline:  # the client takes the first item of a list, also for a single text
             return answers
     return answers if prediction.is_batch else answers[0]

@@ -6,7 +6,7 @@ Source: TEI's router and client packages.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from vecmill.results import (
     EmbedSparseResult,
     EmbedTokensResult,
     RerankResult,
-    Token,
     TokenizeResult,
     Tokens,
 )
@@ -36,11 +35,12 @@ from vecmill.values.aliases import JsonValue
 from vecmill.vectors.scores import similarity_scores
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields, text_fields
-from vecmill_server.dialects.cohere_rerank import RERANK_PATHS, TOP_NOTE, best_first
+from vecmill_server.dialects.cohere_rerank import RERANK_PATHS, TOP_NOTE
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceRoute
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.tei_conventions import INPUTS, TeiBody
+from vecmill_server.dialects.token_writing import Written, utf8_places
 from vecmill_server.dialects.vllm import ADD_SPECIAL_TOKENS
 from vecmill_server.json_schema import Component
 
@@ -70,9 +70,9 @@ class TeiEmbedRequest(TeiBody):
 def _write_ranked(
     texts: tuple[str, ...], top_n: int | None, with_text: bool, result: RerankResult, _envelope: Envelope
 ) -> JsonValue:
-    entries: list[dict[str, Any]] = [
-        {"index": index, "score": result.scores[index]} for index in best_first(result, top_n)
-    ]
+    # As in TEI, of equal scores the last text comes first.
+    positions = result.scores.argsort(kind="stable")[::-1][:top_n].tolist()
+    entries: list[dict[str, Any]] = [{"index": index, "score": result.scores[index]} for index in positions]
     return [{**entry, "text": texts[entry["index"]]} for entry in entries] if with_text else entries
 
 
@@ -204,46 +204,28 @@ class EmbedAllRequest(TeiBody):
 
 
 def _write_tokens(texts: tuple[str, ...], result: TokenizeResult, _envelope: Envelope) -> JsonValue:
-    return [_TokenObjects(*pair) for pair in zip(texts, result.tokens, strict=True)]
+    return [_token_objects(*pair) for pair in zip(texts, result.tokens, strict=True)]
 
 
-class _TokenObjects(Sequence[dict[str, Any]]):
-    """The tokens of a text as objects, which are made when they are encoded: they take much memory.
+def _token_objects(text: str, tokens: Tokens) -> Sequence[dict[str, Any]]:
+    """Return the tokens of a text as objects, with their places in bytes of UTF-8."""
+    starts, stops = (utf8_places(text, np.maximum(places, 0)) for places in (tokens.starts, tokens.ends))
 
-    Not a dataclass, which orjson would write by its fields.
-    """
+    def write(index: int) -> dict[str, Any]:
+        token = tokens[index]
+        place = (None, None) if token.is_special else (int(starts[index]), int(stops[index]))
+        return {
+            "id": token.token_id,
+            "text": token.piece if token.is_special else text[token.start : token.end],
+            "special": token.is_special,
+            "start": place[0],
+            "stop": place[1],
+        }
 
-    def __init__(self, text: str, tokens: Tokens) -> None:
-        self._text = text
-        self._tokens = tokens
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(index, slice):
-            return [_write_token(token, self._text) for token in self._tokens[index]]
-        return _write_token(self._tokens[index], self._text)
+    return Written(len(tokens), write)
 
 
-def _write_token(token: Token, text: str) -> dict[str, Any]:
-    is_whole = token.start is None or token.end is None
-    return {
-        "id": token.token_id,
-        "text": token.piece if is_whole else text[token.start : token.end],
-        "special": token.is_special,
-        "start": token.start,
-        "stop": token.end,
-    }
-
-
-_PLACE = json_schema.nullable(int)
+_PLACE = json_schema.described(json_schema.nullable(int), "The place in the UTF-8 bytes of the text.")
 
 
 class TeiTokenizeRequest(TeiBody):

@@ -57,7 +57,8 @@ def tei_response(error: BaseException) -> ErrorResponse:
     return make_response(error, status, {"error": message, "error_type": kind})
 
 
-def _tei_headers(request: Request[Any], result: Result, device: str) -> HeaderList:
+def tei_headers(request: Request[Any], result: Result, device: str) -> HeaderList:
+    """Return the headers about the work of a request. Times are whole milliseconds."""
     timings = result.timings
     parts = (
         (b"x-compute-time", timings.total_s),
@@ -74,21 +75,22 @@ def _tei_headers(request: Request[Any], result: Result, device: str) -> HeaderLi
     ]
 
 
+TEI_HEADERS = (
+    "x-compute-type",
+    "x-compute-characters",
+    "x-compute-tokens",
+    "x-compute-time",
+    "x-total-time",
+    "x-tokenization-time",
+    "x-queue-time",
+    "x-inference-time",
+)
 TEI_STYLE = ResponseStyle(
     Component("TeiProblem", {"error": str, "error_type": str}),
     tei_response,
     tei_status,
-    _tei_headers,
-    (
-        "x-compute-type",
-        "x-compute-characters",
-        "x-compute-tokens",
-        "x-compute-time",
-        "x-total-time",
-        "x-tokenization-time",
-        "x-queue-time",
-        "x-inference-time",
-    ),
+    tei_headers,
+    TEI_HEADERS,
 )
 
 

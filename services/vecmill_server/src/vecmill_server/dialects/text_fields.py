@@ -17,6 +17,10 @@ MODEL = fields.string(
     note="The name of the model, or an alias. Without it, the first model whose task fits the request.",
     depends_on_model=True,
 )
+# The model of a route whose path names it.
+PATH_MODEL = Field(
+    {"model": json_schema.described(json_schema.ANYTHING, "Ignored: the path names the model.")}, MODEL.read
+)
 
 # The tasks of Jina's retrieval models; each has queries and passages.
 _SEARCHES = ("retrieval", "code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
@@ -160,6 +164,20 @@ NORMALIZE = fields.flag(
     note="Whether to scale embeddings to length 1; by default as the model does. If false, the model's own "
     "final normalisation is left out too.",
     depends_on_model=True,
+)
+
+
+def _to_norm(value: JsonValue, field: str) -> bool:
+    if type(value) is not int or value not in (-1, 2):
+        raise fields.invalid(field, "must be -1 (no normalisation) or 2 (Euclidean).")
+    return value == 2
+
+
+EMBD_NORMALIZE = fields.optional(
+    ("embd_normalize",),
+    {"type": "integer", "nullable": True, "enum": [-1, 2, None]},
+    _to_norm,
+    "llama.cpp's name: 2 scales embeddings to length 1, -1 leaves the model's own normalisation out too.",
 )
 
 _RAW = fields.flag("raw_scores", note="Whether to leave out the model's activation function.")

@@ -42,7 +42,7 @@ from vecmill_server.dialects.labels import LABEL, write_labels
 from vecmill_server.json_schema import Component, Schema
 
 # The names of the two sides of a score, in the order of precedence.
-_QUERIES = ("queries", "text_1", "data_1")
+SCORE_KEYS = ("queries", "text_1", "data_1")
 _DOCUMENTS = ("documents", "items", "text_2", "data_2")
 
 
@@ -85,12 +85,12 @@ def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
 class ScoreRequest(InferenceBody):
     """The body of `/score`: one query for all documents, or one query for each document."""
 
-    queries = _side(_QUERIES)
+    queries = _side(SCORE_KEYS)
     documents = _side(_DOCUMENTS)
     raw_scores = text_fields.RAW_SCORES
     options = text_fields.text_options(truncation=text_fields.TRUNCATION, **text_fields.PAIR_LIMITS)
     instruction = text_fields.INSTRUCTION
-    rules = json_schema.all_of(_one_is_present(_QUERIES), _one_is_present(_DOCUMENTS))
+    rules = json_schema.all_of(_one_is_present(SCORE_KEYS), _one_is_present(_DOCUMENTS))
     responses = (_response("ScoreResponse", {"index": int, "object": "score", "score": float}),)
 
     def read(self) -> Asked:
@@ -230,7 +230,7 @@ class ClassifyRequest(InferenceBody):
     """The body of `/classify`. If it has `raw_scores`, the response has Infinity's shape."""
 
     modality = text_fields.MODALITY
-    inputs = fields.text_or_texts("input")
+    inputs = text_fields.embed_inputs("input")
     raw_scores = Field(
         {
             **text_fields.RAW_SCORES.properties,
@@ -293,14 +293,19 @@ class TokenizeRequest(InferenceBody):
 
 
 def _write_text(result: DetokenizeResult, _envelope: Envelope) -> JsonValue:
-    return {"prompt": result.texts[0]}
+    return {"prompt": result.texts[0], "content": result.texts[0]}
 
 
 class VllmDetokenizeRequest(DetokenizeRequest):
-    """The body of `/detokenize`. The returned text includes special tokens."""
+    """The body of `/detokenize`, of llama.cpp too. The returned text includes special tokens."""
 
     schema_name = "DetokenizeRequest"
-    responses = (Component("DetokenizeResponse", {"prompt": str}),)
+    responses = (
+        Component(
+            "DetokenizeResponse",
+            {"prompt": str, "content": json_schema.described(str, "The same, for clients of llama.cpp.")},
+        ),
+    )
 
     def read(self) -> Asked:
         return self.asked(Detokenize((self.tokens,), skip_special=False), _write_text)

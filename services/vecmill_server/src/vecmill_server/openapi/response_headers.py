@@ -35,7 +35,10 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = MappingProxyType(
             {"type": "string", "enum": ["false"]},
             "Present if another attempt would fail in the same way.",
         ),
-        "x-compute-time": (NUMBER, "Seconds in the engine; on TEI's routes, milliseconds of the request."),
+        "x-compute-time": (
+            NUMBER,
+            "Seconds in the engine; on TEI's routes and /embeddings, milliseconds of the request.",
+        ),
         "server-timing": (STRING, "Milliseconds of tokenize, queue, inference and total."),
         "x-compute-type": (STRING, "The device, such as cpu or cuda:0."),
         "x-compute-characters": (COUNT, "Characters of the texts."),
