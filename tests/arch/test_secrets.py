@@ -50,4 +50,4 @@ def test_a_planted_comparison_is_found() -> None:
 
 @pytest.mark.promise("keys-checked")
 def test_the_open_paths_are_the_probes_and_the_metrics() -> None:
-    assert {"/", "/health", "/livez", "/readyz", "/ping", "/metrics"} == PUBLIC_PATHS
+    assert {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics"} == PUBLIC_PATHS

@@ -14,6 +14,8 @@ TEXTS = [
     "What the cat is and where it was.",
 ]
 TOO_LONG = "the one " * 400
+# With spaces of all kinds, signs that the vocabulary lacks, and characters of several tokens.
+HARD_TEXT = "  Ein  längerer\tSatz,\n日本語 and 🙂 ①½ CAPITALS  "
 
 QUERY = "Where do cats sleep?"
 DOCUMENTS = ["Dogs bark.", "Cats sleep anywhere.", "Where it was, and what it is."]

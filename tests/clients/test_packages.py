@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.inputs import CLASSIFIER, DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS, UNKNOWN
+from clients.inputs import CLASSIFIER, DOCUMENTS, EMBEDDER, HARD_TEXT, QUERY, RERANKER, TEXTS, UNKNOWN
 from support.client_packages import GROUPS, Ask, drive
 from support.http_server import DIM, serve_in_thread
 from support.plain_http import embed, get, post
@@ -195,13 +195,31 @@ def test_mistral_gets_eight_bits(ask: Ask, zoo: LiveServer) -> None:
 def test_cohere_gets_documents_and_tokens(ask: Ask, ranking: list[list[float]]) -> None:
     texts = [DOCUMENTS[int(index)] for index, _ in ranking]
     assert ask("cohere", "rerank v1 with documents").unwrap() == texts
-    assert ask("cohere", "tokenize").unwrap() == ["a", "short", "text", "."]
+    assert ask("cohere", "tokenize").unwrap() == ["A", " short", " text", "."]
+    assert ask("cohere", "tokenize and join").unwrap() == HARD_TEXT
 
 
 @pytest.mark.parametrize("client", ["openai@openai-oldest", "openai"])
 def test_openai_finds_the_models(ask: Ask, client: str) -> None:
     assert ask(client, "models").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
     assert ask(client, "model").unwrap() == EMBEDDER
+
+
+def test_cohere_finds_the_models(ask: Ask) -> None:
+    """As apps do that check a key."""
+    assert ask("cohere", "models").unwrap() == [
+        [EMBEDDER, ["embed", "rerank"], 256],
+        [RERANKER, ["rerank"], 40],
+        [CLASSIFIER, ["classify"], 40],
+    ]
+
+
+def test_ollama_finds_what_a_model_is(ask: Ask) -> None:
+    assert ask("ollama", "show").unwrap() == [["embedding"], "bert", 256, 384]
+    assert ask("ollama", "running").unwrap() == [EMBEDDER, RERANKER, CLASSIFIER]
+    error = ask("ollama", "show unknown").raised()
+    assert "ResponseError" in error.types
+    assert "try pulling it first" in error.message
 
 
 def test_ollama_finds_the_models(ask: Ask) -> None:

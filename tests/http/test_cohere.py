@@ -198,3 +198,11 @@ def test_the_strings_of_tokens_are_the_text(client: httpx.Client) -> None:
         found = post(client, "/v1/tokenize", text=text)
         assert "".join(found["token_strings"]) == text
         assert len(found["token_strings"]) == len(found["tokens"])
+
+
+def test_models_have_what_its_clients_read(client: httpx.Client) -> None:
+    listed = client.get("/v1/models", params={"page_size": 1, "endpoint": "embed"}).json()
+    (model,) = listed["models"]
+    assert (model["name"], model["endpoints"]) == (MODEL, ["embed", "rerank"])
+    one = client.get(f"/v1/models/{MODEL}").json()
+    assert (one["name"], one["context_length"]) == (MODEL, 256)

@@ -76,6 +76,7 @@ def known(server: HttpServer) -> dict[str, str]:
         "batches": batch_id,
         "models": model,
         "deployments": model,
+        "inference": model,
         "docs": "swagger-ui.css",
     }
 

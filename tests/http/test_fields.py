@@ -43,6 +43,9 @@ SCORE: Bodies = [
 ]
 POOLING: Bodies = [{"input": "a"}, {"input": "a", "task": "token_embed"}, {"input": "a", "task": "classify"}]
 TOKENIZE: Bodies = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
+EMBED_OR_CONTENT: Bodies = [*EMBED, {"content": "a"}, {"content": [{"text": "a"}]}]
+RERANKING: Bodies = [*RERANK, {"query": "a", "input": ["b"]}]
+RANKING: Bodies = [{"query": {"text": "a"}, "passages": [{"text": "b"}]}]
 TEXTS: Bodies = [{"input": "a"}]
 TEI: Bodies = [{"inputs": "a"}]
 DETOKENIZE: Bodies = [{"tokens": [5]}]
@@ -52,16 +55,25 @@ UNTOLD: Bodies = [
     {"query": "a", "texts": ["b"]},
     {"inputs": {"query": "a", "texts": ["b"]}},
     SIMILARITY,
+    *({"input": "a", "model": f"model/{task}"} for task in (Task.EMBED, Task.CLASSIFY)),
+    PAIR,
+    *SCORE,
 ]
 BODIES: Mapping[str, Bodies] = {
-    **dict.fromkeys(("/v1/embeddings", "/embeddings", "/v1/embedding", "/openai/v1/embeddings"), EMBED),
+    **dict.fromkeys(("/v1/embeddings", "/embeddings", "/embedding"), EMBED_OR_CONTENT),
+    **dict.fromkeys(("/v1/embedding", "/openai/v1/embeddings"), EMBED),
     "/openai/deployments/{model}/embeddings": EMBED,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
+    **dict.fromkeys(("/reranking", "/v1/reranking"), RERANKING),
+    **dict.fromkeys(("/ranking", "/v1/ranking"), RANKING),
+    "/v1/inference/{model}": [{"queries": ["a"], "documents": ["b"]}],
+    "/pinecone/rerank": [PAIR, {**PAIR, "parameters": {}}],
     **dict.fromkeys(("/v1/embed", "/v2/embed"), COHERE),
     **dict.fromkeys(("/score", "/v1/score"), SCORE),
     **dict.fromkeys(("/classify", "/v1/classify"), TEXTS),
     **dict.fromkeys(("/pooling", "/v1/pooling"), POOLING),
-    **dict.fromkeys(("/tokenize", "/v1/tokenize"), TOKENIZE),
+    "/tokenize": [*TOKENIZE, {"content": "a"}],
+    "/v1/tokenize": TOKENIZE,
     **dict.fromkeys(("/detokenize", "/v1/detokenize"), DETOKENIZE),
     "/embed": [{"inputs": "a"}, {"inputs": [{"text": "a"}]}],
     **dict.fromkeys(("/embed_all", "/embed_sparse"), TEI),
@@ -70,6 +82,7 @@ BODIES: Mapping[str, Bodies] = {
     "/decode": [{"ids": [5]}],
     "/api/embed": [*EMBED, {}],
     "/api/embeddings": [{"prompt": "a"}, {}],
+    "/api/show": [{}],
     **dict.fromkeys(("/", "/invocations"), UNTOLD),
     "/vertex": [{"instances": [{"inputs": "a"}]}],
 }

@@ -169,3 +169,20 @@ def test_a_model_that_cannot_is_named(every_task: HttpServer) -> None:
     sentences = {"source_sentence": "a", "sentences": ["b"]}
     refusal = post(every_task.client, "/", status=424, inputs=sentences, model=f"model/{Task.RERANK}")
     assert describe_tasks()[Task.RERANK].name in refusal["error"]
+
+
+def test_sagemaker_takes_openai_s_and_vllm_s_bodies(every_task: HttpServer) -> None:
+    client = every_task.client
+    embedded = post(client, "/invocations", model="model/embed", input=["hello"], encoding_format="float")
+    assert embedded["object"] == "list"
+    assert len(embedded["data"][0]["embedding"]) == 8
+    labelled = post(client, "/invocations", model="model/classify", input="hello")
+    assert set(labelled["data"][0]) == {"index", "label", "probs", "num_classes"}
+    ranked = post(client, "/invocations", model="model/rerank", query="hello", documents=["a", "hello"])
+    assert {result["index"] for result in ranked["results"]} == {0, 1}
+    for queries, items in (("text_1", "text_2"), ("queries", "documents")):
+        pairs: dict[str, Any] = {queries: "hello", items: ["a", "b"]}
+        scored = post(client, "/invocations", model="model/rerank", **pairs)
+        assert [entry["object"] for entry in scored["data"]] == ["score"] * 2
+    refusal = post(client, "/invocations", status=400, model="model/embed", input=[])
+    assert refusal["error"]["param"] == "input"

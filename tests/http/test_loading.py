@@ -42,6 +42,10 @@ def test_probes_and_work_know_that_the_model_is_loading() -> None:
             assert answer.status_code == 503
             assert answer.json()["error_type"] == "Unhealthy"
             assert int(answer.headers["retry-after"]) >= 1
+            for path in ("/v1/health", "/props"):
+                answer = server.client.get(path)
+                error = answer.json()["error"]
+                assert (answer.status_code, error["code"], error["type"]) == (503, 503, "unavailable_error")
             answer = server.client.post("/embed", json={"inputs": "a"})
             assert (answer.status_code, answer.json()["error_type"]) == (503, "Unhealthy")
             assert server.client.get("/models").json()["data"][0]["id"]

@@ -100,3 +100,41 @@ def test_tags_and_version_are_told(client: httpx.Client) -> None:
     assert model["modified_at"].endswith("+00:00")
     assert model["details"]["family"] == "bert"
     assert isinstance(client.get("/api/version").json()["version"], str)
+
+
+@pytest.mark.parametrize("key", ["model", "name"])
+def test_a_model_is_shown(every_task: HttpServer, key: str) -> None:
+    named: dict[str, Any] = {key: "model/embed:latest"}
+    answer = post(every_task.client, "/api/show", **named, verbose=False)
+    assert answer["capabilities"] == ["embedding"]
+    assert answer["details"]["family"] == answer["model_info"]["general.architecture"] == "bert"
+    assert answer["model_info"]["bert.context_length"] == 256
+    assert answer["model_info"]["bert.embedding_length"] == 8
+    assert post(every_task.client, "/api/show", model="model/rerank")["capabilities"] == ["rerank"]
+    unknown: dict[str, Any] = {key: "nobody"}
+    refusal = post(every_task.client, "/api/show", status=404, **unknown)
+    assert refusal == {"error": 'model "nobody" not found, try pulling it first'}
+
+
+def test_loaded_models_are_listed(client: httpx.Client) -> None:
+    (model,) = client.get("/api/ps").json()["models"]
+    assert model["name"] == model["model"] == MODEL
+    assert (model["context_length"], model["size_vram"]) == (256, 0)
+    assert model["expires_at"].startswith("9999")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/api/chat", 404),
+        ("POST", "/api/pull", 404),
+        ("GET", "/api/nothing", 404),
+        ("GET", "/api/embed", 405),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(client: httpx.Client, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path, json={"model": MODEL})
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error"}
+    assert isinstance(answer.json()["error"], str)
+    assert isinstance(client.request(method, path.replace("/api", "/v9"), json={}).json()["error"], dict)

@@ -3,7 +3,7 @@
 import cohere
 
 from clients.drivers.report import base_url, ranked, report
-from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS, TOO_LONG, UNKNOWN
+from clients.inputs import DOCUMENTS, EMBEDDER, HARD_TEXT, QUERY, RERANKER, TEXTS, TOO_LONG, UNKNOWN
 
 KINDS = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
 
@@ -34,6 +34,12 @@ report(
         "rerank v2 at /v1": lambda: ranked(mistaken.rerank(**asked).results),
         "best of v2": lambda: ranked(v2.rerank(**asked, top_n=1).results),
         "tokenize": lambda: v1.tokenize(text=TEXTS[0], model=EMBEDDER, offline=False).token_strings,
+        "tokenize and join": lambda: "".join(
+            v1.tokenize(text=HARD_TEXT, model=EMBEDDER, offline=False).token_strings
+        ),
+        "models": lambda: [
+            [model.name, model.endpoints, model.context_length] for model in v1.models.list().models
+        ],
         "error": lambda: v2.embed(**{**given, "model": UNKNOWN}, embedding_types=["float"]),
         "error v1": lambda: v1.embed(**{**given, "model": UNKNOWN}),
         "too long": lambda: v2.embed(

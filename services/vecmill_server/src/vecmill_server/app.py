@@ -15,6 +15,7 @@ from vecmill_server.routes.batches import batches_routes
 from vecmill_server.routes.docs import docs_routes
 from vecmill_server.routes.health import health_routes
 from vecmill_server.routes.inference import inference_routes
+from vecmill_server.routes.llama_server import llama_routes
 from vecmill_server.routes.models import models_routes
 from vecmill_server.routes.prometheus import metrics_routes
 from vecmill_server.service import Service
@@ -55,6 +56,7 @@ def list_routes(service: Service) -> list[Route]:
         *inference_routes(service),
         *models_routes(service),
         *health_routes(service),
+        *llama_routes(service),
         *batches_routes(service),
         *docs_routes(service, describe_api),
     ]

@@ -15,6 +15,7 @@ lists the routes of all modules.
     voyage        Voyage's rerank                weaviate      Weaviate's rerank
     cohere        Cohere's embed and tokenize    vllm          vLLM and Infinity
     tei, predict  Text Embeddings Inference      ollama        Ollama
+    llama_cpp     the server of llama.cpp        rankings      Mixedbread, NVIDIA, DeepInfra, Pinecone
     hugging_face  Hugging Face's and SageMaker's endpoints, Vertex AI
 
 A dialect does not handle sockets, headers or batches.

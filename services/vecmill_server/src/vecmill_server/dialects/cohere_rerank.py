@@ -27,7 +27,9 @@ from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.json_schema import Component, Schema
 from vecmill_server.settings import RerankDocument, ServerSettings
 
-RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+# The paths of llama.cpp and Mixedbread.
+RERANKING_PATHS = ("/reranking", "/v1/reranking")
+RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank", *RERANKING_PATHS)
 
 _OF_PARTS = json_schema.an_object(
     ("content",),
@@ -61,12 +63,17 @@ _RANK_FIELDS = fields.optional(
 ).otherwise(())
 
 
-def _read_documents(body: RequestBody) -> list[RankedDocument]:
-    value = body.json.get("documents")
-    if value is None:
-        raise fields.invalid("documents", "is required: a list of texts.")
-    items, names = fields.to_items(value, "documents", "a list of texts"), _RANK_FIELDS.read(body)
-    return [_to_document(item, names, f"documents[{index}]") for index, item in enumerate(items)]
+def document_list(name: str) -> Field[list[RankedDocument]]:
+    """Return the required documents to rank."""
+
+    def read(body: RequestBody) -> list[RankedDocument]:
+        value = body.json.get(name)
+        if value is None:
+            raise fields.invalid(name, "is required: a list of texts.")
+        items, names = fields.to_items(value, name, "a list of texts"), _RANK_FIELDS.read(body)
+        return [_to_document(item, names, f"{name}[{index}]") for index, item in enumerate(items)]
+
+    return Field({name: _DOCUMENTS}, read, (name,))
 
 
 def _read_query(body: RequestBody) -> str:
@@ -124,7 +131,7 @@ class RankedBody(InferenceBody):
     """A body with a query and documents, which may be objects."""
 
     query = Field({"query": _DOCUMENT}, _read_query, ("query",))
-    documents = Field({"documents": _DOCUMENTS}, _read_documents, ("documents",))
+    documents = document_list("documents")
     raw_scores = text_fields.RAW_SCORES
     options = text_fields.text_options(
         prompt_name=text_fields.PROMPT_NAME,

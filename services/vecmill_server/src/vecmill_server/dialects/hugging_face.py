@@ -1,6 +1,7 @@
 """Bodies without a route of their own: Hugging Face's and SageMaker's endpoints, and Vertex AI.
 
-The operation follows from the keys of the body, or else from the task of the model.
+The operation follows from the keys of the body, or else from the task of the model. Bodies with `input`, with
+`query` and `documents` or with `queries` are those of OpenAI and vLLM.
 """
 
 import asyncio
@@ -16,8 +17,10 @@ from vecmill.results import NO_TIME, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.dialects import fields
+from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
 from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions, Field, Json
+from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
 from vecmill_server.dialects.tei import (
     EmbedAllRequest,
@@ -34,8 +37,9 @@ from vecmill_server.dialects.tei_conventions import (
     read_parameters,
     with_parameters,
 )
+from vecmill_server.dialects.vllm import SCORE_KEYS, ClassifyRequest, ScoreRequest
 from vecmill_server.json_io import kind_of
-from vecmill_server.json_schema import Component, Schema, any_of, of_the_model
+from vecmill_server.json_schema import Component, Schema, all_of, any_of, of_the_model, without
 from vecmill_server.settings import ServerSettings
 
 
@@ -79,9 +83,29 @@ def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
     return TeiEmbedRequest if task is None else _BY_TASK[task]
 
 
+class InvokedRerankRequest(RerankRequest):
+    """The body of `/rerank` of Cohere's and vLLM's clients; its keys distinguish no other clients here."""
+
+    rules = all_of(*EXCLUSIVE_OPTIONS, without(INPUTS, "texts"))
+
+
+# OpenAI's and vLLM's bodies with `input`, which SageMaker's clients send to `/invocations`.
+_BY_TASK_WITH_INPUT: Mapping[Task, type[InferenceBody]] = MappingProxyType(
+    {Task.CLASSIFY: ClassifyRequest, Task.RERANK: ClassifyRequest}
+)
+
+
 def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
+    is_of_vllm = json.keys().isdisjoint((INPUTS, "texts"))
+    if is_of_vllm and "query" in json and "documents" in json:
+        return InvokedRerankRequest
+    if is_of_vllm and not json.keys().isdisjoint(SCORE_KEYS):
+        return ScoreRequest
     model = json.get("model")
-    return choose_by_task(json, options.task_of(None if model is None else fields.to_string(model, "model")))
+    task = options.task_of(None if model is None else fields.to_string(model, "model"))
+    if is_of_vllm and "input" in json:
+        return EmbeddingsRequest if task is None else _BY_TASK_WITH_INPUT.get(task, EmbeddingsRequest)
+    return choose_by_task(json, task)
 
 
 BODIES = (
@@ -230,6 +254,12 @@ class VertexRequest(TeiBody):
 
 
 ROUTES = (
-    InferenceRoute("any", ("/", "/invocations"), "The operation that the model is for", BODIES, _choose),
+    InferenceRoute(
+        "any",
+        ("/", "/invocations"),
+        "The operation that the model is for",
+        (*BODIES, EmbeddingsRequest, ClassifyRequest, ScoreRequest, InvokedRerankRequest),
+        _choose,
+    ),
     InferenceRoute("vertex", ("/vertex",), "The same, several times", (VertexRequest,)),
 )

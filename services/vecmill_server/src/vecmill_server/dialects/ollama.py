@@ -1,19 +1,23 @@
-"""Ollama's `/api/embed` and `/api/embeddings`. Source: its server, API reference and Python package.
+"""Ollama's `/api/embed`, `/api/embeddings` and `/api/show`.
+
+Source: its server, API reference and Python package.
 
 Times are whole nanoseconds. A request without texts, by which clients load a model, gets a response without
 embeddings.
 """
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from vecmill.mill import Mill
+from vecmill.models import ModelDescription
 from vecmill.operations.requirements import require_task
 from vecmill.requests import Embed
-from vecmill.results import NO_TIME, EmbedResult
+from vecmill.results import NO_TIME, EmbedResult, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.dialects import text_fields
@@ -134,7 +138,96 @@ class OllamaEmbeddingsRequest(InferenceBody):
         return self.asked(Embed((prompt,)), _write_embedding, input="prompt")
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The description of a model, as the result of a request."""
+
+    description: ModelDescription
+    token_count: int = 0
+    timings: Timings = NO_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Show(CompositeRequest[Shown]):
+    """A request for the description of a model."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """No inputs."""
+        return []
+
+    async def run(self, mill: Mill) -> Shown:
+        """Return the description. Raises `NotReady` until the model directory has been read."""
+        return Shown(mill.description)
+
+
+def describe_details(architecture: str) -> dict[str, object]:
+    """Return the details of a model of this architecture in Ollama's format."""
+    return {
+        "parent_model": "",
+        "format": "safetensors",
+        "family": architecture,
+        "families": [architecture],
+        "parameter_size": "",
+        "quantization_level": "",
+    }
+
+
+DETAILS = {
+    **dict.fromkeys(("parent_model", "format", "family", "parameter_size", "quantization_level"), str),
+    "families": [str],
+}
+
+
+def _write_shown(shown: Shown, envelope: Envelope) -> JsonValue:
+    description = shown.description
+    architecture, is_embedder = description.architecture, description.task is Task.EMBED
+    return {
+        "license": "",
+        "modelfile": "",
+        "parameters": "",
+        "template": "",
+        "details": describe_details(architecture),
+        "model_info": {
+            "general.architecture": architecture,
+            "general.basename": envelope.model,
+            f"{architecture}.context_length": description.max_tokens,
+            f"{architecture}.embedding_length": description.dim,
+        },
+        "capabilities": ["embedding" if is_embedder else str(description.task)],
+        "modified_at": datetime.fromtimestamp(envelope.created, UTC).isoformat(),
+    }
+
+
+class OllamaShowRequest(InferenceBody):
+    """The body of `/api/show`, which describes a model."""
+
+    needs_engine = False
+    model = string(
+        "model",
+        "name",
+        note="The name of the model, or an alias; the first model by default.",
+        depends_on_model=True,
+    )
+    style = OLLAMA_STYLE
+    responses = (
+        Component(
+            "OllamaShowResponse",
+            {
+                **dict.fromkeys(("license", "modelfile", "parameters", "template", "modified_at"), str),
+                "details": DETAILS,
+                "model_info": {"type": "object", "additionalProperties": True},
+                "capabilities": [str],
+            },
+        ),
+    )
+
+    def read(self) -> Asked:
+        return self.asked(Show(), _write_shown)
+
+
 ROUTES = (
     InferenceRoute("embed", ("/api/embed",), "Embed texts", (OllamaEmbedRequest,)),
     InferenceRoute("embeddings", ("/api/embeddings",), "Embed a text", (OllamaEmbeddingsRequest,)),
+    InferenceRoute("show", ("/api/show",), "One model, in Ollama's format", (OllamaShowRequest,)),
 )

@@ -11,7 +11,7 @@ from vecmill_server.settings import ServerSettings
 
 # The paths that may be read without a key. A new route requires a key unless it is listed here. Other
 # methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATH requires it.
-PUBLIC_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/ping", "/metrics"})
+PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics"})
 METRICS_PATH = "/metrics"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 

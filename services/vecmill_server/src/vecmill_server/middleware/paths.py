@@ -1,5 +1,7 @@
 """The middleware that removes doubled or trailing slashes, doubled versions and the URL prefix from paths.
 
+It gives requests of Pinecone's client a path of their own.
+
 It sends no redirects, because many clients do not follow a redirect of a POST.
 """
 
@@ -8,9 +10,14 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill_server.errors import UnknownRoute
+from vecmill_server.request_context import header
 
 _SLASHES = re.compile("/{2,}")
 _DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
+
+# Pinecone's client sends the body of other clients to the same path, and a header of its own.
+_RERANK, _PINECONE_RERANK = "/rerank", "/pinecone/rerank"
+_PINECONE_HEADER = b"x-pinecone-api-version"
 
 
 class Paths:
@@ -22,7 +29,10 @@ class Paths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope["path"] = self._clean(scope["path"])
+            path = self._clean(scope["path"])
+            if path == _RERANK and header(scope, _PINECONE_HEADER) is not None:
+                path = _PINECONE_RERANK
+            scope["path"] = path
         await self._app(scope, receive, send)
 
     def _clean(self, path: str) -> str:

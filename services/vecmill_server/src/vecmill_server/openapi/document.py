@@ -10,7 +10,7 @@ from vecmill_server.json_schema import Component, like
 from vecmill_server.middleware.keys import requires_key
 from vecmill_server.openapi.operations import Paths, describe_error, inference, path_parameter
 from vecmill_server.openapi.response_headers import describe_headers, with_headers
-from vecmill_server.routes import batches, docs, health, models, prometheus
+from vecmill_server.routes import batches, docs, health, llama_server, models, prometheus
 from vecmill_server.settings import ServerSettings
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
@@ -54,7 +54,15 @@ def describe_paths() -> Paths:
         }
         for path, route in routes_by_path().items()
     }
-    for group in (inference_paths, batches.PATHS, models.PATHS, health.PATHS, prometheus.PATHS, docs.PATHS):
+    for group in (
+        inference_paths,
+        batches.PATHS,
+        models.PATHS,
+        health.PATHS,
+        llama_server.PATHS,
+        prometheus.PATHS,
+        docs.PATHS,
+    ):
         for path, operations in group.items():
             known = paths.setdefault(path, {})
             if known.keys() & operations.keys():

@@ -17,26 +17,26 @@ from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__, json_schema
-from vecmill_server.catalog import ServedModel
+from vecmill_server.catalog import ModelState, ServedModel
 from vecmill_server.dialects.tei_conventions import TEI_STYLE
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
 from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.request_context import RequestContext
+from vecmill_server.routes.model_entries import (
+    CAPABILITIES,
+    LISTED_ENTRY,
+    OLLAMA_ENTRY,
+    RUNNING_ENTRY,
+    listed_entry,
+    ollama_entry,
+    running_entry,
+    xinference_fields,
+)
 from vecmill_server.service import Service
 
-# The operations that a model supports, by the names of Infinity's routes.
-CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
-    {
-        Task.EMBED: ("embed", "rerank"),
-        Task.RERANK: ("rerank",),
-        Task.CLASSIFY: ("classify",),
-        Task.CLASSIFY_TOKENS: ("classify_tokens",),
-        Task.SPARSE: ("embed_sparse", "rerank"),
-        Task.MULTI_VECTOR: ("embed_all", "rerank"),
-    }
-)
-
+# The states in which a model answers requests.
+_ANSWERING = (ModelState.READY, ModelState.DEGRADED)
 # TEI's names of precisions.
 _DTYPES: Mapping[str, str] = MappingProxyType(
     {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16"}
@@ -53,6 +53,7 @@ def models_routes(service: Service) -> list[Route]:
         ("model", "/models/{id:path}", models.retrieve),
         ("info", "/info", models.info),
         ("tags", "/api/tags", models.tags),
+        ("ps", "/api/ps", models.running),
         ("version", "/api/version", models.version),
     ]
     return [Route(path, endpoint, methods=["GET"], name=name) for name, path, endpoint in table]
@@ -64,11 +65,21 @@ class Models:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._created = int(service.wall_clock())
+        self._modified = datetime.fromtimestamp(self._created, UTC).isoformat()
 
     async def list_all(self, request: Request) -> Response:
-        """List all models, in the order of the command line."""
-        entries = [self._entry(model) for model in self._service.catalog]
-        return _json({"object": "list", "data": entries})
+        """List all models, in the order of the command line.
+
+        `models` has the format of llama.cpp's server, and the fields that Cohere's clients read.
+        """
+        models = self._service.catalog
+        return _json(
+            {
+                "object": "list",
+                "data": [self._entry(model) for model in models],
+                "models": [listed_entry(model, self._modified) for model in models],
+            }
+        )
 
     async def retrieve(self, request: Request) -> Response:
         """Describe one model, by any name that requests may use."""
@@ -108,10 +119,14 @@ class Models:
 
     async def tags(self, request: Request) -> Response:
         """List all models in Ollama's format."""
-        modified = datetime.fromtimestamp(self._created, UTC).isoformat()
         return _json(
-            {"models": [_tag(model, modified) for model in self._service.catalog]},
+            {"models": [ollama_entry(model, self._modified) for model in self._service.catalog]},
         )
+
+    async def running(self, request: Request) -> Response:
+        """List the loaded models in Ollama's format."""
+        loaded = (model for model in self._service.catalog if model.state in _ANSWERING)
+        return _json({"models": [running_entry(model) for model in loaded]})
 
     async def version(self, request: Request) -> Response:
         """Return the version of the server, which Ollama's clients request."""
@@ -127,6 +142,8 @@ class Models:
             "owned_by": "infinity",
             "root": model.name,
             "parent": None,
+            "name": model.name,
+            "model_name": model.name,
             "stats": {
                 "queue_fraction": backlog.texts / model.mill.config.queue.max_queue_texts,
                 "queue_absolute": backlog.texts,
@@ -147,6 +164,7 @@ class Models:
             "engine": info.name,
             "precision": info.precision,
             "accuracy": _accuracy(model.mill.accuracy),
+            **xinference_fields(description),
         }
 
 
@@ -174,25 +192,6 @@ def _pooling(description: ModelDescription) -> str:
     """Return the name of the pooling; `mean`, the most common, if there is none."""
     modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
     return str(modes[0][0]) if modes else "mean"
-
-
-def _tag(model: ServedModel, modified: str) -> dict[str, object]:
-    architecture = "unknown" if model.task is None else model.mill.description.architecture
-    return {
-        "name": model.name,
-        "model": model.name,
-        "modified_at": modified,
-        "size": 0,
-        "digest": "",
-        "details": {
-            "parent_model": "",
-            "format": "safetensors",
-            "family": architecture,
-            "families": [architecture],
-            "parameter_size": "",
-            "quantization_level": "",
-        },
-    }
 
 
 def _accuracy(found: Accuracy | None) -> dict[str, object] | None:
@@ -228,6 +227,8 @@ _ALWAYS = {
     "owned_by": str,
     "root": str,
     "parent": json_schema.OPTIONAL_STRING,
+    "name": str,
+    "model_name": str,
     "stats": {"queue_fraction": float, "queue_absolute": int, "results_pending": int, "batch_size": int},
 }
 _WHEN_LOADED = {
@@ -240,6 +241,10 @@ _WHEN_LOADED = {
     "backend": json_schema.described(str, "The engine."),
     "engine": json_schema.described(str, "The engine."),
     "precision": str,
+    "model_type": json_schema.described(str, "Xinference's name of the task."),
+    "model_ability": [str],
+    **dict.fromkeys(("dimensions", "max_tokens", "context_length"), int),
+    "endpoints": json_schema.described([str], "The same as `capabilities`, for clients of Cohere."),
     "accuracy": {
         "allOf": [_ACCURACY],
         "nullable": True,
@@ -270,14 +275,6 @@ _INFO = Component(
         "auto_truncate": bool,
     },
 )
-_TAG = {
-    **dict.fromkeys(("name", "model", "modified_at", "digest"), str),
-    "size": int,
-    "details": {
-        **dict.fromkeys(("parent_model", "format", "family", "parameter_size", "quantization_level"), str),
-        "families": [str],
-    },
-}
 
 
 def _describe_info() -> dict[str, object]:
@@ -292,7 +289,7 @@ PATHS: Paths = {
         "/models",
         get=get(
             "The served models",
-            as_json(Component("ModelList", {"object": "list", "data": [_MODEL]})),
+            as_json(Component("ModelList", {"object": "list", "data": [_MODEL], "models": [LISTED_ENTRY]})),
         ),
     ),
     **at(
@@ -309,7 +306,13 @@ PATHS: Paths = {
     "/api/tags": {
         "get": get(
             "The served models, in Ollama's format",
-            as_json(Component("OllamaTags", {"models": [_TAG]})),
+            as_json(Component("OllamaTags", {"models": [OLLAMA_ENTRY]})),
+        )
+    },
+    "/api/ps": {
+        "get": get(
+            "The loaded models, in Ollama's format",
+            as_json(Component("OllamaProcesses", {"models": [RUNNING_ENTRY]})),
         )
     },
     "/api/version": {"get": get("The version", as_json(Component("OllamaVersion", {"version": str})))},

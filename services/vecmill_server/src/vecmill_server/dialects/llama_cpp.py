@@ -1,0 +1,172 @@
+"""llama.cpp's server: `/embedding`, `content` in place of `input` at `/embeddings`, and `/tokenize`.
+
+Source: the answers of its server. Its `/detokenize` is in `vllm`, its `/reranking` in `cohere_rerank`. Texts
+that are too long are refused by default, as its server does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from vecmill.errors import InputTooLong
+from vecmill.requests import Embed, TextOptions, Tokenize
+from vecmill.results import EmbedResult, TokenizeResult, Tokens
+from vecmill.values.aliases import JsonValue
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.dialect import (
+    USUAL_STYLE,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+)
+from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.token_writing import Written, text_pieces
+from vecmill_server.error_responses import ErrorResponse, make_response, message_of, spec_of
+from vecmill_server.json_schema import Component
+
+CONTENT = "content"
+
+_ERROR_TYPES: Mapping[int, str] = MappingProxyType(
+    {404: "not_found_error", 500: "server_error", 503: "unavailable_error", 504: "server_error"}
+)
+
+
+def llama_response(error: BaseException) -> ErrorResponse:
+    """Return the response for `error` with the status as a number, which its clients read."""
+    spec = spec_of(error)
+    kind, message = _ERROR_TYPES.get(spec.status, spec.type), message_of(error)
+    sizes = {}
+    if isinstance(error, InputTooLong):
+        kind = "exceed_context_size_error"
+        sizes = {"n_prompt_tokens": error.token_count, "n_ctx": error.max_tokens}
+        message = (
+            f"input ({error.token_count} tokens) is larger than the max context size ({error.max_tokens} "
+            "tokens). skipping"
+        )
+    problem = {"code": spec.status, "message": message, "type": kind, **sizes}
+    return make_response(error, spec.status, {"error": problem})
+
+
+LLAMA_STYLE = replace(
+    USUAL_STYLE,
+    error_body=Component(
+        "LlamaProblem",
+        {
+            "error": json_schema.an_object(
+                ("code", "message", "type"),
+                {"code": int, "message": str, "type": str, "n_prompt_tokens": int, "n_ctx": int},
+            )
+        },
+    ),
+    respond=llama_response,
+)
+
+
+def _read_options(body: RequestBody) -> TextOptions:
+    options = text_fields.TRUNCATION_OPTIONS.read(body)
+    names = ("truncate", "truncation", "truncate_prompt_tokens")
+    if any(body.json.get(name) is not None for name in names):
+        return options
+    return replace(options, truncation=replace(options.truncation, is_allowed=False))
+
+
+def _write_embeddings(result: EmbedResult, _envelope: Envelope) -> JsonValue:
+    rows = result.embeddings
+    return [{"index": index, "embedding": rows[index : index + 1]} for index in range(len(rows))]
+
+
+class LlamaInputRequest(InferenceBody):
+    """The body of `/embedding`. Each text gets a list of embeddings, here of one."""
+
+    inputs: ClassVar[Field[Any]] = text_fields.embed_inputs("input")
+    embd_normalize = text_fields.EMBD_NORMALIZE
+    dimensions = text_fields.DIMENSIONS
+    encoding_format = fields.choice(
+        "encoding_format", choices=("float", "base64"), note="Ignored: the embeddings are lists of numbers."
+    )
+    options = Field(text_fields.TRUNCATION_OPTIONS.properties, _read_options)
+    style = LLAMA_STYLE
+    responses = (Component("LlamaEmbeddingResponse", [{"index": int, "embedding": [[float]]}]),)
+    input_name: ClassVar[str] = "input"
+
+    def read(self) -> Asked:
+        _ = self.encoding_format
+        normalize = self.embd_normalize is not False
+        request = Embed(self.inputs, self.dimensions, normalize, options=self.options)
+        return self.asked(request, _write_embeddings, input=self.input_name)
+
+
+class LlamaContentRequest(LlamaInputRequest):
+    """The same body with `content` in place of `input`, also at OpenAI's paths."""
+
+    inputs: ClassVar[Field[Any]] = text_fields.embed_inputs(CONTENT)
+    rules = json_schema.without("input")
+    input_name = CONTENT
+
+
+def has_content(json: Json) -> bool:
+    """Return whether a body of `/embeddings` comes from a client of llama.cpp's server."""
+    return CONTENT in json and "input" not in json
+
+
+def _choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
+    return LlamaContentRequest if has_content(json) else LlamaInputRequest
+
+
+def _write_tokens(content: str, with_pieces: bool, result: TokenizeResult, _envelope: Envelope) -> JsonValue:
+    (tokens,) = result.tokens
+    return {"tokens": _with_pieces(content, tokens) if with_pieces else tokens.ids}
+
+
+def _with_pieces(content: str, tokens: Tokens) -> JsonValue:
+    pieces = text_pieces(tokens, content)
+
+    def write(index: int) -> dict[str, Any]:
+        token = tokens[index]
+        return {"id": token.token_id, "piece": token.piece if token.is_special else pieces[index]}
+
+    return Written(len(tokens), write)
+
+
+class LlamaTokenizeRequest(InferenceBody):
+    """The body of `/tokenize`, recognised by the key `content`."""
+
+    needs_engine = False
+    content = fields.required_string(CONTENT)
+    special = fields.flag(
+        "add_special", note="Whether to add the model's special tokens; false by default."
+    ).otherwise(False)
+    with_pieces = fields.flag(
+        "with_pieces", note="Whether to return the part of the text of each token too."
+    ).otherwise(False)
+    style = LLAMA_STYLE
+    rules = json_schema.without("inputs", "text", "prompt")
+    responses = (
+        Component(
+            "LlamaTokenizeResponse", {"tokens": json_schema.any_of([int], [{"id": int, "piece": str}])}
+        ),
+    )
+
+    def read(self) -> Asked:
+        content, special, with_pieces = self.content, self.special, self.with_pieces
+        write = partial(_write_tokens, content, with_pieces)
+        return self.asked(Tokenize((content,), special), write, input=CONTENT)
+
+
+def _is_tokenize(json: Json) -> bool:
+    return CONTENT in json and json.keys().isdisjoint(("inputs", "text", "prompt"))
+
+
+ROUTES = (
+    InferenceRoute(
+        "embeddings", ("/embedding",), "Embed texts", (LlamaInputRequest, LlamaContentRequest), _choose
+    ),
+    InferenceRoute(
+        "embeddings", ("/v1/embeddings", "/embeddings"), "", (LlamaContentRequest,), when=has_content
+    ),
+    InferenceRoute("tokenize", ("/tokenize",), "", (LlamaTokenizeRequest,), when=_is_tokenize),
+)

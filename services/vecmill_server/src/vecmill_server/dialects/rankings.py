@@ -1,0 +1,273 @@
+"""The rerank of Mixedbread, NVIDIA, DeepInfra and Pinecone.
+
+Source: the API references, and the packages `mixedbread`, `langchain-nvidia-ai-endpoints`, `litellm` and
+`pinecone`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from vecmill.requests import Rerank
+from vecmill.results import RerankResult
+from vecmill.values.aliases import JsonValue
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.cohere_rerank import (
+    EXCLUSIVE_OPTIONS,
+    RERANKING_PATHS,
+    TOP_NOTE,
+    RankedBody,
+    RankedDocument,
+    best_first,
+    document_list,
+)
+from vecmill_server.dialects.dialect import (
+    USAGE,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    write_usage,
+)
+from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.tei_conventions import with_parameters
+from vecmill_server.dialects.text_fields import TEXT_OBJECT
+from vecmill_server.json_schema import Component, an_object, like
+
+_RETURN_NOTE = "Whether results have their documents."
+
+
+def _write_entries(
+    score: str,
+    document: str,
+    limit: int | None,
+    documents: Sequence[JsonValue] | None,
+    result: RerankResult,
+) -> list[dict[str, Any]]:
+    """Write the results, the best first, with these names for the score and the document."""
+    return [
+        {
+            "index": index,
+            score: result.scores[index],
+            **({} if documents is None else {document: documents[index]}),
+        }
+        for index in best_first(result, limit)
+    ]
+
+
+def _write_mixedbread(
+    top_k: int | None, documents: Sequence[JsonValue] | None, result: RerankResult, envelope: Envelope
+) -> JsonValue:
+    entries = _write_entries("score", "input", top_k, documents, result)
+    return {
+        "usage": write_usage(result.token_count),
+        "model": envelope.model,
+        "data": [{**entry, "object": "rank_result"} for entry in entries],
+        "object": "list",
+        "top_k": len(entries),
+        "return_input": documents is not None,
+    }
+
+
+class MixedbreadRerankRequest(RankedBody):
+    """The body of `/reranking` with `input` in place of `documents`, from Mixedbread's client."""
+
+    documents = document_list("input")
+    top_k = fields.count("top_k", note=TOP_NOTE)
+    return_input = fields.flag("return_input", note=_RETURN_NOTE).otherwise(False)
+    rules = json_schema.all_of(*EXCLUSIVE_OPTIONS, json_schema.without("documents", "texts"))
+    responses = (
+        Component(
+            "MixedbreadRerankResponse",
+            {
+                "usage": USAGE,
+                "model": str,
+                "data": [
+                    an_object(
+                        ("index", "score", "object"),
+                        {
+                            "index": int,
+                            "score": float,
+                            "input": json_schema.ANYTHING,
+                            "object": "rank_result",
+                        },
+                    )
+                ],
+                "object": "list",
+                "top_k": int,
+                "return_input": bool,
+            },
+        ),
+    )
+
+    def read(self) -> Asked:
+        documents = self.documents
+        returned = [_as_given(each) for each in documents] if self.return_input else None
+        write = partial(_write_mixedbread, self.top_k, returned)
+        return self.asked(self.read_request(documents), write, documents="input")
+
+
+def _as_given(document: RankedDocument) -> JsonValue:
+    is_text = document.as_sent == {"text": document.text}
+    return document.text if is_text else document.as_sent
+
+
+def is_mixedbread(json: Json) -> bool:
+    """Return whether a body of `/reranking` comes from Mixedbread's client."""
+    return "input" in json and json.keys().isdisjoint(("documents", "texts"))
+
+
+def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
+    tokens = write_usage(result.token_count)
+    return {"rankings": _write_entries("logit", "", None, None, result), "usage": tokens}
+
+
+def _to_passage(value: JsonValue, field: str) -> str:
+    text = value.get("text") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        raise fields.invalid(field, 'must be {"text": a string}, or a string.')
+    return text
+
+
+def _to_passages(value: JsonValue, field: str) -> tuple[str, ...]:
+    items = fields.to_items(value, field, "a list of texts")
+    return tuple(_to_passage(item, f"{field}[{index}]") for index, item in enumerate(items))
+
+
+_PASSAGE = json_schema.any_of(str, TEXT_OBJECT)
+
+
+class NvidiaRankRequest(InferenceBody):
+    """The body of `/ranking`. The scores are logits: the model's activation function is left out."""
+
+    query = fields.required("query", _PASSAGE, _to_passage, 'a string, or {"text": a string}')
+    passages = fields.required(
+        "passages", {"type": "array", "minItems": 1, "items": _PASSAGE}, _to_passages, "a list of texts"
+    )
+    options = text_fields.text_options(truncation=text_fields.TRUNCATION)
+    responses = (
+        Component("NvidiaRankResponse", {"rankings": [{"index": int, "logit": float}], "usage": USAGE}),
+    )
+
+    def read(self) -> Asked:
+        request = Rerank((self.query,), self.passages, raw_scores=True, options=self.options)
+        return self.asked(request, _write_nvidia, documents="passages")
+
+
+def _write_deepinfra(result: RerankResult, envelope: Envelope) -> JsonValue:
+    return {
+        "scores": result.scores,
+        "input_tokens": result.token_count,
+        "request_id": envelope.request_id,
+        "inference_status": {
+            "status": "succeeded",
+            "runtime_ms": round(result.timings.total_s * 1000),
+            "cost": 0.0,
+            "tokens_generated": 0,
+            "tokens_input": result.token_count,
+        },
+    }
+
+
+_STATUS = {"status": str, "runtime_ms": int, "cost": float, "tokens_generated": int, "tokens_input": int}
+
+
+class DeepInfraRankRequest(InferenceBody):
+    """The body of `/v1/inference/{model}`: one query for all documents, or one query for each."""
+
+    model = text_fields.PATH_MODEL
+    queries = fields.text_list("queries")
+    documents = fields.text_list("documents")
+    instruction = text_fields.INSTRUCTION
+    options = text_fields.text_options(truncation=text_fields.TRUNCATION)
+    responses = (
+        Component(
+            "DeepInfraRankResponse",
+            {"scores": [float], "input_tokens": int, "request_id": str, "inference_status": _STATUS},
+        ),
+    )
+
+    def read(self) -> Asked:
+        queries = self.queries
+        if len(set(queries)) == 1:
+            queries = queries[:1]
+        request = Rerank(queries, self.documents, instruction=self.instruction, options=self.options)
+        return self.asked(request, _write_deepinfra, query="queries")
+
+
+def _write_pinecone(
+    top_n: int | None, documents: Sequence[JsonValue] | None, result: RerankResult, envelope: Envelope
+) -> JsonValue:
+    data = _write_entries("score", "document", top_n, documents, result)
+    return {"model": envelope.model, "data": data, "usage": {"rerank_units": 1}}
+
+
+_PARAMETERS = "parameters"
+
+
+def _read_parameters(body: RequestBody) -> Json:
+    """Return the options of truncation in `parameters`."""
+    given = body.json.get(_PARAMETERS)
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise fields.invalid(_PARAMETERS, "must be an object.")
+    options = {name: value for name, value in given.items() if name in text_fields.TRUNCATION.properties}
+    text_fields.TRUNCATION.read(
+        RequestBody(options, body.dialect_options)
+    )  # checks those that are overridden
+    return options
+
+
+class PineconeRerankRequest(RankedBody):
+    """The body of `/rerank` from Pinecone's client, which has a path of its own."""
+
+    top_n = fields.count("top_n", note=TOP_NOTE)
+    return_documents = fields.flag("return_documents", note=f"{_RETURN_NOTE} True by default.").otherwise(
+        True
+    )
+    parameters: Field[Json] = Field(
+        {
+            _PARAMETERS: json_schema.of_the_model(
+                an_object((), text_fields.TRUNCATION.properties, nullable=True),
+                "The place of `truncate` in Pinecone's client. The fields of the body take precedence.",
+            )
+        },
+        _read_parameters,
+    )
+    rules = json_schema.all_of(*EXCLUSIVE_OPTIONS)
+    responses = (
+        Component(
+            "PineconeRerankResponse",
+            {
+                "model": str,
+                "data": [
+                    an_object(
+                        ("index", "score"),
+                        {"index": int, "score": float, "document": like({"type": "object"})},
+                    )
+                ],
+                "usage": {"rerank_units": int},
+            },
+        ),
+    )
+
+    @classmethod
+    def parse(cls, json: Json, options: DialectOptions) -> Asked:
+        return cls(with_parameters(json, cls(json, options).parameters), options).read()
+
+    def read(self) -> Asked:
+        documents = self.documents
+        returned = [each.as_sent for each in documents] if self.return_documents else None
+        return self.asked(self.read_request(documents), partial(_write_pinecone, self.top_n, returned))
+
+
+ROUTES = (
+    InferenceRoute("rerank", RERANKING_PATHS, "", (MixedbreadRerankRequest,), when=is_mixedbread),
+    InferenceRoute("rerank", ("/ranking", "/v1/ranking"), "Rank passages, as NVIDIA", (NvidiaRankRequest,)),
+    InferenceRoute(
+        "rerank", ("/v1/inference/{model:path}",), "Score documents, as DeepInfra", (DeepInfraRankRequest,)
+    ),
+    InferenceRoute("rerank", ("/pinecone/rerank",), "Rank documents, as Pinecone", (PineconeRerankRequest,)),
+)

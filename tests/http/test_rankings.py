@@ -1,0 +1,116 @@
+"""The rerank of Mixedbread, NVIDIA, DeepInfra and Pinecone: their bodies, and the answers that they read."""
+
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.described_models import row_of, token_ids
+from support.http_server import DIM, MODEL, HttpServer
+from vecmill.engines.fake import hash_row
+
+DOCUMENTS = ["world", "hello"]
+
+
+def post(client: httpx.Client, path: str, *, status: int = 200, headers: Any = None, **body: Any) -> Any:
+    answer = client.post(path, json=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def score(document: str) -> Any:
+    return pytest.approx(float(row_of("hello", DIM) @ row_of(document, DIM)), abs=1e-6)
+
+
+@pytest.mark.parametrize("path", ["/v1/reranking", "/reranking"])
+def test_mixedbread(client: httpx.Client, path: str) -> None:
+    answer = post(client, path, model=MODEL, query="hello", input=DOCUMENTS, top_k=1, return_input=True)
+    assert answer == {
+        "usage": {"prompt_tokens": 9, "total_tokens": 9, "completion_tokens": 0},
+        "model": MODEL,
+        "data": [{"index": 1, "score": score("hello"), "input": "hello", "object": "rank_result"}],
+        "object": "list",
+        "top_k": 1,
+        "return_input": True,
+    }
+    plain = post(client, path, query="hello", input=[{"title": "hello"}, "world"], rank_fields=["title"])
+    assert [set(entry) for entry in plain["data"]] == [{"index", "score", "object"}] * 2
+    assert [entry["index"] for entry in plain["data"]] == [0, 1]
+    refusal = post(client, path, status=400, query="hello", input=[])
+    assert refusal["error"]["param"] == "input"
+
+
+@pytest.mark.parametrize("path", ["/ranking", "/v1/ranking"])
+def test_nvidia(client: httpx.Client, path: str) -> None:
+    passages = [{"text": text} for text in DOCUMENTS]
+    answer = post(client, path, model=MODEL, query={"text": "hello"}, passages=passages, truncate="END")
+    assert answer["rankings"] == [
+        {"index": 1, "logit": score("hello")},
+        {"index": 0, "logit": score("world")},
+    ]
+    assert answer["usage"]["total_tokens"] == 9
+    refusal = post(client, path, status=400, query={"text": "hello"}, passages=[{"body": "a"}])
+    assert refusal["error"]["param"] == "passages[0]"
+
+
+def test_nvidia_s_scores_are_logits(every_task: HttpServer) -> None:
+    answer = post(every_task.client, "/ranking", model="model/rerank", query="hello", passages=["world", "a"])
+    ids = token_ids("hello")
+    logits = [hash_row(np.array([*ids, *token_ids(text)[1:]]), 1)[0] for text in ("world", "a")]
+    found = {entry["index"]: entry["logit"] for entry in answer["rankings"]}
+    assert [found[0], found[1]] == pytest.approx(logits, abs=1e-6)
+
+
+def test_deepinfra(client: httpx.Client) -> None:
+    path = f"/v1/inference/{MODEL}"
+    answer = post(client, path, queries=["hello"], documents=DOCUMENTS)
+    assert answer["scores"] == [score("world"), score("hello")]
+    assert answer["input_tokens"] == 9
+    assert answer["inference_status"]["tokens_input"] == 9
+    assert answer["inference_status"]["status"] == "succeeded"
+    # LiteLLM repeats the query for each document.
+    repeated = post(client, path, queries=["hello"] * 2, documents=DOCUMENTS)
+    assert repeated["scores"] == answer["scores"]
+    own = post(client, path, queries=["world", "hello"], documents=DOCUMENTS)
+    assert own["scores"] == [pytest.approx(1, abs=1e-6)] * 2
+    refusal = post(client, path, status=400, queries=["a", "b", "c"], documents=DOCUMENTS)
+    assert "3 queries for 2 documents" in refusal["error"]["message"]
+    post(client, "/v1/inference/nobody/nothing", status=404, queries=["a"], documents=["b"])
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"), [("/rerank", {"X-Pinecone-API-Version": "2025-10"}), ("/pinecone/rerank", None)]
+)
+def test_pinecone(client: httpx.Client, path: str, headers: Any) -> None:
+    documents = [{"id": str(index), "text": text} for index, text in enumerate(DOCUMENTS)]
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "query": "hello",
+        "documents": documents,
+        "top_n": 1,
+        "return_documents": True,
+        "rank_fields": ["text"],
+        "parameters": {"truncate": "END"},
+    }
+    assert post(client, path, headers=headers, **body) == {
+        "model": MODEL,
+        "data": [{"index": 1, "score": score("hello"), "document": documents[1]}],
+        "usage": {"rerank_units": 1},
+    }
+    bare = post(client, path, headers=headers, **{**body, "return_documents": False})
+    assert [set(entry) for entry in bare["data"]] == [{"index", "score"}]
+
+
+def test_pinecone_s_parameters_count(client: httpx.Client) -> None:
+    long: dict[str, Any] = {"query": "hello", "documents": ["hello " * 300]}
+    post(client, "/pinecone/rerank", **long)
+    post(client, "/pinecone/rerank", status=400, **long, parameters={"truncate": "NONE"})
+    post(client, "/pinecone/rerank", **long, truncate="END", parameters={"truncate": "NONE"})
+    for parameters in (3, {"truncate": "SIDEWAYS"}):
+        refusal = post(client, "/pinecone/rerank", status=400, **long, parameters=parameters)
+        assert refusal["error"]["type"] == "invalid_request_error"
+
+
+def test_without_its_header_the_answer_is_cohere_s(client: httpx.Client) -> None:
+    assert "results" in post(client, "/rerank", query="hello", documents=DOCUMENTS, rank_fields=["text"])
