@@ -27,7 +27,7 @@ def test_inputs_and_output_are_those_of_a_batch(tmp_path: Path) -> None:
         "offsets",
         "prompt_lengths",
     ]
-    assert [value.name for value in model.graph.outputs] == ["rows"]
+    assert [value.name for value in model.graph.outputs] == ["rows", "token_rows"]
 
 
 def test_weights_are_read_when_the_graph_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,21 @@
-"""`normalize=False` gives the embedding before the model's own normalisation, on every engine."""
+"""The outputs of an embedding model besides its embeddings: before its normalisation, and of each token."""
 
+import asyncio
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from support.tiny_models import TinyBert, save_tiny_bert
-from vecmill import Embed, Mill, MillConfig, OutputDtype
+from vecmill import Embed, EmbedTokens, Mill, MillConfig, OutputDtype
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
-from vecmill.models import ModelDescription, fingerprint_model, locate_model, prepared_name
+from vecmill.errors import RequestTooLarge, UnsupportedTask
+from vecmill.models import ModelDescription, Task, fingerprint_model, locate_model, prepared_name
+from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings, UnitEmbedding
 from vecmill.values.engine_plan import EnginePlan
@@ -86,8 +92,58 @@ async def test_int8_has_the_range_of_such_embeddings(
         assert np.abs(found.ranges).max() > 1.5
 
 
-def test_prepared_graphs_have_other_names_and_models_the_same_fingerprint(
-    unit: ModelDescription, raw: ModelDescription
+def test_prepared_graphs_have_other_names_and_models_the_same_fingerprint(unit: ModelDescription) -> None:
+    """Older graphs normalise, and give nothing for each token."""
+    assert prepared_name(unit) == f"{fingerprint_model(unit)}-tokens"
+    other = replace(unit, task=Task.CLASSIFY)
+    assert prepared_name(other) == fingerprint_model(other)
+
+
+def hidden_states(description: ModelDescription, sequences: Sequence[TokenSequence]) -> list[FloatArray]:
+    """What transformers gives for each text alone."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(str(description.directory)).float().eval()
+    with torch.no_grad():
+        return [
+            model(input_ids=torch.from_numpy(sequence.token_ids)[None]).last_hidden_state[0].numpy()
+            for sequence in sequences
+        ]
+
+
+@pytest.mark.parametrize(
+    "engine", [name for name, entry in sorted(ENGINES.items()) if entry.is_installed and name != "fake"]
+)
+def test_tokens_have_their_last_hidden_states(unit: ModelDescription, kept_models: Path, engine: str) -> None:
+    sequences = [TokenSequence.of(list(range(5, 5 + length))) for length in (3, 40, 1)]
+    batch = Batch.of([sequence.for_tokens() for sequence in sequences])
+    found = _compute(unit, EnginePlan(engine), batch, kept_models)
+    assert found.lengths is None
+    for index, expected in enumerate(hidden_states(unit, sequences)):
+        np.testing.assert_allclose(found.of_text(index), expected, atol=1e-4)
+
+
+async def test_both_kinds_of_output_of_a_text_may_wait_at_once(
+    unit: ModelDescription, kept_models: Path
 ) -> None:
-    assert prepared_name(unit) == f"{fingerprint_model(unit)}-raw"
-    assert prepared_name(raw) == fingerprint_model(raw)
+    async with Mill(unit, MillConfig(cache_dir=kept_models, cores=1)) as mill:
+        tokens, rows = await asyncio.gather(
+            mill.run(EmbedTokens(TEXTS, hidden_states=True)), mill.run(Embed(TEXTS, normalize=False))
+        )
+        for states, row in zip(tokens.embeddings, rows.embeddings, strict=True):
+            np.testing.assert_allclose(states.mean(axis=0), row, atol=1e-5)  # the model pools by the mean
+        assert tokens.token_count == rows.token_count
+        with pytest.raises(UnsupportedTask, match="it cannot give an embedding for each token"):
+            await mill.run(EmbedTokens(TEXTS))
+
+
+async def test_hidden_states_of_too_many_tokens_are_refused(
+    unit: ModelDescription, kept_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("vecmill.operations.embed_tokens")
+    monkeypatch.setattr(module, "MOST_HIDDEN_NUMBERS", 32 * 10)
+    async with Mill(unit, MillConfig(cache_dir=kept_models, cores=1)) as mill:
+        await mill.run(EmbedTokens(("a",), hidden_states=True))
+        with pytest.raises(RequestTooLarge, match="at most 10 hidden states"):
+            await mill.run(EmbedTokens(("a",) * 4, hidden_states=True))

@@ -10,7 +10,7 @@ import pytest
 from support.described_models import describe_tasks, row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
 from vecmill.config import BatchConfig, MillConfig
-from vecmill.engines.fake import FakeEngine, FaultScript
+from vecmill.engines.fake import FakeEngine, FaultScript, hash_token_rows
 from vecmill.models import Task
 from vecmill_server.settings import ServerSettings
 
@@ -256,3 +256,10 @@ def test_embeddings_at_openai_s_path_have_its_headers(client: httpx.Client) -> N
     assert set(answer.headers) >= HEADERS | {"server-timing"}
     assert answer.headers["x-compute-tokens"] == "7"
     assert answer.headers["x-compute-time"].isdigit()
+
+
+def test_an_embedding_model_gives_the_hidden_states_of_tokens(client: httpx.Client) -> None:
+    """Special tokens included, as TEI does. The fake engine gives hashes."""
+    found = post(client, "/embed_all", inputs=["hello", "hello world"])
+    for states, text in zip(found, ("hello", "hello world"), strict=True):
+        np.testing.assert_allclose(states, hash_token_rows(token_ids(text), DIM), rtol=1e-6)

@@ -20,6 +20,7 @@ report(
     {
         "embed": lambda: client.feature_extraction(TEXTS),
         "embed short": lambda: client.feature_extraction(TEXTS, dimensions=64),
+        "embed raw": lambda: client.feature_extraction(TEXTS, normalize=False),
         "similarity": lambda: client.sentence_similarity(QUERY, DOCUMENTS),
         "classify": labels,
         "best label": lambda: labels(top_k=1),

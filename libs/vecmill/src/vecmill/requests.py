@@ -227,9 +227,18 @@ class EmbedSparse(TextsRequest[EmbedSparseResult]):
 
 @dataclass(frozen=True, slots=True)
 class EmbedTokens(TextsRequest[EmbedTokensResult]):
-    """A request for an embedding of each token of each text. By default, texts are embedded as documents."""
+    """A request for an embedding of each token of each text. By default, texts are embedded as documents.
 
-    _TASKS: ClassVar[tuple[Task, ...]] = (Task.MULTI_VECTOR,)
+    With `hidden_states`, an embedding model answers too: with the last hidden state of each token, special
+    tokens included, before pooling and normalisation.
+    """
+
+    hidden_states: bool = False
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the models that can answer, the best first."""
+        return (Task.MULTI_VECTOR, Task.EMBED) if self.hidden_states else (Task.MULTI_VECTOR,)
 
 
 @dataclass(frozen=True, slots=True)

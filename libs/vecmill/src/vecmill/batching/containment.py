@@ -40,6 +40,8 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
     raises if the lane was given up. A `BaseException` such as `SystemExit` also passes through and ends the
     lane.
     """
+    if len({sequence.gives_tokens for sequence in sequences}) > 1:
+        return _run_kinds(run, sequences, memory)
     tokens = sum(map(len, sequences))
     if not memory.allows(tokens, len(sequences)):
         return _run_halves(run, sequences, memory)
@@ -56,6 +58,18 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
         return _split(run, sequences, memory, error)
     memory.grow(tokens)
     return Outcomes(_check_rows(rows), rows.computed_tokens)
+
+
+def _run_kinds(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit) -> Outcomes:
+    """Run the sequences with an output for each token apart from the others."""
+    outcomes: dict[int, Outcome] = {}
+    computed_tokens = 0
+    for gives_tokens in (False, True):
+        places = [place for place, one in enumerate(sequences) if one.gives_tokens is gives_tokens]
+        part = run_contained(run, [sequences[place] for place in places], memory)
+        outcomes |= zip(places, part.outcomes, strict=True)
+        computed_tokens += part.computed_tokens
+    return Outcomes([outcomes[place] for place in range(len(sequences))], computed_tokens)
 
 
 def _split(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit, error: Exception) -> Outcomes:

@@ -130,7 +130,7 @@ class FakeEngine:
         texts = np.split(batch.token_ids, batch.offsets[1:-1])
         if fault is Fault.SHORT:
             texts = texts[:-1]
-        embeddings = self._hash(texts, computed_tokens=len(batch) * int(batch.lengths.max()))
+        embeddings = self._hash(texts, batch)
         if fault is Fault.NAN:
             embeddings.values[0] = np.nan
         for index, ids in enumerate(texts):
@@ -152,11 +152,11 @@ class FakeEngine:
         self.closed = True
         self.released.set()
 
-    def _hash(self, texts: Sequence[IntArray], *, computed_tokens: int) -> Embeddings:
-        dim = self.info.dim
+    def _hash(self, texts: Sequence[IntArray], batch: Batch) -> Embeddings:
+        dim, computed_tokens = self.info.dim, len(batch) * int(batch.lengths.max())
         columns: IntArray | None = None
         values: list[FloatArray] = []
-        match self.info.output_shape:
+        match batch.output_shape(self.info.output_shape):
             case OutputShape.TEXT:
                 values = [hash_row(ids, dim)[None] for ids in texts]
             case OutputShape.TOKEN:

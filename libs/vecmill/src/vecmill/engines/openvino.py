@@ -29,7 +29,7 @@ import openvino
 from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
-from vecmill.engines.session_calls import make_embeddings, trim_outputs
+from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
@@ -37,7 +37,7 @@ from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
-from vecmill.values.embeddings import Embeddings
+from vecmill.values.embeddings import TOKEN_OUTPUT, Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
 
@@ -131,10 +131,10 @@ class OpenVinoEngine:
             raise InferenceFailed(f"A token of {described} is not in the model's vocabulary.") from error
         shape = BatchShape.of(batch).rounded(positions=self._multiple, longest=self._multiple)
         try:
-            outputs = model.compute(index_batch(batch, shape))
+            outputs = model.compute(index_batch(batch, shape), batch)
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
-        trimmed = trim_outputs(outputs, batch, self.info.output_shape)
+        trimmed = trim_outputs(outputs, batch, batch.output_shape(self.info.output_shape))
         computed_tokens = shape.texts * shape.longest
         return make_embeddings(self.info, trimmed, batch, computed_tokens=computed_tokens)
 
@@ -181,16 +181,23 @@ class CompiledWidth:
         }
         self._model = core.compile_model(model, _CPU, settings)
         self._inputs = [found.any_name for found in self._model.inputs]
+        # A tensor may have several names.
+        names = [
+            TOKEN_OUTPUT if TOKEN_OUTPUT in found.names else found.any_name for found in self._model.outputs
+        ]
+        self._places = {name: place for place, name in enumerate(names)}
+        self._outputs = OutputNames(names)
         self._idle: deque[Any] = deque()  # idle requests; the rightmost was used last, and its memory is warm
 
-    def compute(self, indices: Mapping[str, Any]) -> list[Any]:
-        """Compute the outputs of the graph for the inputs of `index_batch`. Raises `RuntimeError`."""
+    def compute(self, indices: Mapping[str, Any], batch: Batch) -> list[Any]:
+        """Compute the outputs for `batch` from its inputs of `index_batch`. Raises `RuntimeError`."""
         request = self._take()
         # The request reads the arrays without a copy, so the arrays must outlive the call.
         feed = {name: indices[name] for name in self._inputs}
         request.start_async(feed, share_inputs=True)
         request.wait()
-        outputs = [np.array(tensor.data) for tensor in request.output_tensors]
+        tensors = request.output_tensors
+        outputs = [np.array(tensors[self._places[name]].data) for name in self._outputs.of(batch)]
         self._idle.append(request)
         return outputs
 

@@ -15,7 +15,14 @@ from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_toke
 from vecmill.errors import UnsupportedModel
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import Embedding, Embeddings, OutputShape, SparseEmbedding, UnitEmbedding
+from vecmill.values.embeddings import (
+    TOKEN_OUTPUT,
+    Embedding,
+    Embeddings,
+    OutputShape,
+    SparseEmbedding,
+    UnitEmbedding,
+)
 from vecmill.values.engine_info import EngineInfo
 from vecmill.vectors.transforms import dense, scale_to_unit, stack_embeddings
 
@@ -36,6 +43,10 @@ class Session(Protocol):
         """Return the inputs, each with an attribute `name`."""
         ...
 
+    def get_outputs(self) -> list[Any]:
+        """Return the outputs, each with an attribute `name`."""
+        ...
+
     def run(self, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
         """Compute the outputs with these `names`, by default all outputs."""
         ...
@@ -49,16 +60,37 @@ class ShrinkingSession(Session, Protocol):
         ...
 
 
+class OutputNames:
+    """The names of the outputs of a graph: the usual outputs, and the output for each token if any."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._usual = [name for name in names if name != TOKEN_OUTPUT]
+        self._has_tokens = TOKEN_OUTPUT in names
+
+    def of(self, batch: Batch) -> list[str]:
+        """Return the names of the outputs for `batch`. Raises `ValueError` if there are none for tokens."""
+        if not batch.gives_tokens:
+            return self._usual
+        if not self._has_tokens:
+            raise ValueError("the graph has no output for each token")
+        return [TOKEN_OUTPUT]
+
+
+def _output_names(session: Session) -> OutputNames:
+    return OutputNames([found.name for found in session.get_outputs()])
+
+
 class RaggedCall:
     """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._inputs = [found.name for found in session.get_inputs()]
+        self._outputs = _output_names(session)
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
-        return self._session.run(None, self._feed(batch))
+        return self._session.run(self._outputs.of(batch), self._feed(batch))
 
     def _feed(self, batch: Batch) -> dict[str, Any]:
         return {name: getattr(batch, name) for name in self._inputs}
@@ -86,13 +118,14 @@ class LongTextCall(RaggedCall):
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
-        return compute_groups(self._compute, batch, group_long_texts(batch), self._output_shape)
+        shape = batch.output_shape(self._output_shape)
+        return compute_groups(self._compute, batch, group_long_texts(batch), shape)
 
     def _compute(self, batch: Batch) -> list[Any]:
         if not is_long(batch):
-            return self._session.run(None, self._feed(batch))
+            return super().__call__(batch)
         try:
-            return self._long_session.run(None, self._feed(batch), self._shrinking)
+            return self._long_session.run(self._outputs.of(batch), self._feed(batch), self._shrinking)
         finally:
             self._release()
 
@@ -117,6 +150,7 @@ class IndexedCall:
         self._token_count = token_count
         self._output_shape = output_shape
         self._inputs = [found.name for found in session.get_inputs()]
+        self._outputs = _output_names(session)
         self._rounding = {
             "positions": _ROUND_TOKENS if compiles else 1,
             "texts": _ROUND_TEXTS if compiles else 1,
@@ -127,8 +161,9 @@ class IndexedCall:
         """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
         refuse_unknown_tokens(batch, self._token_count)
         indices = index_batch(batch, BatchShape.of(batch).rounded(**self._rounding))
-        outputs = self._session.run(None, {name: indices[name] for name in self._inputs})
-        return trim_outputs(outputs, batch, self._output_shape)
+        feed = {name: indices[name] for name in self._inputs}
+        outputs = self._session.run(self._outputs.of(batch), feed)
+        return trim_outputs(outputs, batch, batch.output_shape(self._output_shape))
 
 
 class ExportedCall:
@@ -154,7 +189,11 @@ class ExportedCall:
         padded = pad_texts(batch, texts=len(batch), length=int(batch.lengths.max()), pad_id=self._filler)
         feed = {name: padded[name].astype(dtype, copy=False) for name, dtype in self._graph.inputs.items()}
         outputs = self._session.run([self._graph.output], feed)
-        return outputs if self._stages is None else self._stages(batch, outputs[0])
+        if self._stages is not None:
+            return self._stages(batch, outputs[0])
+        if batch.gives_tokens:
+            raise ValueError("the graph has no output for each token")
+        return outputs
 
 
 class StagesCall:
@@ -163,12 +202,12 @@ class StagesCall:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._inputs = [found.name for found in session.get_inputs() if found.name != "hidden"]
+        self._outputs = _output_names(session)
 
     def __call__(self, batch: Batch, hidden: Any) -> list[Any]:
         """Compute the outputs for `hidden`: (texts, longest, width), float32, for the texts of `batch`."""
-        return self._session.run(
-            None, {"hidden": hidden, **{name: getattr(batch, name) for name in self._inputs}}
-        )
+        feed = {"hidden": hidden, **{name: getattr(batch, name) for name in self._inputs}}
+        return self._session.run(self._outputs.of(batch), feed)
 
 
 def check_model_call(description: "ModelDescription", call: ModelCall, *, source: str) -> None:
@@ -209,7 +248,7 @@ def make_embeddings(
     info: EngineInfo, outputs: list[Any], batch: Batch, *, computed_tokens: int
 ) -> Embeddings:
     """Return the embeddings of `batch` from the outputs of its model, normalised if the engine normalises."""
-    match info.output_shape:
+    match batch.output_shape(info.output_shape):
         case OutputShape.TEXT:
             if not info.normalizes:
                 return Embeddings.one_per_text(outputs[0], computed_tokens=computed_tokens)

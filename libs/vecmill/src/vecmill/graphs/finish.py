@@ -8,10 +8,11 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.heads import drop_zeros, propagate_nan
-from vecmill.graphs.ops import Ops
+from vecmill.graphs.ops import GraphOutput, Ops
 from vecmill.graphs.stages import apply_stage
 from vecmill.models.description import ModelDescription
-from vecmill.values.embeddings import OutputShape
+from vecmill.values.embeddings import TOKEN_OUTPUT, OutputShape
+from vecmill.values.task import Task
 
 
 def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.Value) -> ir.Model:
@@ -19,7 +20,10 @@ def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.V
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, [x])
     axis = "tokens" if description.output_shape is OutputShape.TOKEN else "texts"
-    return op.model(_apply_stages(op, layout, description, x), "rows", [axis, description.dim])
+    rows = GraphOutput(_apply_stages(op, layout, description, x), "rows", (axis, description.dim))
+    if description.task is not Task.EMBED:
+        return op.finish(rows)
+    return op.finish(rows, GraphOutput(x, TOKEN_OUTPUT, ("tokens", description.encoder.hidden_size)))
 
 
 def finish_sparse(

@@ -27,32 +27,34 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The operators of a graph in order of computation; `output` is the name of the model's output.
+    """The operators of a graph in order of computation; `outputs` are the names of its outputs.
 
     `constants` are arrays of the graph, `weights` functions that read the arrays of the model.
     """
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
-    output: str
+    outputs: tuple[str, ...]
     constants: Mapping[str, Any]
     weights: Mapping[str, Callable[[], FloatArray]]
 
 
 def list_steps(model: ir.Model) -> Steps:
-    """Return the steps that `model` needs for its first output; sparse weights keep their zeros."""
+    """Return the steps of `model`. A sparse model has one output, its weights with their zeros."""
     names = _name_values(model)
     steps = [_read_step(node, names) for node in model.graph]
     dropped = next((step for step in steps if step.operator == _DROPS_ZEROS), None)
-    output = names[model.graph.outputs[0]] if dropped is None else str(dropped.inputs[0])
-    needed = keep_needed(steps, output)
+    outputs = tuple(names[value] for value in model.graph.outputs)
+    if dropped is not None:
+        outputs = (str(dropped.inputs[0]),)
+    needed = keep_needed(steps, outputs)
     read = {name for step in needed for name in step.inputs if name is not None}
     stored = {names[value]: value.const_value for value in model.graph.initializers.values()}
     lazy = {name: tensor for name, tensor in stored.items() if isinstance(tensor, ir.LazyTensor)}
     return Steps(
         inputs=tuple(names[value] for value in model.graph.inputs if names[value] in read),
         steps=needed,
-        output=output,
+        outputs=outputs,
         constants={
             name: tensor.numpy()
             for name, tensor in stored.items()
@@ -76,9 +78,9 @@ def _read_step(node: ir.Node, names: Mapping[ir.Value, str]) -> Step:
     return Step(node.op_type, inputs, names[node.outputs[0]], attributes)
 
 
-def keep_needed(steps: Sequence[Step], output: str) -> tuple[Step, ...]:
-    """Return those of `steps` that `output` depends on, in order."""
-    needed, kept = {output}, []
+def keep_needed(steps: Sequence[Step], outputs: Sequence[str]) -> tuple[Step, ...]:
+    """Return those of `steps` that `outputs` depend on, in order."""
+    needed, kept = {*outputs}, []
     for step in reversed(steps):
         if step.output in needed:
             needed |= {name for name in step.inputs if name is not None}

@@ -9,6 +9,7 @@ from pathlib import Path
 from vecmill.errors import CorruptModel
 from vecmill.models.description import ModelDescription
 from vecmill.models.stages import Dense, LayerNorm
+from vecmill.values.task import Task
 
 CHUNK_BYTES = 8 * 2**20
 
@@ -38,9 +39,9 @@ def fingerprint_model(description: ModelDescription) -> str:
 def prepared_name(description: ModelDescription) -> str:
     """Return the first part of the name of each prepared folder of a model.
 
-    Graphs that leave the normalisation to the engine have a suffix, because older graphs normalise.
+    The graphs of embedding models have a suffix: older graphs normalise, and have no output for each token.
     """
-    return fingerprint_model(description) + ("-raw" if description.normalizes_output else "")
+    return fingerprint_model(description) + ("-tokens" if description.task is Task.EMBED else "")
 
 
 def hash_file(path: Path) -> str:

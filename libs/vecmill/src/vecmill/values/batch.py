@@ -1,12 +1,13 @@
 """Token sequences, and the ragged batches of token sequences that engines compute."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from vecmill.values.aliases import IntArray
+from vecmill.values.embeddings import OutputShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class TokenSequence:
     `token_ids` and `token_type_ids` are (n,) int64. The first `prompt_length` tokens are a prompt, which
     some models leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the
     same output for both. No token attends to the last `unseen` tokens, but these tokens attend to all other
-    tokens.
+    tokens. With `gives_tokens`, the output of an embedding model is the last hidden state of each token.
     """
 
     token_ids: IntArray
@@ -24,6 +25,7 @@ class TokenSequence:
     prompt_length: int
     key: bytes
     unseen: int = 0
+    gives_tokens: bool = False
 
     @classmethod
     def of(
@@ -44,6 +46,10 @@ class TokenSequence:
     def __len__(self) -> int:
         return len(self.token_ids)
 
+    def for_tokens(self) -> Self:
+        """Return the sequence whose output is the last hidden state of each token."""
+        return replace(self, key=b"tokens:" + self.key, gives_tokens=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -52,7 +58,7 @@ class Batch:
     Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids` (both (tokens,),
     int64); `offsets` is (texts + 1,), int64; `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens
     attend only to the first `seen_lengths` tokens of their text. The fields have the same names as the inputs
-    of prepared graphs.
+    of prepared graphs, except `gives_tokens`, which is that of all sequences.
     """
 
     token_ids: IntArray
@@ -60,10 +66,11 @@ class Batch:
     offsets: IntArray
     prompt_lengths: IntArray
     seen_lengths: IntArray
+    gives_tokens: bool = False
 
     @classmethod
     def of(cls, sequences: Sequence[TokenSequence]) -> Self:
-        """Concatenate sequences. `sequences` must not be empty."""
+        """Concatenate sequences, at least one, which must have the same `gives_tokens`."""
         offsets = np.zeros(len(sequences) + 1, np.int64)
         np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
         return cls(
@@ -72,6 +79,7 @@ class Batch:
             offsets=offsets,
             prompt_lengths=np.array([sequence.prompt_length for sequence in sequences], np.int64),
             seen_lengths=np.array([len(sequence) - sequence.unseen for sequence in sequences], np.int64),
+            gives_tokens=sequences[0].gives_tokens,
         )
 
     def __len__(self) -> int:
@@ -81,3 +89,7 @@ class Batch:
     def lengths(self) -> IntArray:
         """The number of tokens of each text, (texts,) int64."""
         return np.diff(self.offsets)
+
+    def output_shape(self, usual: OutputShape) -> OutputShape:
+        """Return the shape of the output for this batch, of an engine whose usual outputs have this shape."""
+        return OutputShape.TOKEN if self.gives_tokens else usual

@@ -9,6 +9,9 @@ import numpy as np
 
 from vecmill.values.aliases import FloatArray, IntArray
 
+# The name of the second output of the graphs of embedding models: the last hidden state of each token.
+TOKEN_OUTPUT = "token_rows"
+
 
 class OutputShape(StrEnum):
     """The kind of output that an engine computes for each text."""

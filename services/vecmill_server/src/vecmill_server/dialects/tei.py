@@ -183,7 +183,10 @@ def _write_token_embeddings(result: EmbedTokensResult, _envelope: Envelope) -> J
 
 
 class EmbedAllRequest(TeiBody):
-    """The body of `/embed_all`. `prompt_name` distinguishes queries from documents."""
+    """The body of `/embed_all`. `prompt_name` distinguishes queries from documents.
+
+    An embedding model gives the last hidden state of each token.
+    """
 
     texts = fields.text_or_texts(INPUTS)
     options = Field(
@@ -199,7 +202,9 @@ class EmbedAllRequest(TeiBody):
 
     def read(self) -> Asked:
         return self.asked(
-            EmbedTokens(self.texts, options=self.options), _write_token_embeddings, input=INPUTS
+            EmbedTokens(self.texts, hidden_states=True, options=self.options),
+            _write_token_embeddings,
+            input=INPUTS,
         )
 
 

@@ -40,7 +40,7 @@ def join_attention(steps: Steps) -> Steps:
     readers = Counter(name for step in steps.steps for name in step.inputs if name is not None)
     producers = _Producers({step.output: step for step in steps.steps}, readers)
     joined = [_join(producers, steps, step) or step for step in steps.steps]
-    return replace(steps, steps=keep_needed(joined, steps.output))
+    return replace(steps, steps=keep_needed(joined, steps.outputs))
 
 
 def _join(producers: _Producers, steps: Steps, product: Step) -> Step | None:

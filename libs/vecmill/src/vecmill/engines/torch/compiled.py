@@ -14,7 +14,7 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -238,5 +238,10 @@ def _open(
     )
 
 
-def _unpack_inputs(package: Callable[..., torch.Tensor]) -> Program:
-    return lambda tensors: package(*tensors)
+def _unpack_inputs(package: Callable[..., Any]) -> Program:
+    def call(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        found = package(*tensors)
+        # Packages of older releases return the only output itself.
+        return (found,) if isinstance(found, torch.Tensor) else tuple(found)
+
+    return call

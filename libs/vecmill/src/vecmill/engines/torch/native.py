@@ -42,7 +42,7 @@ def extract_library(package: Path, library: Path) -> None:
 
 
 class NativeProgram:
-    """The program in `library`, with one output, for up to `runners` calls at once."""
+    """The program in `library`, for up to `runners` calls at once."""
 
     def __init__(self, library: Path, runners: int) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -50,20 +50,30 @@ class NativeProgram:
         status = self._library.AOTInductorModelContainerCreateWithDevice(
             ctypes.byref(self._container), ctypes.c_size_t(runners), b"cpu", None
         )
+        count = ctypes.c_size_t()
+        status = status or self._library.AOTInductorModelContainerGetNumOutputs(
+            self._container, ctypes.byref(count)
+        )
         if status:
             raise UnsupportedModel(f"torch {torch.__version__} cannot open the program in {library}.")
+        self._outputs = count.value
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Compute the output for `tensors`. Raises `InferenceFailed`, whose reason torch prints on stderr."""
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Compute the outputs for `tensors`. Raises `InferenceFailed`; torch prints the reason on stderr."""
         inputs = _handles([_pointer(one) for one in _aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))])
-        outputs = _handles([None])
+        outputs = _handles([None] * self._outputs)
         status = self._library.AOTInductorModelContainerRun(
-            self._container, inputs, ctypes.c_size_t(len(inputs)), outputs, ctypes.c_size_t(1), None, None
+            self._container,
+            inputs,
+            ctypes.c_size_t(len(inputs)),
+            outputs,
+            ctypes.c_size_t(len(outputs)),
+            None,
+            None,
         )
         if status:
             raise InferenceFailed("The compiled program failed.")
-        [output] = _aoti.alloc_tensors_by_stealing_from_void_ptrs([_capsule(outputs[0])])
-        found: torch.Tensor = output
+        found: list[torch.Tensor] = _aoti.alloc_tensors_by_stealing_from_void_ptrs([*map(_capsule, outputs)])
         return found
 
     def __del__(self) -> None:

@@ -48,7 +48,7 @@ _MULTIPLYING = ("MatMul", ATTENTION)
 
 
 def make_program(steps: Steps, *, dtype: torch.dtype, device: torch.device) -> fx.GraphModule:
-    """Return a module that takes the inputs of `steps` in order and returns their output, float32.
+    """Return a module that maps the inputs of `steps`, in order, to the tuple of their outputs, float32.
 
     Raises `UnsupportedModel` for an unknown operator.
     """
@@ -74,7 +74,7 @@ class _ProgramWriter:
             self._values[name] = self._graph.placeholder(name)
         for step in self._steps.steps:
             self._values[step.output] = self._translate(step)
-        self._graph.output(self._values[self._steps.output])
+        self._graph.output(tuple(self._values[name] for name in self._steps.outputs))
         return fx.GraphModule(self._root, self._graph).eval()
 
     def _translate(self, step: Step) -> Any:

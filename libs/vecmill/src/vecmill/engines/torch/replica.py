@@ -29,8 +29,8 @@ from vecmill.values.embeddings import OutputShape
 
 logger = logging.getLogger(__name__)
 
-# Maps the input tensors of a batch, in order, to dense outputs.
-Program = Callable[[Sequence[torch.Tensor]], torch.Tensor]
+# Maps the input tensors of a batch, in order, to dense outputs: the usual one, and one for each token if any.
+Program = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 Outputs = list[Any]
 
 
@@ -76,8 +76,8 @@ class IndexedProgram:
         """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
         refuse_unknown_tokens(batch, self._token_count)
         indices = index_batch(batch, self._rounding.shape_for(batch))
-        dense = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
-        return read_outputs(dense, batch, self._output_shape)
+        found = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
+        return read_outputs(choose_output(found, batch), batch, batch.output_shape(self._output_shape))
 
 
 class Replica:
@@ -154,6 +154,15 @@ def send_arrays(arrays: Sequence[IntArray], device: torch.device) -> list[torch.
         packed = packed.pin_memory()
     parts = packed.to(device, non_blocking=True).split([array.size for array in arrays])
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
+
+
+def choose_output(outputs: Sequence[torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Return the output that `batch` asks for. Raises `ValueError` if the program has none for tokens."""
+    if not batch.gives_tokens:
+        return outputs[0]
+    if len(outputs) < 2:
+        raise ValueError("the program has no output for each token")
+    return outputs[1]
 
 
 def read_outputs(dense: torch.Tensor, batch: Batch, output_shape: OutputShape) -> Outputs:

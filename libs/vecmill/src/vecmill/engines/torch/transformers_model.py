@@ -6,7 +6,7 @@ vecmill's own, as a program over the hidden states of all tokens.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from vecmill.engines.groups import compute_groups
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
-from vecmill.engines.torch.replica import Outputs, read_outputs, send_arrays
+from vecmill.engines.torch.replica import Outputs, choose_output, read_outputs, send_arrays
 from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.exported import build_stages
@@ -53,7 +53,7 @@ class TransformersProgram:
         self._output_shape = description.output_shape
         self._token_count = description.vocab_size
         self._takes = _inputs_of(model)
-        self._stages: Callable[..., torch.Tensor] | None = None
+        self._stages: Callable[..., Sequence[torch.Tensor]] | None = None
         self._indices: tuple[str, ...] = ()
         if description.stages:
             width = (
@@ -67,7 +67,7 @@ class TransformersProgram:
         """Compute the outputs for `batch`; see `ModelCall`."""
         refuse_unknown_tokens(batch, self._token_count)
         groups = [np.flatnonzero(batch.lengths == length) for length in np.unique(batch.lengths)]
-        return compute_groups(self._compute, batch, groups, self._output_shape)
+        return compute_groups(self._compute, batch, groups, batch.output_shape(self._output_shape))
 
     def _compute(self, batch: Batch) -> Outputs:
         """Compute the outputs of texts of one length."""
@@ -79,14 +79,15 @@ class TransformersProgram:
             dense = self._apply_stages(dense, batch)
         elif self._output_shape is OutputShape.TOKEN:
             dense = dense.reshape(-1, dense.shape[-1])
-        return read_outputs(dense, batch, self._output_shape)
+        return read_outputs(dense, batch, batch.output_shape(self._output_shape))
 
     def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
         assert self._stages is not None
         arrays = index_batch(batch, BatchShape.of(batch))
         names = [name for name in self._indices if name != _HIDDEN]
         given = dict(zip(names, send_arrays([arrays[name] for name in names], self._device), strict=True))
-        return self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))
+        found = self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))
+        return choose_output(found, batch)
 
 
 def load_transformers_program(
