@@ -161,6 +161,8 @@ class RequestCycle:
         has_more = message.get("more_body", False)
         self._write_body(message.get("body", b""), has_more)
         await self._output.drain()
+        if has_more:
+            await asyncio.sleep(0)  # otherwise others would wait while a fast client takes a large response
         if not has_more and not self.is_disconnected:
             self.is_response_complete = True
             self._event.set()
