@@ -159,6 +159,7 @@ class Dispatcher:
             raise
         finally:
             del self._futures[request]
+            request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
         if request.error is not None:
             raise request.error
         return request

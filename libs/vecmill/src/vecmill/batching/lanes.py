@@ -166,7 +166,9 @@ class Lanes:
                 if not self._return(lane):
                     return
             while (work := self._next_work(lane)) is not None:
-                if not self._run(lane, work):
+                is_current = self._run(lane, work)
+                del work  # it refers to requests, which hold their embeddings
+                if not is_current:
                     return
         except BaseException as error:  # whatever ends this thread must not take its texts with it
             self._bury(lane, error)

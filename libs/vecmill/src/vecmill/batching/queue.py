@@ -105,9 +105,10 @@ class Queue:
         self._config = config
         self._text_s = text_s
         self._jobs: dict[bytes, Job] = {}
-        self._deadlines: list[tuple[float, int, QueuedRequest]] = []
+        self._open: dict[int, QueuedRequest] = {}
+        # By number, so that the heap does not keep the embeddings of ended requests in memory.
+        self._deadlines: list[tuple[float, int]] = []
         self._numbers = count()
-        self._open_requests = 0
 
     @property
     def is_empty(self) -> bool:
@@ -165,7 +166,7 @@ class Queue:
         request.open_tickets = len(sequences)
         self.open_texts += len(sequences)
         self.counts.admitted += len(sequences)
-        self._open_requests += 1
+        self._open[number] = request
         self._remember_deadline(request)
         return request
 
@@ -205,8 +206,8 @@ class Queue:
         """End every request whose deadline is at or before `now`, and return these requests."""
         due = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            request = heapq.heappop(self._deadlines)[2]
-            if request.finished_at is None:
+            request = self._open.get(heapq.heappop(self._deadlines)[1])
+            if request is not None:
                 due.append(request)
         return self.give_up(due, now)
 
@@ -286,7 +287,7 @@ class Queue:
         if request.open_tickets:
             return False
         request.finished_at = now
-        self._open_requests -= 1
+        del self._open[request.number]
         return True
 
     def _rehouse(self, job: Job, left: QueuedRequest) -> None:
@@ -306,10 +307,10 @@ class Queue:
             del self._jobs[job.sequence.key]
 
     def _remember_deadline(self, request: QueuedRequest) -> None:
-        heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
+        heapq.heappush(self._deadlines, (request.deadline, request.number))
         # Ended requests leave the heap lazily; never hold more than twice the open ones.
-        if len(self._deadlines) > 2 * self._open_requests + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].finished_at is None]
+        if len(self._deadlines) > 2 * len(self._open) + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._open]
             heapq.heapify(self._deadlines)
 
     def check(self) -> None:
