@@ -217,3 +217,30 @@ def test_clients_that_left_are_forgotten() -> None:
         admit(queue, text, client=str(text))
         queue.take(list(line), 0.0)
     assert len(line._clients) <= 70
+
+
+def take_first(queue: Queue) -> None:
+    queue.take([next(iter(queue.lines[Priority.INTERACTIVE].first().waiting))], 0.0)
+
+
+def test_clients_that_left_are_forgotten_while_others_wait() -> None:
+    queue = make_queue()
+    for text in range(5_000):
+        admit(queue, text, client=str(text))
+        if text >= 50:
+            take_first(queue)
+    assert len(queue.lines[Priority.INTERACTIVE]._clients) <= 300
+
+
+def test_clients_that_come_without_end_leave_a_turn_to_a_client_with_two_requests() -> None:
+    queue = make_queue()
+    admit(queue, 0, client="two")
+    second = admit(queue, 1, client="two")
+    for text in range(2, 32):
+        admit(queue, text, client=str(text))
+    taken = 0
+    while second.started_at is None and taken < 1_000:
+        take_first(queue)
+        taken += 1
+        admit(queue, 100 + taken, client=str(100 + taken))
+    assert taken <= 100  # two rounds of the clients that wait, with some room
