@@ -39,7 +39,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         expected = CostModel(self.fixed_s / self.pace_error, self.per_token_s / self.pace_error)
-        self.pace = Pace(expected, narrow=1)
+        self.pace = Pace(expected, narrow=1, lanes=self.lanes)
         self.queue = Queue(self.config.queue, self.pace.text_cost_s)
         self.forecast = Forecast(self.queue, self.config, self.pace, cores=self.lanes)
         self.policy = Policy(self.config.batch, self.forecast)

@@ -57,7 +57,8 @@ class Dispatcher:
         clock: Clock = monotonic,
     ) -> None:
         """`cost` is the expected cost of calls on the narrowest width. Every call corrects it."""
-        self._pace = Pace(cost, narrow=engine.info.lane_widths[0])
+        info = engine.info
+        self._pace = Pace(cost, narrow=info.lane_widths[0], lanes=info.lanes_on(budget.total))
         self.queue = Queue(config.queue, self._pace.text_cost_s)
         self.lanes = Lanes(
             engine, config, self.queue, self._pace, budget=budget, observer=observer, clock=clock

@@ -214,9 +214,11 @@ class Queue:
     def give_up(self, requests: Sequence[QueuedRequest], now: float) -> list[QueuedRequest]:
         """End requests that are not answered in time, and return them."""
         for request in requests:
+            limit_s = round(request.deadline - request.admitted_at, 2)
             request.error = DeadlineExceeded(
-                f"The answer was not there within {request.deadline - request.admitted_at:g} s. "
-                "Try again, or allow more time."
+                f"The answer was not there within {limit_s:g} s. Try again, or allow more time."
+                if request.deadline <= now
+                else f"The server has become too slow to answer within {limit_s:g} s. Try again later."
             )
             for ticket in request.tickets:
                 if ticket.is_open:
