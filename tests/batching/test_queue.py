@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vecmill.batching import queue as queue_module
 from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
 from vecmill.config import QueueConfig
@@ -244,3 +245,21 @@ def test_clients_that_come_without_end_leave_a_turn_to_a_client_with_two_request
         taken += 1
         admit(queue, 100 + taken, client=str(100 + taken))
     assert taken <= 100  # two rounds of the clients that wait, with some room
+
+
+def test_many_requests_for_one_text_expire_together_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = make_queue()
+    count = 2_000
+    for number in range(count):
+        admit(queue, 1, client=str(number))
+    places = 0
+    plain = queue_module._place
+
+    def counted(request: QueuedRequest) -> tuple[int, float, int]:
+        nonlocal places
+        places += 1
+        return plain(request)
+
+    monkeypatch.setattr(queue_module, "_place", counted)
+    assert len(queue.expire(10.0)) == count
+    assert places <= count

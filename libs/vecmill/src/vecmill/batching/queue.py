@@ -213,7 +213,9 @@ class Queue:
 
     def give_up(self, requests: Sequence[QueuedRequest], now: float) -> list[QueuedRequest]:
         """End requests that are not answered in time, and return them."""
-        for request in requests:
+        # The last request first: when the home of a job ends, the job looks for another among all requests
+        # that need it, and the home is usually the oldest of them.
+        for request in reversed(requests):
             limit_s = round(request.deadline - request.admitted_at, 2)
             request.error = DeadlineExceeded(
                 f"The answer was not there within {limit_s:g} s. Try again, or allow more time."
