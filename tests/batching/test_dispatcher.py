@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
-from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.dispatcher import TRY_SHARE, Dispatcher
 from vecmill.batching.pace import PAIR_TOKENS
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
@@ -218,6 +218,32 @@ async def test_a_time_limit_that_no_idle_machine_could_meet_is_refused_at_once()
             await it.submit(*range(1_000), length=900, timeout_s=5.0)
         assert it.engine.calls == []
         assert it.ledger.rejections == {"too_late": 1}
+
+
+async def test_a_wrong_prediction_refuses_no_request_for_ever() -> None:
+    async with stage(per_token_s=100 * PER_TOKEN_S) as it:  # the warm-up was slow
+        with pytest.raises(DeadlineExceeded, match=r"takes about 0\.105 s .* 0\.05 s"):
+            await it.submit(1, length=100, timeout_s=0.05)
+        it.time.now += 1.1 * 0.05 / TRY_SHARE
+        for text in range(3):
+            await it.submit(text, length=100, timeout_s=0.05)
+
+
+async def test_a_request_that_is_tried_in_vain_is_not_tried_again_soon() -> None:
+    config = MillConfig(hang_s=1e6)
+    script = FaultScript(calls={0: Fault.HANG})
+    async with stage(script, cores=1, config=config, per_token_s=100 * PER_TOKEN_S) as it:
+        with pytest.raises(DeadlineExceeded, match="takes about"):
+            await it.submit(1, length=100, timeout_s=0.05)
+        it.time.now += 1.1 * 0.05 / TRY_SHARE
+        tried = it.submit_soon(1, length=100, timeout_s=0.05)
+        await it.until_called(1)
+        it.pass_time(0.06)
+        with pytest.raises(DeadlineExceeded, match="was not there"):
+            await tried
+        with pytest.raises(DeadlineExceeded, match="takes about"):
+            await it.submit(1, length=100, timeout_s=0.05)
+        it.engine.released.set()
 
 
 async def test_an_idle_server_admits_what_it_may_just_answer_in_time() -> None:

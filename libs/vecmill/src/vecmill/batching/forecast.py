@@ -17,7 +17,8 @@ good, is ended early, before its work would be wasted.
 
 The time limit of a request grows with its size: `timeout_s`, and `TIMEOUT_FACTOR` times the seconds that the
 request would take on an idle machine. A request with a time limit of its own is refused at once if even an
-idle machine could not meet the limit.
+idle machine could not meet the limit. Now and then an idle machine tries such a request, since only calls
+correct the prediction.
 
 Source of the rule for clients: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
 switches", IEEE/ACM Transactions on Networking 6 (1998).
