@@ -75,7 +75,7 @@ class Machine:
         )
         delay_s = self.forecast.delay_s(costs_s, terms, self.now)
         if delay_s <= 0:
-            self.ended[self.queue.admit(sequences, terms, self.now)] = then
+            self.ended[self.queue.admit(sequences, terms, self.now, costs_s)] = then
         return delay_s
 
     def seconds_of(self, tokens: int) -> float:

@@ -263,3 +263,18 @@ def test_many_requests_for_one_text_expire_together_in_linear_time(monkeypatch: 
     monkeypatch.setattr(queue_module, "_place", counted)
     assert len(queue.expire(10.0)) == count
     assert places <= count
+
+
+def test_the_cost_of_each_length_is_predicted_once_a_request() -> None:
+    predicted: list[int] = []
+
+    def text_s(tokens: int) -> float:
+        predicted.append(tokens)
+        return tokens * 1e-3
+
+    queue = Queue(QueueConfig(), text_s)
+    sequences = [TokenSequence.of([text] * (1 + text % 3)) for text in range(100)]
+    queue.admit(sequences, Terms(Priority.BULK, 1.0), 0.0, queue.costs_s(sequences))
+    assert sorted(predicted) == [1, 2, 3]
+    assert queue.lines[Priority.BULK].waiting_s == pytest.approx(sum(map(len, sequences)) * 1e-3)
+    queue.check()

@@ -155,7 +155,7 @@ class Dispatcher:
             delay_s = self._forecast.delay_s(costs_s, terms, now)
             if delay_s > 0 and not is_try:
                 self._refuse(delay_s)
-            request = self.queue.admit(sequences, terms, now)
+            request = self.queue.admit(sequences, terms, now, costs_s)
             future = self._futures[request] = self._loop.create_future()
             self._condition.notify()
         try:

@@ -151,16 +151,28 @@ class Queue:
             seen.add(sequence.key)
         return costs_s
 
-    def admit(self, sequences: Sequence[TokenSequence], terms: Terms, now: float) -> QueuedRequest:
-        """Admit a request that `room_for` says fits: all of `sequences`, at least one."""
+    def admit(
+        self,
+        sequences: Sequence[TokenSequence],
+        terms: Terms,
+        now: float,
+        costs_s: Sequence[float] | None = None,
+    ) -> QueuedRequest:
+        """Admit a request that `room_for` says fits: all of `sequences`, at least one.
+
+        `costs_s` is the result of the method of this name, if the caller has it.
+        """
         assert sequences
         assert self.room_for(len(sequences), sum(map(len, sequences))) is Room.FITS
         number = next(self._numbers)
         request = QueuedRequest(number, terms.priority, terms.client, now, terms.deadline)
-        self.lines[terms.priority].place(request, sum(self.costs_s(sequences)))
+        costs_s = self.costs_s(sequences) if costs_s is None else costs_s
+        self.lines[terms.priority].place(request, sum(costs_s))
         # A request lists its jobs with the longest first.
         order = sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
-        tickets = {index: self._issue(request, index, sequences[index], now) for index in order}
+        tickets = {}
+        for index in order:
+            tickets[index] = self._issue(request, index, sequences[index], costs_s[index], now)
         request.tickets = [tickets[index] for index in range(len(sequences))]
         request.embeddings = [None] * len(sequences)
         request.open_tickets = len(sequences)
@@ -236,10 +248,12 @@ class Queue:
         """Return the earliest deadline of a request that may still be open."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _issue(self, request: QueuedRequest, index: int, sequence: TokenSequence, now: float) -> Ticket:
+    def _issue(
+        self, request: QueuedRequest, index: int, sequence: TokenSequence, cost_s: float, now: float
+    ) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = Job(sequence, request, now, self._text_s(len(sequence)))
+            job = Job(sequence, request, now, cost_s)
             self._jobs[sequence.key] = job
             self.lines[job.priority].add(job)
         else:
