@@ -72,19 +72,13 @@ class Counts:
         return self.joined, self.done, self.failed, self.expired, self.cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class CountsSnapshot:
+@dataclass(slots=True)
+class CountsSnapshot(Counts):
     """The counts of texts at one moment: `admitted` is the sum of the outcomes and of `open`.
 
     `waiting` and `waiting_tokens` count the open texts that have not reached a lane.
     """
 
-    admitted: int = 0
-    joined: int = 0
-    done: int = 0
-    failed: int = 0
-    expired: int = 0
-    cancelled: int = 0
     open: int = 0
     waiting: int = 0
     waiting_tokens: int = 0
