@@ -543,3 +543,19 @@ async def test_threads_that_end_at_closing_are_not_dead() -> None:
         await it.dispatcher.close()
         it.dispatcher.lanes.tick()
         assert not it.dispatcher.is_degraded
+
+
+# What is admitted.
+
+
+async def test_less_work_is_admitted_while_a_lane_is_lost() -> None:
+    engine = GatedEngine(lambda number: number == 0)
+    async with stage(engine=engine) as it:
+        forecast = it.dispatcher.lanes.forecast
+        cores = [forecast.cores]
+        await hang(it, 1, 0)
+        cores.append(forecast.cores)
+        engine.gates[0].set()
+        await it.until(lambda: LaneState.HUNG not in it.ledger.lanes.values())
+        cores.append(forecast.cores)
+        assert cores == [2, 1, 2]

@@ -165,11 +165,8 @@ class Lanes:
                 renewal()
                 if not self._return(lane):
                     return
-            while (work := self._next_work(lane)) is not None:
-                is_current = self._run(lane, work)
+            while (work := self._next_work(lane)) is not None and self._run(lane, work):
                 del work  # it refers to requests, which hold their embeddings
-                if not is_current:
-                    return
         except BaseException as error:  # whatever ends this thread must not take its texts with it
             self._bury(lane, error)
 
@@ -287,6 +284,7 @@ class Lanes:
                 )
             if is_current:
                 lane.state, lane.call, self.is_lost = LaneState.IDLE, None, False
+                self._count_cores()
         self._reports.publish()
         self._reports.report(lane.number)
         return is_current
@@ -360,10 +358,16 @@ class Lanes:
             if lane.is_lost and is_due and self._may_replace(lane):
                 self._replace(lane, renewal if lane.state is LaneState.HUNG else None)
         self.is_lost = all(lane.is_lost for lane in self.all)
+        self._count_cores()
         if not self.is_lost:
             return []
         error = LaneLost("Every worker of this server is lost. It has to be restarted.")
         return self._queue.fail_all(error, self._clock())
+
+    def _count_cores(self) -> None:
+        """Tell the forecast the number of cores on which lanes work; without a lane nothing is admitted."""
+        working = sum(not lane.is_lost for lane in self.all)
+        self.forecast.cores = max(1, working) * self._narrow
 
     def _may_replace(self, lane: Lane) -> bool:
         too_many = lane.state is LaneState.HUNG and len(self._stuck) >= MAX_STUCK * len(self.all)
