@@ -13,7 +13,10 @@ import pytest
 
 from support import dispatching
 from support.dispatching import Stage, row_of
+from vecmill.batching import lanes as lanes_module
 from vecmill.batching.lane import HANG_FACTOR, MAX_REPLACEMENTS, MAX_STUCK, REPLACE_FACTOR
+from vecmill.batching.policy import is_long
+from vecmill.batching.ticket import Job
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import DeviceLost, LaneLost
@@ -559,3 +562,27 @@ async def test_less_work_is_admitted_while_a_lane_is_lost() -> None:
         await it.until(lambda: LaneState.HUNG not in it.ledger.lanes.values())
         cores.append(forecast.cores)
         assert cores == [2, 1, 2]
+
+
+# What a batch costs.
+
+
+async def test_a_batch_looks_at_no_texts_of_other_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = GatedEngine(lambda _: True, lane_widths=(1,))
+    async with stage(cores=4, engine=engine) as it:
+        running = []
+        for call in range(3):
+            running.append(it.submit_soon(*range(100 * call, 100 * call + 15)))
+            await it.until_called(call + 1)
+        seen: list[Job] = []
+
+        def watched(job: Job) -> bool:
+            seen.append(job)
+            return is_long(job)
+
+        monkeypatch.setattr(lanes_module, "is_long", watched)
+        running.append(it.submit_soon(1_000))
+        await it.until_called(4)
+        assert len(seen) <= 1
+        engine.close()
+        await asyncio.gather(*running)

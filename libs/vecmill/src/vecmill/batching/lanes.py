@@ -208,6 +208,7 @@ class Lanes:
         self._queue.take(jobs, now)
         self._budget.take(width, self.condition, sum(job.cost_s for job in jobs))
         lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
+        lane.has_long_text = any(map(is_long, jobs))
         if self._budget.free >= self._narrow:
             if self._queue.work_tokens:
                 self.condition.notify()
@@ -331,12 +332,12 @@ class Lanes:
     def _may_run_long(self) -> bool:
         """Return whether another lane stays free of long calls if one more begins."""
         lanes = [lane for lane in self.all if not lane.is_lost]
-        long_calls = sum(any(map(is_long, lane.jobs)) for lane in lanes)
+        long_calls = sum(lane.has_long_text for lane in lanes)
         return len(lanes) == 1 or long_calls < len(lanes) - 1
 
     def _release(self, lane: Lane, state: LaneState) -> None:
         self._budget.give_back(lane.width)
-        lane.state, lane.jobs, lane.width = state, (), 0
+        lane.state, lane.jobs, lane.width, lane.has_long_text = state, (), 0, False
 
     def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
         """Give up `lane` and fail its texts. Call `_recover` before the lock is released."""
