@@ -19,7 +19,7 @@ from vecmill.batching.policy import is_long
 from vecmill.batching.ticket import Job
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill.errors import DeviceLost, LaneLost
+from vecmill.errors import DeviceLost, LaneLost, ShuttingDown
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.observer import LaneState
@@ -538,6 +538,41 @@ async def test_closing_does_not_wait_for_lost_lanes() -> None:
         await hang(it, 1, 0)
         await it.dispatcher.close()
         assert not engine.gates[0].is_set()
+
+
+async def test_closing_answers_the_texts_of_calls_that_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "JOIN_TIMEOUT_S", 0.01)
+    engine = GatedEngine(lambda number: number < 2)
+    async with stage(engine=engine) as it:
+        stuck = [it.submit_soon(text, length=300) for text in range(2)]
+        await it.until_called(2)
+        await it.dispatcher.close()
+        for task in stuck:
+            with pytest.raises(ShuttingDown):
+                await task
+        engine.close()
+        for lane in it.dispatcher.lanes.all:
+            assert lane.thread is not None
+            await asyncio.to_thread(lane.thread.join)
+
+
+async def test_closing_waits_for_all_hung_calls_together() -> None:
+    waited_s: list[float] = []
+
+    class Thread(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            assert timeout is not None
+            waited_s.append(timeout)
+            it.time.now += timeout
+
+    async with stage(cores=4) as it:
+        threads = [lane.thread for lane in it.dispatcher.lanes.all]
+        for lane in it.dispatcher.lanes.all:
+            lane.thread = Thread()
+        it.dispatcher.lanes.join()
+        for lane, thread in zip(it.dispatcher.lanes.all, threads, strict=True):
+            lane.thread = thread
+    assert sum(waited_s) == lanes_module.JOIN_TIMEOUT_S
 
 
 async def test_threads_that_end_at_closing_are_not_dead() -> None:

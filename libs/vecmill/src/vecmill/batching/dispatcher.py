@@ -179,20 +179,27 @@ class Dispatcher:
     async def close(self) -> None:
         """Fail all waiting texts with `ShuttingDown`, let running calls finish, and end the lanes.
 
+        The texts of a call that does not finish in time fail too.
+
         May be called twice.
         """
         if self._closing:
             return
         with self._change:
             self._closing = True
-            ended = self.queue.fail_all(ShuttingDown("The server is shutting down."), self._clock())
+            ended = self.queue.fail_all(_shutting_down(), self._clock())
             self.lanes.end()
             self._budget.wake_others(self._condition)
         self._resolve(ended)
         if self._timer is not None:
             self._timer[1].cancel()
-        await asyncio.to_thread(self.lanes.join)
-        self._budget.leave(self._condition)
+        try:
+            await asyncio.to_thread(self.lanes.join)
+        finally:
+            with self._change:
+                ended = self.queue.fail_all(_shutting_down(), self._clock(), also_running=True)
+            self._resolve(ended)
+            self._budget.leave(self._condition)
 
     def tick(self) -> None:
         """End requests past their deadline, give up lanes that hang, and replace lost lanes.
@@ -293,3 +300,7 @@ class Dispatcher:
         """Resolve the futures of requests that ended. Called on any thread."""
         if requests and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve, requests)
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown("The server is shutting down.")

@@ -53,7 +53,7 @@ from vecmill.values.observer import BatchRecord, LaneState, Observer
 
 logger = logging.getLogger(__name__)
 
-JOIN_TIMEOUT_S = 5.0  # how long closing waits for a call that is still running
+JOIN_TIMEOUT_S = 5.0  # how long closing waits for calls that are still running
 
 # Told the requests that have ended, from any thread.
 Settle = Callable[[list[QueuedRequest]], None]
@@ -152,10 +152,11 @@ class Lanes:
         self.condition.notify_all()
 
     def join(self) -> None:
-        """Wait for the threads to end, for at most `JOIN_TIMEOUT_S` each. May be called twice."""
+        """Wait for the threads to end, for at most `JOIN_TIMEOUT_S`. May be called twice."""
+        until = self._clock() + JOIN_TIMEOUT_S
         for lane in self.all:
             if lane.thread is not None and not lane.is_lost:
-                lane.thread.join(JOIN_TIMEOUT_S)
+                lane.thread.join(max(0.0, until - self._clock()))
 
     # On a lane's thread.
 

@@ -233,10 +233,15 @@ class Queue:
                     self._close(ticket, TicketState.EXPIRED, now)
         return list(requests)
 
-    def fail_all(self, error: VecmillError, now: float) -> list[QueuedRequest]:
-        """End every waiting job with `error`, and return the requests that ended as a result."""
-        waiting = [job for line in self.lines.values() for job in line]
-        return [request for job in waiting for request in self.finish(job, error, now)]
+    def fail_all(
+        self, error: VecmillError, now: float, *, also_running: bool = False
+    ) -> list[QueuedRequest]:
+        """End every waiting job with `error`, and return the requests that ended as a result.
+
+        With `also_running`, running jobs end too, and their outcomes are dropped.
+        """
+        jobs = [job for job in self._jobs.values() if also_running or not job.running]
+        return [request for job in jobs for request in self.finish(job, error, now)]
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline of a request that may still be open."""
