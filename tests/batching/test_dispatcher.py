@@ -56,6 +56,18 @@ async def test_a_request_whose_admission_cannot_be_reported_leaves_nothing_in_th
         await running
 
 
+async def test_an_observer_that_raises_keeps_nobody_from_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Ledger, texts: int) -> None:
+        self.texts["done"] += texts
+        raise OSError("nowhere to write it")
+
+    monkeypatch.setattr(Ledger, "done", fail)
+    async with stage() as it:
+        for text in range(5):
+            np.testing.assert_array_equal((await it.submit(text)).embeddings[0], row_of(text))
+        assert not it.dispatcher.is_degraded
+
+
 async def test_what_arrives_while_the_lane_is_busy_shares_the_next_batch() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
         tasks = [it.submit_soon(1)]
