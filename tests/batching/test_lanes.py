@@ -500,6 +500,7 @@ async def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytes
         monkeypatch.setattr(it.dispatcher.lanes, "_start_thread", lambda lane, _: refuse(lane))
         with pytest.raises(LaneLost):
             await it.submit(1)
+        it.pass_time(10.0)  # many more tries than replacements
         assert it.dispatcher.is_degraded
         monkeypatch.undo()
         it.pass_time(1.0)

@@ -376,8 +376,7 @@ class Lanes:
         return lane.may_be_replaced and not too_many and not self._closing
 
     def _replace(self, lane: Lane, renewal: Renewal | None) -> None:
-        lane.replacements += 1
-        successor = Lane(lane.number, replacements=lane.replacements)
+        successor = Lane(lane.number, replacements=lane.replacements + 1)
         if renewal is not None:
             successor.state, successor.call = LaneState.BUSY, EngineCall(self._running_clock())
         try:
@@ -389,7 +388,7 @@ class Lanes:
         if lane.state is LaneState.HUNG:
             self._stuck.add(lane)
         self._reports.note(
-            f"Lane {lane.number} is replaced by a new thread, {lane.replacements} in a row"
+            f"Lane {lane.number} is replaced by a new thread, {successor.replacements} in a row"
             f"{self._describe_call(lane)}."
         )
 
