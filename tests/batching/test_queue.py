@@ -278,3 +278,13 @@ def test_the_cost_of_each_length_is_predicted_once_a_request() -> None:
     assert sorted(predicted) == [1, 2, 3]
     assert queue.lines[Priority.BULK].waiting_s == pytest.approx(sum(map(len, sequences)) * 1e-3)
     queue.check()
+
+
+def test_joining_and_leaving_does_not_clear_the_account_of_a_client() -> None:
+    queue = make_queue()
+    line = queue.lines[Priority.BULK]
+    admit(queue, *range(100), priority=Priority.BULK, client="a")
+    admit(queue, 200, priority=Priority.BULK, client="b")
+    tag = line.tag_for("a", 0.5)
+    queue.cancel(admit(queue, *range(100), client="a"), 1.0)
+    assert line.tag_for("a", 0.5) == pytest.approx(tag)

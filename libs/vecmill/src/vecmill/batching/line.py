@@ -114,6 +114,12 @@ class Line:
         self.waiting_s += job.cost_s
         self._jobs += 1
 
+    def adopt(self, job: Job) -> None:
+        """Add `job`, for which another request was charged, and charge the client of its new home."""
+        self.add(job)
+        client = self._clients[job.home.client]
+        client.ends_at = max(self._virtual_time, client.ends_at) + job.cost_s
+
     def remove(self, job: Job) -> None:
         """Remove `job` from the line and from its home."""
         home = job.home

@@ -270,7 +270,7 @@ class Queue:
     def _move_home(self, job: Job, home: QueuedRequest) -> None:
         self.lines[job.priority].drop(job)
         job.home = home
-        self.lines[job.priority].add(job)
+        self.lines[job.priority].adopt(job)
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
