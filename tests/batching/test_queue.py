@@ -288,3 +288,12 @@ def test_joining_and_leaving_does_not_clear_the_account_of_a_client() -> None:
     tag = line.tag_for("a", 0.5)
     queue.cancel(admit(queue, *range(100), client="a"), 1.0)
     assert line.tag_for("a", 0.5) == pytest.approx(tag)
+
+
+def test_a_text_that_many_clients_wait_for_survives_the_client_that_asked_first() -> None:
+    queue = make_queue()
+    first, *others = (admit(queue, 1, client=str(number)) for number in range(100))
+    queue.cancel(first, 1.0)
+    queue.check()
+    (job,) = take_all(queue)
+    assert queue.finish(job, ROW, 2.0) == others

@@ -172,7 +172,7 @@ class Line:
 
     def _rest(self) -> None:
         """Forget the clients: nobody waits, so nobody has had more than another."""
-        self._virtual_time = max(self._virtual_time, *(each.ends_at for each in self._clients.values()))
+        self._virtual_time = max([self._virtual_time, *(each.ends_at for each in self._clients.values())])
         self._clients.clear()
         self._most_clients = _MOST_IDLE_CLIENTS
         self.waiting_s = 0.0  # without the rounding errors of all additions
