@@ -68,6 +68,22 @@ async def test_an_observer_that_raises_keeps_nobody_from_an_answer(monkeypatch: 
         assert not it.dispatcher.is_degraded
 
 
+async def test_a_tick_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
+        first = it.submit_soon(1, timeout_s=1e5)
+        await it.until_called(1)
+        timer = it.dispatcher._timer
+        monkeypatch.setattr(it.dispatcher.lanes, "tick", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            it.pass_time(1.0)
+        monkeypatch.undo()
+        second = it.submit_soon(2, timeout_s=1e5)
+        await asyncio.sleep(0)
+        assert it.dispatcher._timer not in (None, timer)
+        it.engine.released.set()
+        await asyncio.gather(first, second)
+
+
 async def test_what_arrives_while_the_lane_is_busy_shares_the_next_batch() -> None:
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1) as it:
         tasks = [it.submit_soon(1)]
@@ -254,7 +270,7 @@ async def test_a_request_that_is_tried_in_vain_is_not_tried_again_soon() -> None
         with pytest.raises(DeadlineExceeded, match="was not there"):
             await tried
         with pytest.raises(DeadlineExceeded, match="takes about"):
-            await it.submit(1, length=100, timeout_s=0.05)
+            await it.submit(2, length=100, timeout_s=0.05)
         it.engine.released.set()
 
 

@@ -206,13 +206,13 @@ class Dispatcher:
 
         The timer calls this on the event loop.
         """
+        self._timer = None  # first, so that the next request sets the timer again whatever fails here
         now = self._clock()
         with self._change:
             ended = self.queue.expire(now)
             if ended:
                 self._budget.wake_others(self._condition)
         self._resolve(ended + self.lanes.tick())
-        self._timer = None
         if self.queue.open_texts or self.lanes.need_ticks:
             self._arm_timer()
 
