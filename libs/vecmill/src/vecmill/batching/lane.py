@@ -58,8 +58,8 @@ class Lane:
 
     `called_at` is the time when the lane took its batch, and `width` the number of cores that it took.
     `has_long_text` tells whether the batch has a text that must not take the last lane. `call` is the latest
-    engine call for the batch, also after the lane was given up. `replacements` counts the lanes of this number
-    that were replaced in a row, without a finished batch.
+    engine call for the batch, also after the lane was given up. `replacements` counts the lanes of this
+    number that were replaced in a row, without a finished batch.
     """
 
     number: int

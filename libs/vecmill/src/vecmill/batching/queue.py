@@ -233,9 +233,7 @@ class Queue:
                     self._close(ticket, TicketState.EXPIRED, now)
         return list(requests)
 
-    def fail_all(
-        self, error: VecmillError, now: float, *, also_running: bool = False
-    ) -> list[QueuedRequest]:
+    def fail_all(self, error: VecmillError, now: float, *, also_running: bool = False) -> list[QueuedRequest]:
         """End every waiting job with `error`, and return the requests that ended as a result.
 
         With `also_running`, running jobs end too, and their outcomes are dropped.
