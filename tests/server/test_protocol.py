@@ -1,13 +1,16 @@
 """Heads and bodies are read to the same result however their bytes are cut, and never past their end."""
 
 import itertools
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
+from vecmill_server.connection_limits import READ_BYTES
 from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest
 from vecmill_server.request_head import MAX_HEADERS, HeadReader, RequestHead
 
@@ -175,3 +178,23 @@ def test_bodies_in_the_smallest_chunks_are_refused() -> None:
         ChunkedBody(1_000).feed(b"1\r\na\r\n" * 100_000)
     body, _ = ChunkedBody(1_000).feed(b"8\r\naaaaaaaa\r\n" * 100_000)
     assert len(body) == 800_000
+
+
+@pytest.mark.parametrize("chunk", [b"3\r\nabc\r\n", b"4;\r\nabcd\r\n"], ids=["plain", "extended"])
+def test_small_chunks_need_no_call_each(chunk: bytes) -> None:
+    """The calls took 14 ms for one read of a socket, so one client kept the event loop busy."""
+    count = READ_BYTES // len(chunk)
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    framing = ChunkedBody(1_000)
+    sys.setprofile(note)
+    try:
+        body, _ = framing.feed(chunk * count)
+    finally:
+        sys.setprofile(None)
+    assert len(body) > 2 * count
+    assert calls < 10
