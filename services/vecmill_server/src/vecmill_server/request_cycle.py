@@ -181,7 +181,10 @@ class RequestCycle:
             elif name == b"connection":
                 closes = closes or value.lower() == b"close"
             lines.append(b"%s: %s\r\n" % (name, value))
-        self.keeps_alive = self.keeps_alive and not closes
+        # A client that waits for `100 Continue`, and gets this response instead, may send the body or leave
+        # it out. The server cannot tell the body from the next request.
+        is_body_optional = self._may_continue and self._has_more_body
+        self.keeps_alive = self.keeps_alive and not closes and not is_body_optional
         if not self.keeps_alive and not closes:
             lines.append(b"connection: close\r\n")
         if self._has_no_response_body or status in (204, 304):

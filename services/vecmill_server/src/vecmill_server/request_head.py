@@ -112,7 +112,7 @@ class HeadReader:
                 if _HOST.fullmatch(hosts[-1]) is None:
                     raise MalformedRequest("The Host header is not a host name or address.")
             elif name == b"expect":
-                expects_continue = value.lower() == b"100-continue"
+                expects_continue = value.strip().lower() == b"100-continue"
         if len(hosts) > 1 or (not hosts and version == "1.1"):
             raise MalformedRequest("A request must have exactly one Host header.")
         path, query = self._split_url(hosts)
