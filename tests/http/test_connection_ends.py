@@ -1,11 +1,16 @@
 """A connection goes on after a response if both sides know where the next request begins, else it ends."""
 
+import logging
+from dataclasses import replace
+
 import pytest
 
 from support.http_server import (
+    QUIET,
     HttpServer,
     receive_all,
     send_all,
+    serve_in_thread,
 )
 
 BODY = b'{"input": "hello"}'
@@ -40,3 +45,13 @@ def test_after_100_continue_the_connection_goes_on(server: HttpServer, expect: b
         assert CLOSE not in answer
         connection.sendall(PROBE)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_refusal_is_not_lost_to_what_the_client_sends_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    settings = replace(QUIET, max_body_bytes=1_024)
+    with serve_in_thread(settings) as server, server.connect() as connection:
+        connection.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n800\r\n" + b" " * 0x800 + b"\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+        connection.sendall(b"not a chunk\r\n")
+        assert receive_all(connection) == b""  # and no reset
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
