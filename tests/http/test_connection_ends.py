@@ -11,13 +11,21 @@ from support.http_server import (
     receive_all,
     send_all,
     serve_in_thread,
+    wait_until,
 )
+from vecmill_server.protocol import HttpConnection
 
 BODY = b'{"input": "hello"}'
 HEAD = b"POST /embeddings HTTP/1.1\r\nhost: x\r\n"
 LENGTH = b"content-length: 18\r\n\r\n"
 PROBE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
 CLOSE = b"\r\nconnection: close\r\n"
+
+
+def only_connection(server: HttpServer) -> HttpConnection:
+    (connection,) = server.runner.server_state.connections
+    assert isinstance(connection, HttpConnection)
+    return connection
 
 
 # ---------------------------------------------------------------- bodies that are not read
@@ -55,3 +63,15 @@ def test_a_refusal_is_not_lost_to_what_the_client_sends_after_it(caplog: pytest.
         connection.sendall(b"not a chunk\r\n")
         assert receive_all(connection) == b""  # and no reset
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_the_body_of_a_refused_request_is_not_kept() -> None:
+    with serve_in_thread() as server, server.connect() as connection:
+        sent = b"POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n"
+        connection.sendall(sent + b" " * 30_000)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 404 ")
+        cycle = only_connection(server)._cycle
+        assert cycle is not None
+        assert cycle.unread_bytes == 0
+        connection.sendall(b" " * 30_000)
+        wait_until(lambda: only_connection(server)._cycle is None)

@@ -203,13 +203,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._begin_request(head, reader.byte_count, rest)
             return rest
         if reader.byte_count and not self._is_head_timed:
-            self._time_head()
+            self._is_head_timed = True
+            self._input_deadline.set(self._limits.header_timeout_s)
         self._hold_head(reader.byte_count)
         return b""
-
-    def _time_head(self) -> None:
-        self._is_head_timed = True
-        self._input_deadline.set(self._limits.header_timeout_s)
 
     def _begin_request(self, head: RequestHead, head_bytes: int, arrived: bytes) -> None:
         self._is_pipelined = False
@@ -304,6 +301,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _next_request(self) -> None:
         """Read the next request, of which a part may have arrived."""
         self._part = RequestPart.HEAD
+        self._cycle = None
         self._is_head_timed = False
         self._discarded_bytes = 0
         if self._pending:

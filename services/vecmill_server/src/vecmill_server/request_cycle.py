@@ -163,6 +163,7 @@ class RequestCycle:
         await self._output.drain()
         if not has_more and not self.is_disconnected:
             self.is_response_complete = True
+            self._body = b""  # the application did not read the rest
             self._event.set()
             self._connection.response_done()
 
