@@ -1,11 +1,14 @@
 """A connection goes on after a response if both sides know where the next request begins, else it ends."""
 
 import logging
+import socket
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from support.http_server import (
+    DIM,
     QUIET,
     HttpServer,
     receive_all,
@@ -13,6 +16,8 @@ from support.http_server import (
     serve_in_thread,
     wait_until,
 )
+from vecmill.config import BatchConfig, MillConfig
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.protocol import HttpConnection
 
 BODY = b'{"input": "hello"}'
@@ -20,6 +25,15 @@ HEAD = b"POST /embeddings HTTP/1.1\r\nhost: x\r\n"
 LENGTH = b"content-length: 18\r\n\r\n"
 PROBE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
 CLOSE = b"\r\nconnection: close\r\n"
+
+
+@pytest.fixture
+def halting() -> Iterator[HttpServer]:
+    """One lane, whose second call hangs until `engine.released` is set."""
+    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={1: Fault.HANG}))
+    config = MillConfig(cores=1, batch=BatchConfig(max_batch_tokens=8))
+    with serve_in_thread(config=config, engine=engine) as server:
+        yield server
 
 
 def only_connection(server: HttpServer) -> HttpConnection:
@@ -75,3 +89,34 @@ def test_the_body_of_a_refused_request_is_not_kept() -> None:
         assert cycle.unread_bytes == 0
         connection.sendall(b" " * 30_000)
         wait_until(lambda: only_connection(server)._cycle is None)
+
+
+# ---------------------------------------------------------------- clients that closed their sending side
+
+
+def test_each_request_of_a_client_that_is_gone_is_found_out(halting: HttpServer) -> None:
+    with halting.connect() as connection:
+        connection.sendall(HEAD + LENGTH + BODY + HEAD + LENGTH + BODY.replace(b"hello", b"adieu"))
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        wait_until(lambda: len(halting.engine.calls) == 2)
+    wait_until(lambda: not halting.runner.server_state.connections, patience_s=5)
+
+
+def test_a_request_without_its_end_does_not_keep_a_connection_whose_client_sends_no_more(
+    server: HttpServer,
+) -> None:
+    with server.connect(timeout_s=5) as connection:
+        connection.sendall(HEAD + LENGTH + BODY + HEAD + LENGTH + BODY[:5])
+        connection.shutdown(socket.SHUT_WR)
+        assert receive_all(connection).count(b"HTTP/1.1 ") == 1
+
+
+def test_a_body_that_is_not_valid_is_refused_after_the_client_closed_its_sending_side(
+    server: HttpServer,
+) -> None:
+    with server.connect(timeout_s=5) as connection:
+        connection.sendall(HEAD + LENGTH + BODY + HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        answers = receive_all(connection).split(b"HTTP/1.1 ")[1:]
+        assert [answer[:3] for answer in answers] == [b"200", b"400"]

@@ -310,10 +310,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._pending.clear()
             self._hold(0)
             self._read(data)
-        if self._part is not RequestPart.HEAD:
+        if self._half_closed is not None:
+            is_cut = self._part in (RequestPart.HEAD, RequestPart.BODY)  # and no more bytes will arrive
+            if is_cut or not self._half_closed.start():
+                self._transport.close()
+        elif self._part is not RequestPart.HEAD:
             self.resume_reading()
-        elif self._half_closed is not None:
-            self._transport.close()  # no more bytes will arrive
         else:
             self._flow.resume_reading()
             if not self._is_head_timed:
