@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -120,3 +121,15 @@ def test_a_body_that_is_not_valid_is_refused_after_the_client_closed_its_sending
         connection.shutdown(socket.SHUT_WR)
         answers = receive_all(connection).split(b"HTTP/1.1 ")[1:]
         assert [answer[:3] for answer in answers] == [b"200", b"400"]
+
+
+# ---------------------------------------------------------------- stops
+
+
+def test_a_stop_does_not_wait_for_a_client_that_sent_an_empty_line() -> None:
+    """Some clients send a line end after a body (RFC 9112, section 2.2)."""
+    with serve_in_thread(replace(QUIET, drain_s=20.0)) as server, server.connect() as connection:
+        connection.sendall(HEAD + LENGTH + BODY + b"\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        server.service.drain.stop(time.monotonic(), at_once=True)
+        wait_until(lambda: not server.runner.server_state.connections, patience_s=4)

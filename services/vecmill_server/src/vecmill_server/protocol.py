@@ -171,8 +171,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     @property
     def is_arriving(self) -> bool:
         """True if a head has begun to arrive, or bytes of it wait in the kernel."""
+        has_begun = self._head is not None and self._head.byte_count > 0  # empty lines do not count
         is_over = self._part is RequestPart.REFUSED or self._transport.is_closing()
-        return not is_over and (self._head is not None or has_unread_bytes(self._transport))
+        return not is_over and (has_begun or has_unread_bytes(self._transport))
 
     # The reading of requests.
 
