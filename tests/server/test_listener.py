@@ -43,6 +43,16 @@ def test_only_sockets_that_nobody_answers_are_replaced(tmp_path: Path) -> None:
         refuse_live_socket(path)
 
 
+def test_a_hung_process_with_a_full_queue_does_not_keep_a_start_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(str(path))
+        listener.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(InvalidConfig, match="Another process"):
+            refuse_live_socket(path)
+
+
 @pytest.mark.parametrize("mode", ["660", "600", "0666"])
 def test_a_unix_socket_has_the_permissions_that_were_asked_for(tmp_path: Path, mode: str) -> None:
     settings = ServerSettings(uds=tmp_path / "socket", uds_mode=mode)

@@ -157,6 +157,7 @@ def refuse_live_socket(path: Path) -> None:
     if not path.is_socket():
         raise InvalidConfig(f"{path} exists and is not a socket. Name another path with --uds.")
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # the other process may be hung, with a full queue
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
