@@ -8,9 +8,13 @@ from vecmill.errors import InvalidConfig, NotReady, SetupError
 from vecmill.mill import Mill
 from vecmill.values.task import Task
 from vecmill_server.errors import ModelUnavailable, UnknownModel
+from vecmill_server.json_measure import DocumentLimits
 
 # A longer name that is not exactly the name of a model is refused without further search.
 LONGEST_NAME = 1024
+
+# The values that an input may have besides token ids, such as the fields of a document to rank.
+VALUES_PER_INPUT = 256
 
 # The name that some clients send when no model is configured.
 UNSPECIFIED = "default/not-specified"
@@ -165,6 +169,15 @@ class Catalog:
     def is_loading(self) -> bool:
         """True until every model is loaded or has failed."""
         return any(model.state is ModelState.LOADING for model in self._models)
+
+    @property
+    def document_limits(self) -> DocumentLimits:
+        """The limits on JSON documents, for the longest request that a model accepts."""
+        limits = [model.mill.config.inputs for model in self._models]
+        return DocumentLimits(
+            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
+            max(each.max_request_characters for each in limits),
+        )
 
 
 def without_client_suffix(name: str) -> str:

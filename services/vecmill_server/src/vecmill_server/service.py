@@ -36,9 +36,6 @@ from vecmill_server.token_ids import choose_ids_reader
 
 logger = logging.getLogger(__name__)
 
-# The values that an input may have besides token ids, such as the fields of a document to rank.
-VALUES_PER_INPUT = 256
-
 
 @dataclass(frozen=True, slots=True)
 class _FoundModel:
@@ -84,12 +81,8 @@ class Service:
 
     @property
     def document_limits(self) -> DocumentLimits:
-        """The limits on JSON documents, for the longest request that a model accepts."""
-        limits = [model.mill.config.inputs for model in self.catalog]
-        return DocumentLimits(
-            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
-            max(each.max_request_characters for each in limits),
-        )
+        """The limits on JSON documents."""
+        return self.catalog.document_limits
 
 
 def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
