@@ -17,7 +17,8 @@ from vecmill.models import Task
 from vecmill.values.engine_info import CostModel
 from vecmill_server.settings import ServerSettings
 
-REASON = "model.safetensors is truncated."
+MESSAGE = "/home/operator/models/model.safetensors is truncated."
+REASON = "The files of this model are damaged or incomplete. The log of the server has the details."
 NAMES = ("model/embed", "model/sparse")
 
 
@@ -25,7 +26,7 @@ class Broken(FakeEngine):
     """An engine that cannot be started."""
 
     def warm_up(self) -> CostModel:
-        raise CorruptModel(REASON)
+        raise CorruptModel(MESSAGE)
 
 
 @contextmanager
@@ -79,6 +80,14 @@ def test_a_model_that_fails_to_load_is_named_and_the_other_is_served() -> None:
         assert {entry["id"] for entry in client.get("/models").json()["data"]} == set(NAMES)
         assert client.get("/info").status_code == 503
         assert "model/embed" in client.get("/info").json()["error"]
+
+
+def test_probes_do_not_show_paths_which_the_log_has(caplog: pytest.LogCaptureFixture) -> None:
+    with two_models(engine(Task.EMBED, kind=Broken), engine(Task.SPARSE)) as client:
+        answers = [client.get(path) for path in ("/readyz", "/health", "/ping", "/")]
+        answers += [embed(client), client.get("/info")]
+    assert MESSAGE in caplog.text
+    assert not [answer.text for answer in answers if "/home" in answer.text]
 
 
 def lose_workers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -68,7 +68,8 @@ class Service:
     def is_ready(self) -> bool:
         """True if a load balancer should send requests to this server."""
         states = [model.state for model in self.catalog]
-        return self.drain.is_serving and ModelState.LOADING not in states and self._suffices(states)
+        has_loaded = ModelState.LOADING not in states and (self.batches is None or self.batches.is_open)
+        return self.drain.is_serving and has_loaded and self._suffices(states)
 
     def _suffices(self, states: Sequence[ModelState]) -> bool:
         are_ready = (state is ModelState.READY for state in states)
