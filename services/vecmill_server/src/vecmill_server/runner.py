@@ -19,7 +19,7 @@ from vecmill_server.catalog import ServedModel
 from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
-from vecmill_server.listener import BACKLOG, Acceptor, Listener, open_listener
+from vecmill_server.listener import BACKLOG, Acceptor, Address, Listener, open_listener
 from vecmill_server.protocol import HttpConnection
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
@@ -54,12 +54,15 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
     return runner.exit_status
 
 
-def uvicorn_config(service: Service) -> uvicorn.Config:
-    """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs."""
+def uvicorn_config(service: Service, address: Address | None = None) -> uvicorn.Config:
+    """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs.
+
+    The server listens on `address`, by default that of the settings.
+    """
     settings = service.settings
     share = ConnectionShare(ConnectionLimits.of(settings), service.metrics, service.budget)
     return uvicorn.Config(
-        create_app(service),
+        create_app(service, address),
         http=partial(HttpConnection, share),  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
@@ -77,7 +80,7 @@ class Runner(uvicorn.Server):
     """uvicorn's server, with the listener of `listener` and the graceful stop of `drain`."""
 
     def __init__(self, service: Service, listener: Listener, on_ready: Callable[[], None]) -> None:
-        super().__init__(uvicorn_config(service))
+        super().__init__(uvicorn_config(service, listener.address))
         self.load_error: SetupError | None = None
         self.is_watched = False  # the watchdog ends the process, so not in a test
         self._is_clean = False
