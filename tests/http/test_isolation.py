@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from support.described_models import describe_tasks
@@ -14,6 +16,8 @@ from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.mill import Mill
 from vecmill.models import Task
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
 from vecmill_server.settings import ServerSettings
 
@@ -129,3 +133,24 @@ def test_with_strict_one_model_that_is_not_ready_makes_the_server_not_ready(
         assert client.get("/readyz").status_code == 200
         lose_workers(monkeypatch, "model/sparse")
         assert client.get("/readyz").status_code == 503
+
+
+class Wrong(FakeEngine):
+    """An engine whose embeddings the self-check refuses."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.info = replace(self.info, precision="fp32")
+
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        embeddings = super().run(batch, width=width)
+        embeddings.values[:] = np.nan
+        return embeddings
+
+
+def test_a_model_that_failed_after_its_engine_had_loaded_is_closed() -> None:
+    wrong = engine(Task.EMBED, kind=Wrong)
+    with two_models(wrong, engine(Task.SPARSE)) as client:
+        assert [model["state"] for model in client.get("/readyz").json()["models"]] == ["failed", "ready"]
+        assert wrong.closed
+        assert embed(client).status_code == 503

@@ -8,9 +8,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
+from typing import NoReturn
 
+import click
 import uvicorn
 
 from vecmill.errors import SetupError
@@ -43,15 +46,26 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
     """Serve until a signal or a fault, and return the exit status of the process.
 
     `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or no
-    model can be loaded.
+    model can be loaded. If a thread still loads a model when the server has stopped, the process ends here.
     """
     listener = open_listener(service.settings)
     runner = Runner(service, listener, lambda: announce(ready_message(service, listener.address)))
     runner.is_watched = True
     runner.run()
+    if runner.is_loading_left:
+        end_at_once(runner.exit_status, runner.load_error)
     if runner.load_error is not None:
         raise runner.load_error
     return runner.exit_status
+
+
+def end_at_once(status: ExitStatus, error: SetupError | None) -> NoReturn:
+    """Print the error, and end the process. The interpreter would wait for all threads first."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    if error is not None:
+        click.ClickException(error.message).show()
+    os._exit(status)
 
 
 def uvicorn_config(service: Service, address: Address | None = None) -> uvicorn.Config:
@@ -83,6 +97,7 @@ class Runner(uvicorn.Server):
         super().__init__(uvicorn_config(service, listener.address))
         self.load_error: SetupError | None = None
         self.is_watched = False  # the watchdog ends the process, so not in a test
+        self.is_loading_left = False  # True if the server has stopped and a thread still loads a model
         self._is_clean = False
         self._has_fault = False
         self._service = service
@@ -124,7 +139,10 @@ class Runner(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle the signals that stop the server. Under nohup, SIGHUP stays ignored."""
+        """Handle the signals that stop the server. Under nohup, SIGHUP stays ignored.
+
+        The handlers stay until the process ends, so that a late signal does not change the exit status.
+        """
         try:
             handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
             for number, handler in handlers.items():
@@ -135,8 +153,9 @@ class Runner(uvicorn.Server):
         try:
             yield
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+            if not self.is_watched:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the stop for a signal. uvicorn would raise the signal again, and lose the exit status."""
@@ -147,18 +166,21 @@ class Runner(uvicorn.Server):
         service.drain.stop(time.monotonic(), at_once=at_once)
         if service.drain.is_forced:
             # Exits without the event loop, which may be blocked.
-            os._exit(ExitStatus.LOST)
+            os._exit(self.exit_status)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""
         await self._stop_loading()
+        # A thread that loads a model cannot be stopped.
+        is_loading_left = self._service.catalog.is_loading
         batches = self._service.batches
         if batches is not None:
             await batches.stop()
         # The models accept work until the last connection closes. Otherwise requests that had arrived,
         # in whole or in part, when the listener closed would be lost.
         await self._acceptor.close()
-        drain_s = LAST_ANSWERS_S if self._has_fault else self._service.settings.drain_s
+        has_failed = self._has_fault or self.load_error is not None
+        drain_s = LAST_ANSWERS_S if has_failed else self._service.settings.drain_s
         self._is_clean = await self._finish_connections(drain_s)
         self._service.drain.finish()
         closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog))
@@ -172,6 +194,10 @@ class Runner(uvicorn.Server):
         if batches is not None:
             await batches.close()
         await closing
+        if is_loading_left and self.is_watched:
+            self.is_loading_left = True
+            # The event loop waits for the threads of its executor when it is closed.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     def _make_protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -233,6 +259,14 @@ class Runner(uvicorn.Server):
             if self._service.settings.strict or len(list(self._service.catalog)) == 1:
                 raise model.failure
             logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
+            await self._close_failed(model)
+
+    async def _close_failed(self, model: ServedModel) -> None:
+        """Release what a model took before it failed, because the process goes on without the model."""
+        try:
+            await model.mill.close()
+        except Exception:
+            logger.exception("closing %s failed", model.name)
 
     def _refuse_without_models(self) -> None:
         failures = [model.failure for model in self._service.catalog if model.failure is not None]
