@@ -115,8 +115,8 @@ async def _send_error(response: ErrorResponse, scope: Scope, send: Send) -> None
 async def unless_client_leaves(awaitable: Awaitable[T], receive: Receive) -> T:
     """Return the result of `awaitable`; cancel it and raise `ClientGone` if the client disconnects.
 
-    The body must have been read. A client that closes only its sending side counts as disconnected, because
-    the server cannot distinguish the two before it writes.
+    The body must have been read. A client that closes only its sending side has not disconnected, unless it
+    is gone: `half_closed` finds out.
     """
     task = asyncio.current_task()
     assert task is not None
