@@ -14,7 +14,7 @@ import numpy as np
 from vecmill.values.aliases import FloatArray
 
 SLOWEST = 0.1
-EXCHANGES = 1_500
+EXCHANGES = 2_000
 SEED = 20_270
 # A rise that is no noise, in a test of a second.
 LARGE_RATIO, SMALL_CHANCE = 1.5, 0.001
