@@ -184,3 +184,19 @@ async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
 
 def test_a_slice_is_shorter_than_a_long_piece() -> None:
     assert tokenizing.SLICE_CHARACTERS < LONG_PIECE
+
+
+async def test_work_that_is_not_wanted_any_more_ends_before_its_next_slice(pool: Tokenizing) -> None:
+    gate, is_full = Gate(), threading.Event()
+
+    def check() -> None:
+        if is_full.is_set():
+            raise QueueFull("full", retry_after_s=1.0)
+
+    task = asyncio.create_task(pool.run(gate.work(), gate.load, in_s(60), check))
+    await gate.wait()
+    is_full.set()
+    gate.released.set()
+    with pytest.raises(QueueFull, match="full"):
+        await task
+    assert gate.pieces < len(range(0, LARGE, SLICE_CHARACTERS)) / 2

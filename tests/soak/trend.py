@@ -18,8 +18,8 @@ Samples = npt.NDArray[np.float64]
 SPARKS = "▁▂▃▄▅▆▇█"
 # In a short series: growth that is not told from noise, so much of the mean and so many times the noise.
 MEAN_SHARE, NOISE_FACTOR = 0.05, 3.0
-# In a long series: the parts of the second half, and the growth of a part that is not told from noise: so much
-# of the mean, and the standard deviation of a difference of two medians. Chance puts one part in six above it.
+# In a long series: the parts of the second half, and the growth of a part that is not told from noise: so
+# much of the mean, and the standard deviation of a difference of two medians, which one part in six exceeds.
 LONG_S, PARTS, PART_SHARE = 600.0, 5, 0.001
 
 

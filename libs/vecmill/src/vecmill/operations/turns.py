@@ -7,6 +7,7 @@ longest for a turn, if it has waited `AGE_S`.
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,17 @@ LONG_PIECE = 65_536
 _SIZES = 64  # more than the bits of any number of characters
 
 
+def _nothing() -> None:
+    """Check nothing."""
+
+
 @dataclass(eq=False, slots=True)
 class TextWork:
     """Work on the texts of one request. `left` is the expected rest of the work, in characters.
 
     `announced` is the number of characters of the next piece, `None` before the first piece is known.
     `place` is a number of its own for each wait for a turn, 0 while the work does not wait. `is_dropped`
-    ends the work.
+    ends the work. `check` raises the error of a request that is not wanted any more.
     """
 
     work: Slices[Any]
@@ -38,6 +43,7 @@ class TextWork:
     place: int = 0
     since: float = 0.0
     is_dropped: bool = False
+    check: Callable[[], None] = _nothing
 
 
 class Turns:
