@@ -145,7 +145,7 @@ class PairTokenizer:
         room = limit + 1 if truncation.is_allowed else None
         reading = Reading(room, self._tokenizer.keeps_end(truncation))
         sequences = []
-        before, shared, known = "", 0, dict[str, list[int]]()
+        before, shared, known = "", 0, Known()
         for index, (query, document) in enumerate(pairs):
             text = self._fill(prompt, query, document)
             # A template and a query that all pairs begin with are tokenised once.
