@@ -52,6 +52,8 @@ def make_library(name: str) -> Any:
         if rest == "apart":
             keep_words_apart(document["model"])
         return Library.from_str(json.dumps(document))
+    if sort == "runs":
+        return add_runs(Library.from_str(make_library(rest).to_str()), is_gemma=rest.startswith("gemma"))
     if sort == "class":
         class_name, _, options = rest.partition(" ")
         made = make_tokenizer(class_name)
@@ -60,6 +62,15 @@ def make_library(name: str) -> Any:
         return library
     description = describe_model(locate_model())
     return Tokenizer.load(description).library
+
+
+def add_runs(library: Any, *, is_gemma: bool) -> Any:
+    """Add tokens for runs of whitespace, as in Gemma, or as in GPT-NeoX and ModernBERT."""
+    from tokenizers import AddedToken
+
+    spaces = ["\n", "\n\n", "\t"] if is_gemma else [" " * count for count in range(2, 25)]
+    library.add_tokens([AddedToken(run, normalized=not is_gemma, special=False) for run in spaces])
+    return library
 
 
 def keep_words_apart(model: dict[str, Any]) -> None:
@@ -83,6 +94,8 @@ def _folder() -> str:
 LIBRARIES = (
     "embedded",
     "gemma apart",
+    "runs gemma apart",
+    "runs class GPT2Tokenizer",
     *(f"kind {kind}" for kind in KINDS),
     *(f"class {name}" for name in CLASSES),
     'class BertTokenizer {"do_lower_case": false, "tokenize_chinese_chars": false}',
