@@ -165,3 +165,11 @@ def test_a_template_is_filled_in_one_pass_and_its_end_is_kept(description: Model
     assert len(long) == description.max_tokens
     assert long.token_ids.tolist()[-len(ids(" end .")) :] == ids(" end .")
     assert long.token_ids.tolist()[:5] == ids("the one of a is")
+
+
+def test_a_long_query_is_counted_once_for_all_documents(description: ModelDescription) -> None:
+    """An odd number of tokens fits, so the lengths of the query and the document decide which keeps more."""
+    _, pairs = read(description)
+    query = "the " * 20_000
+    batch = [(query, "of " * (60 + number)) for number in range(20)]
+    assert sum(pairs.encode_in_slices(batch)) < 3 * len(query)
