@@ -16,7 +16,7 @@ from vecmill.requests import DEFAULT_TRUNCATION, TextOrPair, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
 from vecmill.tokenization.pieces import Known, Reading
-from vecmill.tokenization.refusals import check_length, input_at, refuse_empty
+from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
 from vecmill.tokenization.slices import Slices, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
@@ -268,12 +268,15 @@ def encode_texts_and_pairs(
     truncation: Truncation = DEFAULT_TRUNCATION,
 ) -> Slices[list[TokenSequence]]:
     """Encode texts and pairs in slices, in order. `pairs` may be `None` if there are only texts."""
-    texts = [item for item in inputs if isinstance(item, str)]
-    found = yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
-    together = [item for item in inputs if not isinstance(item, str)]
+    texts = {index: item for index, item in enumerate(inputs) if isinstance(item, str)}
+    with inputs_renumbered([*texts]):
+        found = yield from tokenizer.encode_in_slices([*texts.values()], prompt=prompt, truncation=truncation)
+    together = {index: item for index, item in enumerate(inputs) if not isinstance(item, str)}
     if not together:
         return found
     assert pairs is not None, "the model reads no pairs"
     of_texts = iter(found)
-    of_pairs = iter((yield from pairs.encode_in_slices(together, prompt=prompt, truncation=truncation)))
+    with inputs_renumbered([*together]):
+        joined = yield from pairs.encode_in_slices([*together.values()], prompt=prompt, truncation=truncation)
+    of_pairs = iter(joined)
     return [next(of_texts if isinstance(item, str) else of_pairs) for item in inputs]
