@@ -289,14 +289,16 @@ def _install(unfinished: Path, folder: Path) -> None:
 
     Replace an existing damaged folder; keep an existing complete one.
     """
-    try:
-        unfinished.rename(folder)
-    except OSError:
-        # Another process was first, or the existing folder is damaged.
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            unfinished.rename(folder)
+            return
+        # Another process was first, or the existing folder is damaged. Then a process that found the same
+        # damage may be first at the second attempt.
         if _is_whole(folder):
             return
         _move_away(folder)
-        unfinished.rename(folder)
+    unfinished.rename(folder)
 
 
 def _move_away(folder: Path) -> None:
