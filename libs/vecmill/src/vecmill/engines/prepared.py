@@ -98,6 +98,15 @@ class PreparedModel:
         self.close()
         self.folder, self.temporary, self.built = again.folder, again.temporary, again.built
 
+    @contextlib.contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close the model if the block, which makes an engine of it, raises."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Remove the folder if it was a temporary one."""
         if self.temporary is not None:
