@@ -171,13 +171,14 @@ def _choose_pattern(
 ) -> str | None:
     if not splits or not all(map(_is_known_split, splits)):
         return None
+    ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
     if splits[0]["type"] in _WORD_SPLITS:
-        ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
         between = rf"|{_IDEOGRAPH}(?={_IDEOGRAPH})" if ideographs else ""
         return rf"{_SPACED}|\n{_LETTER}){between}"
     # Later steps only split words further. After `ByteLevel`, which replaces spaces, none finds a space.
     words = next((split for split in splits if split["type"] not in _INNER_SPLITS), {})
-    if _strips_beginnings(normalizers) and words.get("prepend_scheme") != "always":
+    # Spaces around ideographs would add to a separator, and become tokens.
+    if ideographs or (_strips_beginnings(normalizers) and words.get("prepend_scheme") != "always"):
         return None
     if words.get("type") == "Metaspace":
         return f"{_SPACED})"
