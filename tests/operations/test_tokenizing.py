@@ -182,6 +182,20 @@ async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
     pool.close()
 
 
+async def test_a_thread_that_could_not_start_is_started_later(
+    pool: Tokenizing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError, match="start new thread"):
+                await pool.run(short(), SHORT, in_s(5))
+    assert (await pool.run(short(), SHORT, in_s(10))).startswith("vecmill-tokenize")
+
+
 def test_a_slice_is_shorter_than_a_long_piece() -> None:
     assert tokenizing.SLICE_CHARACTERS < LONG_PIECE
 

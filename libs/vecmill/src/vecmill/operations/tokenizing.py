@@ -171,8 +171,8 @@ class Tokenizing:
                 name=f"vecmill-tokenize-{len(self._threads)}",
                 daemon=True,
             )
+            thread.start()  # may raise; the next request then tries again
             self._threads.append(thread)
-            thread.start()
 
     def _expire(self, job: TextWork) -> None:
         error = DeadlineExceeded(
