@@ -57,6 +57,8 @@ BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/v1/embeddings", "/embeddings", "/v1/embedding", "/openai/v1/embeddings"), EMBED),
     "/openai/deployments/{model}/embeddings": EMBED,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
+    "/voyage/v1/embeddings": EMBED,
+    "/voyage/v1/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],
     **dict.fromkeys(("/v1/embed", "/v2/embed"), COHERE),
     **dict.fromkeys(("/score", "/v1/score"), SCORE),
     **dict.fromkeys(("/classify", "/v1/classify"), TEXTS),
