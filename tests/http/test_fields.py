@@ -41,7 +41,12 @@ SCORE: Bodies = [
     {"text_1": "a", "text_2": "b"},
     {"data_1": "a", "data_2": "b"},
 ]
-POOLING: Bodies = [{"input": "a"}, {"input": "a", "task": "token_embed"}, {"input": "a", "task": "classify"}]
+POOLING: Bodies = [
+    {"input": "a"},
+    {"input": "a", "task": "token_embed"},
+    {"input": "a", "task": "classify"},
+    {"input": "a", "task": "token_classify"},
+]
 TOKENIZE: Bodies = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
 TEXTS: Bodies = [{"input": "a"}]
 TEI: Bodies = [{"inputs": "a"}]

@@ -43,11 +43,13 @@ class EmbeddingEncoding:
     dtype: OutputDtype = OutputDtype.FLOAT
     is_base64: bool = False
 
-    def encode(self, embeddings: npt.NDArray[np.generic]) -> list[str] | npt.NDArray[np.generic]:
-        """Encode embeddings (inputs, dim) that already have the dtype."""
-        return encode_base64(embeddings) if self.is_base64 else embeddings
+    def encode(
+        self, arrays: Iterable[npt.NDArray[np.generic]]
+    ) -> list[str] | Iterable[npt.NDArray[np.generic]]:
+        """Encode embeddings, or other arrays, that already have the dtype."""
+        return encode_base64(arrays) if self.is_base64 else arrays
 
-    def encode_result(self, result: EmbedResult) -> list[str] | npt.NDArray[np.generic]:
+    def encode_result(self, result: EmbedResult) -> list[str] | Iterable[npt.NDArray[np.generic]]:
         """Quantise and encode the embeddings of `result`."""
         return self.encode(quantize(result.embeddings, self.dtype, result.ranges))
 
