@@ -23,6 +23,7 @@ from vecmill_server.dialects.dialect import (
     write_usage,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
 from vecmill_server.dialects.labels import LABEL, write_labels
 from vecmill_server.json_schema import Component, Schema
 
@@ -69,7 +70,7 @@ def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
     return write_list("score", data, result.token_count, envelope)
 
 
-class ScoreRequest(InferenceBody):
+class ScoreRequest(TemplatedBody):
     """The body of `/score`: one query for all documents, or one query for each document."""
 
     queries = _side(_QUERIES)
@@ -105,7 +106,7 @@ def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
     return {**head, "usage": write_usage(result.token_count), "data": write_labels(result)}
 
 
-class ClassifyRequest(InferenceBody):
+class ClassifyRequest(InputBody):
     """The body of `/classify`. If it has `raw_scores`, the response has Infinity's shape."""
 
     modality = text_fields.MODALITY

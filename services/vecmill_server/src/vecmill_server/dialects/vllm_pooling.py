@@ -19,6 +19,7 @@ from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.vllm import describe_list, write_list
 from vecmill_server.json_schema import Schema
 from vecmill_server.settings import ServerSettings
@@ -74,7 +75,7 @@ def _describe_inputs(settings: ServerSettings) -> Schema:
     )
 
 
-class PoolingEmbedRequest(InferenceBody):
+class PoolingEmbedRequest(InputBody):
     """The body of `/pooling` for embeddings."""
 
     task = _task("embed")
@@ -105,16 +106,42 @@ def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
     return encoding
 
 
-# The encoding of results that cannot be quantised; `PoolingEmbedRequest` describes its fields.
-_PLAIN_ENCODING = Field({}, _read_plain_encoding)
+def _reason(name: str) -> str:
+    return f"`{name}` is only for embeddings, not for the other values of `task`."
 
 
-class PoolingTokenEmbedRequest(InferenceBody):
+_NOTE = "Only for embeddings."
+
+
+def _refused(name: str) -> Field[None]:
+    return fields.refused(name, _reason(name), _NOTE)
+
+
+def _unset(name: str) -> Field[None]:
+    """Return a count that must be absent, or 0, which some clients write for no limit."""
+    schema = {"type": "integer", "nullable": True, "enum": [0, None]}
+    return fields.fixed(
+        name, schema, lambda value, field: fields.to_count(value, field) is None, _reason(name), _NOTE
+    )
+
+
+class _PlainPoolingBody(InputBody):
+    """A body of `/pooling` whose results cannot be quantised or shortened."""
+
+    # `PoolingEmbedRequest` describes the fields of the encoding.
+    encoding = Field({}, _read_plain_encoding)
+    texts = fields.text_or_texts("input")
+    dimensions = _unset("dimensions")
+    output_dimension = _unset("output_dimension")
+    normalize = _refused("normalize")
+    normalized = _refused("normalized")
+
+
+class PoolingTokenEmbedRequest(_PlainPoolingBody):
     """The body of `/pooling` for an embedding of each token."""
 
-    encoding = _PLAIN_ENCODING
-    texts = fields.text_or_texts("input")
     task = _task("token_embed")
+    use_activation = _refused("use_activation")
     options = text_fields.TEXT_OPTIONS
     rules = json_schema.not_both("prompt", "prompt_name")
 
@@ -124,11 +151,9 @@ class PoolingTokenEmbedRequest(InferenceBody):
         return self.asked(request, partial(_write_token_embeddings, encoding))
 
 
-class PoolingClassifyRequest(InferenceBody):
+class PoolingClassifyRequest(_PlainPoolingBody):
     """The body of `/pooling` for the scores of labels."""
 
-    encoding = _PLAIN_ENCODING
-    texts = fields.text_or_texts("input")
     task = _task("classify")
     options = text_fields.TRUNCATION_OPTIONS
     raw_scores = text_fields.RAW_SCORES
@@ -139,11 +164,9 @@ class PoolingClassifyRequest(InferenceBody):
         return self.asked(request, partial(_write_probabilities, encoding))
 
 
-class PoolingTokenClassifyRequest(InferenceBody):
+class PoolingTokenClassifyRequest(_PlainPoolingBody):
     """The body of `/pooling` for the scores of labels of each token, special tokens included."""
 
-    encoding = _PLAIN_ENCODING
-    texts = fields.text_or_texts("input")
     task = _task("token_classify")
     options = text_fields.TRUNCATION_OPTIONS
     raw_scores = text_fields.RAW_SCORES
