@@ -41,7 +41,12 @@ SCORE: Bodies = [
     {"text_1": "a", "text_2": "b"},
     {"data_1": "a", "data_2": "b"},
 ]
-POOLING: Bodies = [{"input": "a"}, {"input": "a", "task": "token_embed"}, {"input": "a", "task": "classify"}]
+POOLING: Bodies = [
+    {"input": "a"},
+    {"input": "a", "task": "token_embed"},
+    {"input": "a", "task": "classify"},
+    {"input": "a", "task": "token_classify"},
+]
 TOKENIZE: Bodies = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
 TEXTS: Bodies = [{"input": "a"}]
 TEI: Bodies = [{"inputs": "a"}]
@@ -57,6 +62,8 @@ BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/v1/embeddings", "/embeddings", "/v1/embedding", "/openai/v1/embeddings"), EMBED),
     "/openai/deployments/{model}/embeddings": EMBED,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
+    "/voyage/v1/embeddings": EMBED,
+    "/voyage/v1/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],
     **dict.fromkeys(("/v1/embed", "/v2/embed"), COHERE),
     **dict.fromkeys(("/score", "/v1/score"), SCORE),
     **dict.fromkeys(("/classify", "/v1/classify"), TEXTS),

@@ -1,7 +1,7 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -28,6 +28,12 @@ VALUES_PER_INPUT = 256
 
 # The name that some clients send when no model is configured.
 UNSPECIFIED = "default/not-specified"
+
+# The alias that stands for every name that no model has.
+ANY_NAME = "*"
+
+# Takes the unknown name in a request, and the name of the model that answers.
+OnUnknownName = Callable[[str, str], None]
 
 
 class ModelState(StrEnum):
@@ -98,22 +104,37 @@ class ServedModel:
 class Catalog:
     """The served models by exact name, alias, name in any case, or the part after the last slash.
 
-    An alias without a model names the first model.
+    An alias without a model names the first model. With the alias `*`, a name that no model has is like no
+    name; with `*=MODEL`, it names that model.
     """
 
-    def __init__(self, models: Sequence[ServedModel], aliases: Sequence[str] = ()) -> None:
-        """Index the models. Raises `InvalidConfig` if two share a name, or an alias is invalid."""
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        aliases: Sequence[str] = (),
+        on_unknown_name: OnUnknownName | None = None,
+    ) -> None:
+        """Index the models. `on_unknown_name` is called for each request that the alias `*` serves.
+
+        Raises `InvalidConfig` if two models share a name, or an alias is invalid.
+        """
         self._models = tuple(models)
         self._by_name = {model.name: model for model in self._models}
         if len(self._by_name) < len(self._models):
             given = [model.name for model in self._models]
             twice = next(name for name in given if given.count(name) > 1)
             raise InvalidConfig(f"Two models have the name {twice!r}. Rename one of their directories.")
+        self._on_unknown_name = on_unknown_name
+        self._accepts_any_name = accepts_any_name(aliases)
+        self._any_name_target: ServedModel | None = None
         for alias in aliases:
             name, _, target = alias.partition("=")
             if target and target not in self._by_name:
                 raise InvalidConfig(f"The alias {alias!r} names a model that is not served.")
-            self._by_name.setdefault(name, self._by_name[target] if target else self._models[0])
+            if name == ANY_NAME:
+                self._any_name_target = self._by_name[target] if target else None
+            else:
+                self._by_name.setdefault(name, self._by_name[target] if target else self._models[0])
         # Reversed, so that of names which differ only in case, the first one given wins.
         names = [(name.casefold(), model) for name, model in reversed(self._by_name.items())]
         self._by_folded_name = dict(names)
@@ -123,6 +144,18 @@ class Catalog:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models)
 
+    def listed(self) -> list[ServedModel]:
+        """Return the models, then each alias as the model that it names. The alias `*` is not listed."""
+        return [self._under(name) for name in self._by_name]
+
+    def describe(self, name: str) -> ServedModel:
+        """Return the model of this name, under that name if it is an alias. Raises `UnknownModel`."""
+        return self._under(name) if name in self._by_name else self.resolve(name)
+
+    def _under(self, name: str) -> ServedModel:
+        model = self._by_name[name]
+        return model if name == model.name else replace(model, name=name)
+
     def resolve(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
         """Return the model of a request. Raises `UnknownModel`.
 
@@ -131,7 +164,9 @@ class Catalog:
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks)
-        found = self._find(name) or self._find(without_client_suffix(name))
+        found = self._find_named(name)
+        if found is None and self._accepts_any_name:
+            return self._any_name_target or self._unnamed(tasks)
         if found is None:
             shown = name[:100]
             raise UnknownModel(
@@ -146,6 +181,8 @@ class Catalog:
         Raises `UnknownModel`, and `ModelUnavailable` if the model failed to load or lost its workers.
         """
         model = self.resolve(name, tasks)
+        if self._accepts_any_name and self._on_unknown_name is not None and self._is_unknown(name):
+            self._on_unknown_name(str(name), model.name)
         if model.failure is not None:
             raise ModelUnavailable(
                 f"The model `{model.name}` could not be loaded. The log of the server has the reason."
@@ -162,6 +199,13 @@ class Catalog:
         Raises `UnknownModel`.
         """
         return self.resolve(name).task
+
+    def _is_unknown(self, name: str | None) -> bool:
+        return name is not None and name != UNSPECIFIED and self._find_named(name) is None
+
+    def _find_named(self, name: str) -> ServedModel | None:
+        """Return the model with this name, or with this name without a client's suffix."""
+        return self._find(name) or self._find(without_client_suffix(name))
 
     def _find(self, name: str) -> ServedModel | None:
         if len(name) > LONGEST_NAME:
@@ -206,6 +250,11 @@ class Catalog:
             max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
             max(each.max_request_characters for each in limits),
         )
+
+
+def accepts_any_name(aliases: Sequence[str]) -> bool:
+    """Return whether one of `aliases` stands for every name that no model has."""
+    return any(alias.partition("=")[0] == ANY_NAME for alias in aliases)
 
 
 def without_client_suffix(name: str) -> str:

@@ -25,7 +25,7 @@ from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.byte_budget import ByteBudget, default_budget_bytes
-from vecmill_server.catalog import Catalog, ModelState, ServedModel
+from vecmill_server.catalog import Catalog, ModelState, ServedModel, accepts_any_name
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.json_io import LargeJson
@@ -33,6 +33,7 @@ from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
+from vecmill_server.unknown_names import UnknownNames
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,10 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
 
 def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
     """Return a service of `models`, whose observers update `metrics`. Raises `SetupError`."""
-    catalog = Catalog(models, settings.alias)
+    on_unknown_name = None  # without the alias for any name there is nothing to count, and no counter
+    if accepts_any_name(settings.alias):
+        on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
+    catalog = Catalog(models, settings.alias, on_unknown_name)
     for model in models:
         metrics.watch_queue(model.name, model.mill)
         metrics.watch_model(model.name, partial(_is_ready, model))

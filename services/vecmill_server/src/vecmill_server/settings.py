@@ -91,7 +91,7 @@ class ServerSettings:
     alias: tuple[str, ...] = setting(
         (),
         "An additional name of the first model, such as text-embedding-3-small, or NAME=MODEL for another "
-        "model; may be repeated.",
+        "model, or * for any name that no model has; may be repeated.",
     )
     task: tuple[str, ...] = setting(
         (),

@@ -13,6 +13,7 @@ from vecmill_server.dialects import (
     predict,
     tei,
     vllm,
+    vllm_pooling,
     voyage,
     weaviate,
 )
@@ -27,6 +28,7 @@ ROUTES: tuple[InferenceRoute, ...] = (
     *voyage.ROUTES,
     *weaviate.ROUTES,
     *vllm.ROUTES,
+    *vllm_pooling.ROUTES,
     *tei.ROUTES,
     *predict.ROUTES,
     *cohere.ROUTES,

@@ -66,13 +66,16 @@ class Models:
         self._created = int(service.wall_clock())
 
     async def list_all(self, request: Request) -> Response:
-        """List all models, in the order of the command line."""
-        entries = [self._entry(model) for model in self._service.catalog]
+        """List all models, in the order of the command line, and then the aliases."""
+        entries = [self._entry(model) for model in self._service.catalog.listed()]
         return _json({"object": "list", "data": entries})
 
     async def retrieve(self, request: Request) -> Response:
-        """Describe one model, by any name that requests may use."""
-        return _json(self._entry(self._service.catalog.resolve(request.path_params["id"])))
+        """Describe one model, by any name that requests may use.
+
+        For an alias, `id` is the alias and `root` is the name of the model.
+        """
+        return _json(self._entry(self._service.catalog.describe(request.path_params["id"])))
 
     async def info(self, request: Request) -> Response:
         """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
@@ -107,10 +110,10 @@ class Models:
         }
 
     async def tags(self, request: Request) -> Response:
-        """List all models in Ollama's format."""
+        """List all models and aliases in Ollama's format."""
         modified = datetime.fromtimestamp(self._created, UTC).isoformat()
         return _json(
-            {"models": [_tag(model, modified) for model in self._service.catalog]},
+            {"models": [_tag(model, modified) for model in self._service.catalog.listed()]},
         )
 
     async def version(self, request: Request) -> Response:
@@ -125,7 +128,7 @@ class Models:
             "created": self._created,
             # Infinity's client accepts no other owner.
             "owned_by": "infinity",
-            "root": model.name,
+            "root": self._service.catalog.resolve(model.name).name,
             "parent": None,
             "stats": {
                 "queue_fraction": backlog.texts / model.mill.config.queue.max_queue_texts,
