@@ -38,7 +38,7 @@ EXTRA_NAMES := cl100k corpus neuron openvino optimize torch
 KEPT_EXTRAS := $(shell cat .venv/extras 2>/dev/null)
 ALL_EXTRAS  := $(sort $(KEPT_EXTRAS) $(EXTRAS))
 ifneq ($(filter-out $(EXTRA_NAMES),$(EXTRAS)),)
-$(error There is no EXTRAS="$(filter-out $(EXTRA_NAMES),$(EXTRAS))". Choose from: $(EXTRA_NAMES))
+$(error There is no EXTRAS="$(filter-out $(EXTRA_NAMES),$(EXTRAS))". Choose from: $(EXTRA_NAMES). For gpu and migraphx see docs/engines.md)
 endif
 EMPTY :=
 COMMA := ,

@@ -139,7 +139,7 @@ def test_an_extra_that_does_not_exist_is_named_with_those_that_do(checkout: Chec
     known: set[str] = set()
     for name in PROJECTS:
         known |= set(tomllib.loads((ROOT / name).read_text("utf-8"))["project"]["optional-dependencies"])
-    offered = done.stderr.partition("Choose from: ")[2].partition(".  Stop")[0].split()
+    offered = done.stderr.partition("Choose from: ")[2].partition(". ")[0].split()
     # `make serve` has a runtime and the model; another wheel of ONNX Runtime takes the place of the runtime.
     assert set(offered) == known - {"cpu", "gpu", "migraphx", "minilm"}
 
