@@ -10,7 +10,7 @@ import pytest
 from support.readme import CHECKS, MODEL, README, clean_environment, run_hub_of_readme
 from support.shell_session import Block, read_blocks, shell_session
 
-# `tests/packaging` runs these commands too.
+# `tests/installation` runs these commands too.
 INSTALLATIONS = ("pip install", "make serve", "make shell")
 
 

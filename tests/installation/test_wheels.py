@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from support.built_wheels import PROJECTS, Wheel, build_wheels, copy_with_model
 from support.source_tree import ROOT
@@ -80,6 +81,12 @@ def test_the_server_brings_both_commands(built: Built) -> None:
     assert "vecmill=vecmill.commands.main:main" in scripts
     required = built.wheels["vecmill-server"].metadata.get_all("Requires-Dist") or []
     assert 'vecmill[minilm] ; extra == "minilm"' in required
+
+
+def test_the_extra_takes_the_version_that_is_built(built: Built) -> None:
+    required = built.wheels["vecmill"].metadata.get_all("Requires-Dist") or []
+    (wanted,) = [each for each in map(Requirement, required) if each.name == "vecmill-minilm"]
+    assert wanted.specifier.contains(built.wheels["vecmill-minilm"].metadata["Version"])
 
 
 def test_the_model_is_a_package_without_code_and_requirements(built: Built) -> None:
