@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from support.server import LiveServer, live_server
 
 # Beyond the longest gap of an idle process beside the server.
 LONGEST_GAP_S = 0.25
+LARGEST_BODY = 32 * 1024 * 1024
 WORDS = "the quick brown fox jumps over the lazy dog "
 
 # Asks one URL again and again over one connection until its input ends, and prints the longest wait.
@@ -202,6 +204,36 @@ def test_probes_are_answered_while_texts_are_as_large_as_may_be(
     with measured_gap(server, control) as gap:
         status, content = post(server, path, encoded)
     assert status == expected, content[:300]
+    assert gap.beyond_s < LONGEST_GAP_S
+
+
+def bomb(piece: bytes, opening: bytes = b'{"input":[', closing: bytes = b"1]}") -> bytes:
+    """A body of almost 32 MiB that is mostly structure."""
+    return opening + piece * ((LARGEST_BODY - 100) // len(piece)) + closing
+
+
+BOMBS = {
+    "empty lists": lambda: bomb(b"[],"),
+    "small objects": lambda: bomb(b'{"a":1},'),
+    "deep lists": lambda: bomb(b"[", closing=b""),
+    "short strings": lambda: bomb(b'"a",'),
+    "numbers": lambda: bomb(b"1,"),
+    "keys": lambda: bomb(b'"a":1,', opening=b'{"input":{', closing=b'"b":1}}'),
+    "escapes": lambda: bomb(b"\\u0000", opening=b'{"input":"', closing=b'"}'),
+}
+
+
+@pytest.mark.promise("loop-responsive")
+@pytest.mark.parametrize("at_once", [1, pytest.param(16, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", BOMBS)
+def test_probes_are_answered_while_bodies_are_mostly_structure(
+    server: LiveServer, control: str, name: str, at_once: int
+) -> None:
+    body = BOMBS[name]()
+    with measured_gap(server, control) as gap, ThreadPoolExecutor(at_once) as pool:
+        answers = list(pool.map(lambda _: post(server, "/v1/embeddings", body)[0], range(at_once)))
+    assert set(answers) <= {400, 413, 429, 503}
+    assert {400, 413} & set(answers)
     assert gap.beyond_s < LONGEST_GAP_S
 
 

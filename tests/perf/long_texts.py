@@ -1,5 +1,7 @@
 """One text of each length: seconds, the memory beyond that of the loaded model, and a short text afterwards.
 
+Then the longest text again, through a server that answers short texts meanwhile.
+
 make bench-long
 """
 
@@ -11,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from perf.long_beside_short import bench_beside
 from perf.report import Figure, finish, warn_if_busy
 from perf.size_models import SHAPES
 from perf.sizes import run_script
@@ -47,13 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", action="append", help="onnx by default")
     parser.add_argument("--width", action="append", type=int, help="The cores of a call; 1 and 2 by default.")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--served-only", action="store_true", help="Only the part with a server.")
     options = parser.parse_args(arguments)
     warn_if_busy()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="vecmill-long-") as scratch:
         folder = Path(scratch)
         run_script(Path(sys.executable), "size_models.py", options.shape, folder)
-        for engine in options.engine or ["onnx"]:
+        for engine in [] if options.served_only else options.engine or ["onnx"]:
             for width in options.width or [1, 2]:
                 told = measure(folder / "model", folder / "cache", engine, width, options.lengths)
                 name = f"{options.shape}, {engine}, {width} cores"
@@ -65,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         Figure(f"{label}: memory beyond the model", "MB", (one["peak_mb"],), PEAK_MB),
                         Figure(f"{label}: memory kept", "MB", (one["kept_mb"],), KEPT_MB),
                     ]
+        figures += bench_beside(folder / "model", max(options.lengths))
     return finish("long_texts", f"long texts, {options.shape}", figures, {"lengths": list(options.lengths)})
 
 

@@ -141,11 +141,14 @@ class Mill(OldMethods):
         if self._state is MillState.CLOSED:
             return
         self._state = MillState.CLOSED
-        if self._admission is not None:
-            await self._admission.dispatcher.close()
-            self._admission.close()
-        if self._engine is not None:
-            await asyncio.to_thread(self._engine.close)
+        try:
+            if self._admission is not None:
+                await self._admission.dispatcher.close()
+        finally:  # also if the call is cancelled
+            if self._admission is not None:
+                self._admission.close()
+            if self._engine is not None:
+                await asyncio.to_thread(self._engine.close)
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,16 +1,30 @@
 """The catalog of the served models, and the lookup of a model by the name in a request."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
-from vecmill.errors import InvalidConfig, NotReady, SetupError
+from vecmill.errors import (
+    CorruptModel,
+    InvalidConfig,
+    MissingExtra,
+    ModelNotFound,
+    NotReady,
+    SelfCheckFailed,
+    SetupError,
+    UnsupportedModel,
+)
 from vecmill.mill import Mill
 from vecmill.values.task import Task
 from vecmill_server.errors import ModelUnavailable, UnknownModel
+from vecmill_server.json_measure import DocumentLimits
 
 # A longer name that is not exactly the name of a model is refused without further search.
 LONGEST_NAME = 1024
+
+# The values that an input may have besides token ids, such as the fields of a document to rank.
+VALUES_PER_INPUT = 256
 
 # The name that some clients send when no model is configured.
 UNSPECIFIED = "default/not-specified"
@@ -33,6 +47,20 @@ _REASONS = {
     ModelState.LOST: "Every worker of this model died or hangs. The process has to be restarted.",
 }
 
+# The short reasons of failures. `/readyz` shows them to everybody, so they have no paths. The messages of the
+# errors may have paths, and are in the log.
+_FAILURES: Mapping[type[SetupError], str] = MappingProxyType(
+    {
+        CorruptModel: "The files of this model are damaged or incomplete.",
+        InvalidConfig: "An option does not fit this model.",
+        MissingExtra: "A package that this model needs is not installed.",
+        ModelNotFound: "The files of this model were not found.",
+        SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
+        UnsupportedModel: "This model needs a feature that the server does not have.",
+    }
+)
+_OTHER_FAILURE = "This model could not be loaded."
+
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
@@ -53,8 +81,10 @@ class ServedModel:
 
     @property
     def reason(self) -> str | None:
-        """The reason why the model is failed, lost or degraded, otherwise `None`."""
-        return _REASONS.get(self.state) if self.failure is None else self.failure.message
+        """The reason why the model is failed, lost or degraded, otherwise `None`. The reason has no paths."""
+        if self.failure is None:
+            return _REASONS.get(self.state)
+        return f"{_FAILURES.get(type(self.failure), _OTHER_FAILURE)} The log of the server has the details."
 
     @property
     def task(self) -> Task | None:
@@ -117,7 +147,9 @@ class Catalog:
         """
         model = self.resolve(name, tasks)
         if model.failure is not None:
-            raise ModelUnavailable(f"The model `{model.name}` could not be loaded. /readyz has the reason.")
+            raise ModelUnavailable(
+                f"The model `{model.name}` could not be loaded. The log of the server has the reason."
+            )
         if model.mill.is_lost:
             raise ModelUnavailable(
                 f"The model `{model.name}` has lost its workers. Another server may answer."
@@ -165,6 +197,15 @@ class Catalog:
     def is_loading(self) -> bool:
         """True until every model is loaded or has failed."""
         return any(model.state is ModelState.LOADING for model in self._models)
+
+    @property
+    def document_limits(self) -> DocumentLimits:
+        """The limits on JSON documents, for the longest request that a model accepts."""
+        limits = [model.mill.config.inputs for model in self._models]
+        return DocumentLimits(
+            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
+            max(each.max_request_characters for each in limits),
+        )
 
 
 def without_client_suffix(name: str) -> str:

@@ -1,19 +1,18 @@
-"""The command `vecmill serve`, found through an entry point, and the program `vecmill-server`."""
+"""The command `vecmill serve`, found by the library's command line through an entry point."""
 
-import sys
+import os
+import signal
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from vecmill.commands.main import main as vecmill
 from vecmill.config import MillConfig
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.settings import ServerSettings
 
 STANDARD_OUTPUT = 1
-
-# Options of the program itself; other options are those of `serve`.
-_PROGRAM_OPTIONS = ("--version",)
+STANDARD_FILES = range(3)
 
 
 @click.command(
@@ -34,6 +33,8 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     else the embedded all-MiniLM-L6-v2. Several models share the cores; each has its own queue and limits. A
     model that cannot be loaded does not stop the others, except with --strict.
     """
+    open_standard_files()
+    end_at_signals()
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
     from vecmill_server.line_writer import LineWriter
     from vecmill_server.logs import configure_logging
@@ -54,10 +55,25 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     context.exit(status)
 
 
-def main() -> None:
-    """Run the program `vecmill-server`: the program `vecmill`, with `serve` as its default command."""
-    arguments = sys.argv[1:]
-    known = (*_PROGRAM_OPTIONS, *vecmill.list_commands(click.Context(vecmill)))
-    if not arguments or arguments[0] not in known:
-        arguments = ["serve", *arguments]
-    vecmill.main(arguments, prog_name="vecmill-server")
+def open_standard_files() -> None:
+    """Open /dev/null as each standard file that is closed.
+
+    Otherwise a connection or a file could get the number of the file, and log lines would be written there.
+    """
+    for fd in STANDARD_FILES:
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `fd`
+
+
+def end_at_signals() -> None:
+    """End the process with status 0 at SIGTERM and SIGHUP, until the runner handles signals.
+
+    The process may download models for minutes before. The first process of a container would ignore these
+    signals without a handler. Under nohup, SIGHUP stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with suppress(ValueError):  # this is not the main thread
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, lambda *_: os._exit(0))

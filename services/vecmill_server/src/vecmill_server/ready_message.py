@@ -30,13 +30,16 @@ def ready_message(service: Service, address: Address) -> str:
         options += ["-H", "authorization: Bearer YOUR_KEY"]
     path, body = EXAMPLES[served[0].task or Task.EMBED]
     command = ["curl", *options, f"{base}{path}", "-d", body]
-    place = base if address.path is None else f"the socket {address.path}"
+    # As systemd writes the names of abstract sockets.
+    shown = str(address.path).replace("\0", "@")
+    place = base if address.path is None else f"the socket {shown}"
     return f"vecmill serves {names} on {place}\n{shlex.join(command)}"
 
 
 def _base_url(prefix: str, address: Address) -> tuple[str, list[str]]:
     if address.path is not None:
-        return f"http://localhost{prefix}", ["--unix-socket", str(address.path)]
+        option = "--abstract-unix-socket" if address.is_abstract else "--unix-socket"
+        return f"http://localhost{prefix}", [option, str(address.path).removeprefix("\0")]
     # A client cannot connect to a wildcard address, so the example uses the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     shown = f"[{host}]" if ":" in host else host

@@ -36,9 +36,6 @@ from vecmill_server.token_ids import choose_ids_reader
 
 logger = logging.getLogger(__name__)
 
-# The values that an input may have besides token ids, such as the fields of a document to rank.
-VALUES_PER_INPUT = 256
-
 
 @dataclass(frozen=True, slots=True)
 class _FoundModel:
@@ -71,7 +68,8 @@ class Service:
     def is_ready(self) -> bool:
         """True if a load balancer should send requests to this server."""
         states = [model.state for model in self.catalog]
-        return self.drain.is_serving and ModelState.LOADING not in states and self._suffices(states)
+        has_loaded = ModelState.LOADING not in states and (self.batches is None or self.batches.is_open)
+        return self.drain.is_serving and has_loaded and self._suffices(states)
 
     def _suffices(self, states: Sequence[ModelState]) -> bool:
         are_ready = (state is ModelState.READY for state in states)
@@ -84,12 +82,8 @@ class Service:
 
     @property
     def document_limits(self) -> DocumentLimits:
-        """The limits on JSON documents, for the longest request that a model accepts."""
-        limits = [model.mill.config.inputs for model in self.catalog]
-        return DocumentLimits(
-            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
-            max(each.max_request_characters for each in limits),
-        )
+        """The limits on JSON documents."""
+        return self.catalog.document_limits
 
 
 def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:

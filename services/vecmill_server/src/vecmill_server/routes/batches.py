@@ -12,7 +12,7 @@ from vecmill_server.api_keys import UNNAMED
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject, list_schema
-from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES
+from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES, WRITE_BYTES
 from vecmill_server.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.errors import BatchesOff
 from vecmill_server.json_io import decode_object, encode_json
@@ -73,7 +73,11 @@ class FileRoutes:
             body = stream_body(request.scope["headers"], request.receive, self._limits)
             kind = header(request.scope, b"content-type") or b""
             size = int(header(request.scope, b"content-length") or 0)  # the HTTP parser accepts only digits
-            return _json((await batches.upload(owner, kind, size, body)).to_json())
+            budget = self._service.budget
+            with budget.hold() as held:
+                # The most bytes of the file that wait to be written to the disk.
+                held.reserve(min(size or WRITE_BYTES, WRITE_BYTES, budget.large_limit))
+                return _json((await batches.upload(owner, kind, size, body)).to_json())
         page = read_page(request.query_params, default=MOST_FILES, most=MOST_FILES)
         files, has_more = await batches.files(owner, page, request.query_params.get("purpose") or None)
         return _json(_list(files, has_more))
