@@ -184,16 +184,25 @@ FULL = {
 }
 
 
-@pytest.mark.promise("loop-responsive")
+def assert_memory_is_bounded(server: LiveServer) -> None:
+    """Judge the largest memory so far."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    print(f"peak {int(peak) / 1e6:.2f} GB")
+    assert int(peak) < 1_500_000  # kB
+
+
+@pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
 def test_probes_are_answered_while_texts_are_hostile(server: LiveServer, control: str) -> None:
     bodies = [(path, encode(body), status) for path, body, status in SMALL]
     with measured_gap(server, control) as gap:
         answers = [post(server, path, body) for path, body, _ in bodies]
     assert [status for status, _ in answers] == [status for *_, status in bodies]
     assert gap.beyond_s < LONGEST_GAP_S
+    assert_memory_is_bounded(server)
 
 
-@pytest.mark.promise("loop-responsive")
+@pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
 @pytest.mark.full
 @pytest.mark.parametrize("name", FULL)
 def test_probes_are_answered_while_texts_are_as_large_as_may_be(
@@ -205,6 +214,7 @@ def test_probes_are_answered_while_texts_are_as_large_as_may_be(
         status, content = post(server, path, encoded)
     assert status == expected, content[:300]
     assert gap.beyond_s < LONGEST_GAP_S
+    assert_memory_is_bounded(server)
 
 
 def bomb(piece: bytes, opening: bytes = b'{"input":[', closing: bytes = b"1]}") -> bytes:
@@ -264,12 +274,4 @@ def test_a_short_request_does_not_wait_for_large_ones(
             thread.join()
     assert answers == [413, 413]
     assert gap.beyond_s < LONGEST_GAP_S
-
-
-@pytest.mark.promise("bounded-memory", "bounded-input")
-def test_memory_stays_bounded(server: LiveServer) -> None:
-    """Runs last: the peak of everything above."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    print(f"peak {int(peak) / 1e6:.2f} GB")
-    assert int(peak) < 1_500_000  # kB
+    assert_memory_is_bounded(server)
