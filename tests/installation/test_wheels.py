@@ -77,7 +77,7 @@ def test_a_wheel_has_the_licence_addresses_and_a_readme_that_can_stand_alone(nam
 
 def test_the_server_brings_both_commands(built: Built) -> None:
     scripts = built.wheels["vecmill-server"].info["entry_points.txt"].decode()
-    assert "vecmill-server=vecmill_server.program:main" in scripts
+    assert "vecmill-server=vecmill_server.console:main" in scripts
     assert "vecmill=vecmill.commands.main:main" in scripts
     required = built.wheels["vecmill-server"].metadata.get_all("Requires-Dist") or []
     assert 'vecmill[minilm] ; extra == "minilm"' in required
