@@ -240,6 +240,26 @@ async def test_what_would_wait_too_long_is_refused_with_the_time_until_there_is_
         await asyncio.gather(first, *waiting, *(task for task in crowd if task not in refused))
 
 
+async def test_large_requests_are_refused_by_their_likely_size_before_they_are_tokenised() -> None:
+    length = round(26 / 1_000 / PER_TOKEN_S)
+    large, small = [length] * 1_000, [length] * 16
+    config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=10**7))
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
+        first = it.submit_soon(0)
+        await it.until_called(1)
+        it.dispatcher.refuse_if_full("many", likely_tokens=large)
+        waiting = [it.submit_soon(*range(n, n + 1_000), length=length, client="many") for n in (1_000, 2_000)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as refusal:
+            it.dispatcher.refuse_if_full("many", most_tokens=2 * sum(large), likely_tokens=large)
+        assert 1 < refusal.value.retry_after_s < 60
+        it.dispatcher.refuse_if_full("many", likely_tokens=small)  # it is interactive work
+        it.engine.released.set()
+        for task in [first, *waiting]:
+            task.cancel()
+        await asyncio.gather(first, *waiting, return_exceptions=True)
+
+
 async def test_a_time_limit_that_no_idle_machine_could_meet_is_refused_at_once() -> None:
     async with stage() as it:
         with pytest.raises(DeadlineExceeded, match=r"takes about 6\.48 s .* 5 s"):

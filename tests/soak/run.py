@@ -1,10 +1,10 @@
 """Runs the server under steady load for minutes and judges whether anything grows.
 
 `python -m soak.run --minutes 30` measures the capacity, sends 70% of it as an open loop with 5% aborted and
-2% invalid requests, and samples the process every second. Memory must not grow in the second half by more
-than its noise. File descriptors, threads, tasks and open texts must be as many after the load as before.
-Prints a line every minute. Exits with 1 if anything grows or the server ends, and with 2 if the machine was
-too busy for the load. `--leak` plants a leak, which must be found.
+2% invalid requests, and samples the process every second. Memory must not grow in every part of the second
+half: `soak.trend` has the rule. File descriptors, threads, tasks and open texts must be as many after the
+load as before. Prints a line every minute. Exits with 1 if anything grows or the server ends, and with 2 if
+the machine was too busy for the load. `--leak` plants a leak, which must be found.
 """
 
 import argparse

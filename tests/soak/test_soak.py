@@ -37,6 +37,18 @@ def test_a_series_that_rises_and_falls_is_steady() -> None:
     assert not find_trend("rss_mb", range(LENGTH), values).is_leak
 
 
+def test_a_staircase_of_new_peaks_is_steady() -> None:
+    steps = (100, 300, 640, 820, 950, 1_000, 1_600, 1_670)
+    values = series(lambda second, dice: 290 + 3 * sum(second > step for step in steps) + dice.gauss(0, 0.3))
+    assert not find_trend("rss_mb", range(LENGTH), values).is_leak
+
+
+@pytest.mark.promise("no-leak")
+def test_a_leak_of_20_mb_an_hour_is_found_among_new_peaks() -> None:
+    values = series(lambda second, dice: 290 + second / 180 + 3 * (second > 1_200) + dice.gauss(0, 0.3))
+    assert find_trend("rss_mb", range(LENGTH), values).is_leak
+
+
 @pytest.mark.promise("no-leak")
 def test_a_slow_leak_is_found_within_half_an_hour() -> None:
     values = series(lambda second, dice: 300 + second / 30 + dice.gauss(0, 3))

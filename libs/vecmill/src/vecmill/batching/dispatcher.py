@@ -105,15 +105,24 @@ class Dispatcher:
             return self.queue.snapshot()
 
     def refuse_if_full(
-        self, client: str | None = None, most_tokens: int = 1, priority: Priority | None = None
+        self,
+        client: str | None = None,
+        most_tokens: int = 1,
+        priority: Priority | None = None,
+        likely_tokens: Sequence[int] = (),
     ) -> None:
         """Raise the error that `submit` would raise for any request of at most so many tokens.
 
-        Takes almost no time.
+        If the likely numbers of tokens of the texts are known, large requests that have little chance are
+        refused too. Takes almost no time. May be called on any thread.
         """
         self._refuse_unless_running()
         self._refuse_unless_room(1, 1)
         delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
+        if likely_tokens and not delay_s:
+            with self._budget.lock:
+                costs_s = list(map(self._pace.text_cost_s, likely_tokens))
+                delay_s = self._forecast.likely_delay_s(costs_s, client, priority, self._clock())
         if delay_s:
             self._refuse(delay_s)
 

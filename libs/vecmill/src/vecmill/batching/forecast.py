@@ -115,6 +115,20 @@ class Forecast:
             return min(delay_s, self._room_delay_s(client))
         return delay_s
 
+    def likely_delay_s(
+        self, costs_s: Sequence[float], client: str | None, priority: Priority | None, now: float
+    ) -> float:
+        """Return how long a request of about these core seconds has to wait, 0 if it is not surely bulk work.
+
+        The costs are a guess, made before the texts are tokenised. The request counts as half of it, so that
+        no request is refused because of the guess that would fit.
+        """
+        half_s = [cost_s / 2 for cost_s in costs_s]
+        if (priority or self.choose_priority(self.own_s(half_s))) is not Priority.BULK:
+            return 0.0
+        deadline = now + self.time_limit_s(self.own_s(costs_s))
+        return self.delay_s(half_s, Terms(Priority.BULK, deadline, client), now)
+
     def may_be_late(self, now: float) -> bool:
         """Return whether a waiting bulk request would miss its deadline at the present shares."""
         ahead_s, rate = 0.0, self._bulk_rate() / CAUTION

@@ -102,13 +102,14 @@ class OpenVinoEngine:
             output_shape=description.output_shape,
             batch_tokens=plan.max_batch_tokens,
         )
-        return cls(
-            info,
-            prepared,
-            lambda: _compile_widths(core, prepared.path, precision, widths, cores),
-            token_count=description.token_count,
-            length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
-        )
+        with prepared.closed_on_error():
+            return cls(
+                info,
+                prepared,
+                lambda: _compile_widths(core, prepared.path, precision, widths, cores),
+                token_count=description.token_count,
+                length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
+            )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
