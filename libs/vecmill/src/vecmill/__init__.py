@@ -75,6 +75,12 @@ __all__ = [
     "VecmillError",
 ]
 
+__version__: str  # of the installed distribution; see `__getattr__`
+
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("vecmill")
     return find_old_class(name)

@@ -27,6 +27,7 @@ from vecmill.graphs.steps import list_steps
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
+from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -117,7 +118,7 @@ def _load(class_name: str, description: "ModelDescription", folder: Path, dtype:
     except ImportError as error:
         raise MissingExtra(
             f"model_type {description.architecture!r} needs transformers, which is not installed: "
-            "pip install 'vecmill[torch]'."
+            f"{pip_command('install', 'vecmill[torch]')}."
         ) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of transformers' own code
