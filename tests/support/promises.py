@@ -198,7 +198,7 @@ _INPUT = (
 _SECRETS_AND_MODELS = (
     Promise(
         "keys-checked",
-        "With API keys, only probes and metrics are open, and no key is ever written.",
+        "With API keys, only probes, metrics and the API description are open, and no key is ever written.",
         "0 keys in logs, metrics, errors and representations.",
     ),
     Promise(

@@ -5,7 +5,9 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from vecmill_server.api_keys import ApiKeys
+from vecmill_server.browser_page import BrowserPage
 from vecmill_server.listener import Address
+from vecmill_server.middleware.browsers import Browsers
 from vecmill_server.middleware.error_handler import ErrorHandler
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.origins import OriginRules, Origins
@@ -41,7 +43,8 @@ def create_app(service: Service, address: Address | None = None) -> ASGIApp:
     if service.keys is not None or settings.metrics_key:
         metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None
         app = Keys(app, service.keys, metrics_keys)
-    app = ErrorHandler(Paths(app, settings.url_prefix), service.body_limits)
+    app = Browsers(Paths(app, settings.url_prefix), BrowserPage(service))
+    app = ErrorHandler(app, service.body_limits)
     if settings.cors_origin:
         app = CORSMiddleware(
             app,

@@ -9,6 +9,7 @@ import click
 
 from vecmill.config import MillConfig
 from vecmill_server.options import build_settings, settings_options
+from vecmill_server.options_of_others import ServeCommand
 from vecmill_server.settings import ServerSettings
 
 STANDARD_OUTPUT = 1
@@ -16,12 +17,13 @@ STANDARD_FILES = range(3)
 
 
 @click.command(
+    cls=ServeCommand,
     context_settings={
         "auto_envvar_prefix": "VECMILL",
         "show_default": True,
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
-    }
+    },
 )
 @click.argument("models", metavar="[MODEL]...", nargs=-1, envvar="VECMILL_MODEL")
 @settings_options(ServerSettings, MillConfig)

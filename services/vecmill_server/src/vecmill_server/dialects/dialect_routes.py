@@ -47,6 +47,16 @@ def routes_by_path(routes: Iterable[InferenceRoute] = ROUTES) -> dict[str, Infer
     return {path: _merge(path, found) for path, found in sharing.items()}
 
 
+def main_paths() -> dict[str, str]:
+    """Return for each path the first path of its route that reads the same bodies: itself or another path."""
+    by_path = routes_by_path()
+    usual = {path: route for route in ROUTES if route.when is None for path in route.paths}
+    return {
+        path: next(other for other in usual[path].paths if by_path[other].bodies == route.bodies)
+        for path, route in by_path.items()
+    }
+
+
 def _merge(path: str, routes: list[InferenceRoute]) -> InferenceRoute:
     usual = next(route for route in routes if route.when is None)
     if len(routes) == 1:

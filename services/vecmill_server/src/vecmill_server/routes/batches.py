@@ -17,7 +17,8 @@ from vecmill_server.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.errors import BatchesOff
 from vecmill_server.json_io import decode_object, encode_json
 from vecmill_server.json_schema import STRING, Component, Schema, described, word
-from vecmill_server.openapi.operations import Paths, as_json, describe_error
+from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.operations import Paths, as_json, at, describe_error
 from vecmill_server.openapi.response_headers import headers
 from vecmill_server.request_context import RequestContext, allow_body_time, header
 from vecmill_server.service import Service
@@ -167,7 +168,12 @@ def _operation(
 ) -> dict[str, Any]:
     errors = {str(status): describe_error("An error") for status in (*statuses, 503)}
     done = {"description": "Done", "content": as_json(response)}
-    operation = {"summary": summary, "parameters": list(parameters), "responses": {"200": done, **errors}}
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "tags": [Api.BATCHES],
+        "parameters": list(parameters),
+        "responses": {"200": done, **errors},
+    }
     return operation if body is None else {**operation, "requestBody": {"required": True, "content": body}}
 
 
@@ -200,6 +206,13 @@ def _read_content() -> dict[str, Any]:
         },
     }
     return operation
+
+
+def _describe_request() -> dict[str, Any]:
+    content = as_json(BatchRequest.component())
+    example = {"input_file_id": "file-1", "endpoint": "/v1/embeddings", "completion_window": "24h"}
+    content["application/json"]["examples"] = {"BatchRequest": {"value": example}}
+    return content
 
 
 _ID = (_parameter("id", "path"),)
@@ -240,12 +253,14 @@ _OPERATIONS: Paths = {
             "Run the requests of a file",
             BATCH,
             *(400, 404, 408, 413, 415, 429),
-            body=as_json(BatchRequest.component()),
+            body=_describe_request(),
         ),
     },
     "/batches/{id}": {"get": _operation("A batch", BATCH, 404, parameters=_ID)},
     "/batches/{id}/cancel": {"post": _operation("Cancel a batch", BATCH, 404, 409, parameters=_ID)},
 }
 PATHS: Paths = {
-    f"{prefix}{path}": operations for path, operations in _OPERATIONS.items() for prefix in _PREFIXES
+    alias: operations
+    for path, found in _OPERATIONS.items()
+    for alias, operations in at(*(f"{prefix}{path}" for prefix in _PREFIXES), **found).items()
 }

@@ -21,6 +21,7 @@ from vecmill_server.catalog import ServedModel
 from vecmill_server.dialects.tei_conventions import TEI_STYLE
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
+from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.request_context import RequestContext
 from vecmill_server.service import Service
@@ -284,11 +285,12 @@ _TAG = {
 
 
 def _describe_info() -> dict[str, object]:
-    operation = get("The first model, in TEI's format", as_json(_INFO))
+    operation = get("The first model, in TEI's format", as_json(_INFO), apis=(Api.TEI,))
     operation["responses"]["503"] = describe_error("The model is loading", (TEI_STYLE.error_body,))
     return operation
 
 
+_APIS_WITH_MODELS = (Api.OPENAI, Api.MISTRAL, Api.INFINITY, Api.VLLM)
 PATHS: Paths = {
     **at(
         "/v1/models",
@@ -296,6 +298,7 @@ PATHS: Paths = {
         get=get(
             "The served models",
             as_json(Component("ModelList", {"object": "list", "data": [_MODEL]})),
+            apis=_APIS_WITH_MODELS,
         ),
     ),
     **at(
@@ -306,6 +309,7 @@ PATHS: Paths = {
             as_json(_MODEL),
             errors={"404": "No model has that name"},
             parameters=[path_parameter("id")],
+            apis=_APIS_WITH_MODELS,
         ),
     ),
     "/info": {"get": _describe_info()},
@@ -313,7 +317,10 @@ PATHS: Paths = {
         "get": get(
             "The served models, in Ollama's format",
             as_json(Component("OllamaTags", {"models": [_TAG]})),
+            apis=(Api.OLLAMA,),
         )
     },
-    "/api/version": {"get": get("The version", as_json(Component("OllamaVersion", {"version": str})))},
+    "/api/version": {
+        "get": get("The version", as_json(Component("OllamaVersion", {"version": str})), apis=(Api.OLLAMA,))
+    },
 }
