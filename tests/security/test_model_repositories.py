@@ -15,11 +15,13 @@ from typing import Any
 
 import onnx
 import pytest
+import torch
 from click.testing import CliRunner
 from onnx import helper
 
 from support.fake_hub import Repository, point_client_at, run_fake_hub
 from support.http_server import HttpServer, serve_in_thread
+from support.pytorch_files import write_file
 from support.small_exports import save_small_export, small_graph
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.commands.main import main
@@ -50,7 +52,8 @@ class Module:
     load = classmethod(lambda *_, **__: None)
 """
 # A pickle that runs a program when it is read.
-PICKLE = f"cbuiltins\nexec\n(Vimport os; open(os.environ['{MARK}'], 'a').close()\ntR.".encode()
+PROGRAM = f"cbuiltins\nexec\n(Vimport os; open(os.environ['{MARK}'], 'a').close()\ntR.".encode()
+PICKLE = write_file("zip", PROGRAM)
 # Names that a careless reader imports, opens or runs.
 TRAPS: dict[str, str | bytes] = {
     "own.py": CODE,
@@ -231,6 +234,30 @@ def test_the_reference_implementation_runs_nothing_of_it(tmp_path: Path, mark: P
     with suppress(Exception):  # each library raises exceptions of its own
         load_reference_implementation(describe_model(locate_model(directory)))
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "change", [only_a_pickle, a_pickle_that_the_index_names], ids=lambda change: change.__name__
+)
+def test_pickles_are_refused_by_the_name_that_they_call(tmp_path: Path, mark: Path, change: Change) -> None:
+    directory = save_hostile(tmp_path / "model", change)
+    description = describe_model(locate_model(directory))
+    loads = (
+        lambda: load_engine(description, EnginePlan(), cores=1, cache_dir=tmp_path / "cache"),
+        lambda: load_reference_implementation(description),
+    )
+    for load in loads:
+        with pytest.raises(UnsupportedModel, match=r"pytorch_model\.bin names 'builtins\.exec'"):
+            load()
+    assert not mark.exists()
+
+
+def test_the_pickle_does_run_in_a_reader_that_trusts_it(tmp_path: Path, mark: Path) -> None:
+    # Else the tests above would prove nothing.
+    (tmp_path / "pytorch_model.bin").write_bytes(PICKLE)
+    with suppress(TypeError):
+        torch.load(tmp_path / "pytorch_model.bin", weights_only=False)
+    assert mark.exists()
 
 
 def test_the_code_does_run_once_it_is_trusted(tmp_path: Path, mark: Path) -> None:
