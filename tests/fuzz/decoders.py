@@ -21,6 +21,7 @@ import numpy as np
 import safetensors.numpy
 
 from fuzz.connection import feed_connection
+from support.pytorch_files import FORMATS, dictionary, tensor, write_file
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.embed.remote import _read_document, _read_embeddings
 from vecmill.commands.embed.sources import open_source
@@ -275,6 +276,12 @@ def _is_read(example: bytes) -> bool:
     return True
 
 
+def _pytorch_examples() -> tuple[bytes, ...]:
+    tensors = {"a": tensor(), "b": tensor(), "c": tensor((3, 2), (1, 3))}
+    numbers = {"0": np.ones(6, np.float32).tobytes()}
+    return tuple(write_file(form, dictionary(tensors), numbers) for form in FORMATS)
+
+
 def _settings_examples() -> tuple[bytes, ...]:
     return tuple(
         bytes([place]) + (_model() / name).read_bytes()
@@ -305,6 +312,7 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
     "tokenizer": lambda: Decoder(read_tokenizer_file, ((_model() / "tokenizer.json").read_bytes(),)),
     "sentencepieces": lambda: Decoder(_in_file("pieces.model", read_sentencepieces), (PIECES,)),
     "weights": lambda: Decoder(_in_file("model.safetensors", _read_weights), (WEIGHTS,)),
+    "pytorch_weights": lambda: Decoder(_in_file("pytorch_model.bin", _read_weights), _pytorch_examples()),
     "json_lines": lambda: Decoder(_in_file("input.jsonl", _read_records), (b'{"text": "a"}\n"b"\n',)),
     "csv": lambda: Decoder(_in_file("input.csv", _read_records), (b'id,text\n1,"a, b"\n2,c\n',)),
 }

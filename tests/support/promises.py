@@ -223,7 +223,7 @@ _SECRETS_AND_MODELS = (
     ),
     Promise(
         "no-foreign-code",
-        "No code of a model runs unless the operator trusts the model. Nothing is unpickled.",
+        "No code of a model runs unless the operator trusts the model. Nothing of weights files is executed.",
         "0 imports and calls that could.",
     ),
     Promise(

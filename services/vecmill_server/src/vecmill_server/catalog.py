@@ -222,11 +222,11 @@ class Catalog:
         return None
 
     def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
-        # The task of a model that could not be read is unknown. The request may mean such a model, and the
-        # vectors of another model would be wrong, so such a model is not passed over.
+        # The task of a model that could not be read, or is still being downloaded, is unknown. The request
+        # may mean such a model, and the vectors of another model would be wrong, so it is not passed over.
         for task in tasks:
             for model in self._models:
-                if model.task is task or (model.task is None and model.failure is not None):
+                if model.task in (task, None):
                     return model
         return self._models[0]
 

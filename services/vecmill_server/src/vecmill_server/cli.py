@@ -72,8 +72,8 @@ def open_standard_files() -> None:
 def end_at_signals() -> None:
     """End the process with status 0 at SIGTERM and SIGHUP, until the runner handles signals.
 
-    The process may download models for minutes before. The first process of a container would ignore these
-    signals without a handler. Under nohup, SIGHUP stays ignored.
+    The first process of a container would ignore these signals without a handler. Under nohup, SIGHUP stays
+    ignored.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         with suppress(ValueError):  # this is not the main thread

@@ -60,10 +60,7 @@ def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocat
             return embedded
     if model is None:
         raise _missing_embedded()
-    try:
-        found = _find_path(Path(str(model)).expanduser())
-    except (OSError, RuntimeError, ValueError):  # too long, an unknown user's home, or a NUL character
-        found = None
+    found = _find_path(model)
     if found is not None:
         return found
     name = HubName.parse(str(model))
@@ -77,8 +74,26 @@ def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocat
     return ModelLocation(name.repository, fetch_model(name, exported=exported, code=code).resolve())
 
 
-def _find_path(directory: Path) -> ModelLocation | None:
+def find_hub_name(model: str | None) -> HubName | None:
+    """Return the name of a model on a hub; `None` for the embedded model, a path, and any other string.
+
+    Raises `ModelNotFound` for a file that is not a model.
+    """
+    is_embedded = model in _EMBEDDED_NAMES and _find_embedded() is not None
+    if model is None or is_embedded or _find_path(model) is not None:
+        return None
+    return HubName.parse(model)
+
+
+def _find_path(model: str | Path | None) -> ModelLocation | None:
     """Return the model at a path, `None` if the path does not exist. Raises `ModelNotFound` for a file."""
+    try:
+        return _locate_path(Path(str(model)).expanduser())
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user's home, or a NUL character
+        return None
+
+
+def _locate_path(directory: Path) -> ModelLocation | None:
     if directory.is_dir():
         directory = directory.resolve()
         return ModelLocation(_served_name(directory), directory)

@@ -104,6 +104,11 @@ def load_transformers_program(
             f"{description.directory}: model_type {description.architecture!r} with a {kind} head is not "
             "supported."
         )
+    if description.has_pytorch_weights:
+        raise UnsupportedModel(
+            f"{description.weights_files[0]}: for model_type {description.architecture!r} only safetensors "
+            "are read. Save the model as safetensors, with any recent transformers."
+        )
     model = _load(_CLASSES[kind], description, description.weights_files[0].parent, dtype)
     program = TransformersProgram(model.to(device).eval(), description, device)
     source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
