@@ -20,6 +20,7 @@ from vecmill_server.dialects import (
     predict,
     tei,
     vllm,
+    vllm_pooling,
     voyage,
     weaviate,
 )
@@ -53,6 +54,7 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
             {**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)
         ),
         voyage.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
+        voyage.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
         weaviate.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
         cohere.CohereEmbedRequest: Example(
             {"texts": _TEXTS, "input_type": "search_document", "embedding_types": ["float"]}, (Api.COHERE,)
@@ -74,9 +76,12 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
         predict.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
         vllm.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
         vllm.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
-        vllm.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
-        vllm.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
-        vllm.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
+        vllm_pooling.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
+        vllm_pooling.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
+        vllm_pooling.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
+        vllm_pooling.PoolingTokenClassifyRequest: Example(
+            {"input": _TEXTS, "task": "token_classify"}, (Api.VLLM,)
+        ),
         vllm.TokenizeRequest: Example({"prompt": _TEXT}, (Api.VLLM,)),
         vllm.VllmDetokenizeRequest: Example({"tokens": _IDS}, (Api.VLLM,)),
         ollama.OllamaEmbedRequest: Example({"input": _TEXTS}, (Api.OLLAMA,)),
@@ -90,6 +95,7 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
 _APIS_OF_PATHS: Mapping[str, tuple[Api, ...]] = MappingProxyType(
     {
         "/openai/v1/embeddings": (Api.AZURE,),
+        "/voyage/v1/embeddings": (Api.VOYAGE,),
         "/": (Api.TEI, Api.CLOUD),
     }
 )
