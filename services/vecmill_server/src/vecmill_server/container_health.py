@@ -1,8 +1,8 @@
 """The health check of the container image: it asks the server of the container whether it is ready.
 
 `python -m vecmill_server.container_health` exits with 0 if the server is ready, otherwise with 1. The address
-and the URL prefix are those with which the first process of the container was started, on its command line or
-in its environment. The module imports only the standard library, because it runs every few seconds.
+and the URL prefix come from the command line of the first process of the container, or from the environment.
+The module imports only the standard library, because it runs every few seconds.
 """
 
 import argparse
@@ -58,10 +58,13 @@ def find_target(command_line: Sequence[str], environment: Mapping[str, str]) -> 
 
 
 def find_target_of(process_id: int) -> ProbeTarget:
-    """Return the address of the server that runs as this process, or that this process started."""
-    folder = Path(f"/proc/{process_id}")
-    pairs = (entry.partition("=") for entry in _read_strings(folder / "environ"))
-    return find_target(_read_strings(folder / "cmdline"), {name: value for name, _, value in pairs})
+    """Return the address of the server that runs as this process, or that this process started.
+
+    The environment is that of the calling process, which is the same in a container.
+    """
+    pairs = (entry.partition("=") for entry in _read_strings(Path("/proc/self/environ")))
+    command_line = _read_strings(Path(f"/proc/{process_id}/cmdline"))
+    return find_target(command_line, {name: value for name, _, value in pairs})
 
 
 def _arguments_of(command_line: Sequence[str]) -> Sequence[str]:

@@ -54,6 +54,7 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
             {**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)
         ),
         voyage.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
+        voyage.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
         weaviate.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
         cohere.CohereEmbedRequest: Example(
             {"texts": _TEXTS, "input_type": "search_document", "embedding_types": ["float"]}, (Api.COHERE,)
@@ -78,6 +79,9 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
         vllm_pooling.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
         vllm_pooling.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
         vllm_pooling.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
+        vllm_pooling.PoolingTokenClassifyRequest: Example(
+            {"input": _TEXTS, "task": "token_classify"}, (Api.VLLM,)
+        ),
         vllm.TokenizeRequest: Example({"prompt": _TEXT}, (Api.VLLM,)),
         vllm.VllmDetokenizeRequest: Example({"tokens": _IDS}, (Api.VLLM,)),
         ollama.OllamaEmbedRequest: Example({"input": _TEXTS}, (Api.OLLAMA,)),
@@ -91,6 +95,7 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
 _APIS_OF_PATHS: Mapping[str, tuple[Api, ...]] = MappingProxyType(
     {
         "/openai/v1/embeddings": (Api.AZURE,),
+        "/voyage/v1/embeddings": (Api.VOYAGE,),
         "/": (Api.TEI, Api.CLOUD),
     }
 )
