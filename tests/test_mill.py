@@ -166,6 +166,24 @@ async def test_draining_refuses_what_is_new_and_finishes_what_was_accepted(
         assert (await accepted).shape == (1, 384)
 
 
+async def test_a_close_that_is_cancelled_releases_the_engine_and_answers_what_runs(
+    description: ModelDescription,
+) -> None:
+    engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.HANG}))
+    mill = Mill(description, engine=engine)
+    await mill.start()
+    running = asyncio.ensure_future(mill.embed("hello"))
+    await asyncio.to_thread(engine.wait_for_calls, 1)
+    closing = asyncio.ensure_future(mill.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert engine.closed
+    with pytest.raises(ShuttingDown):
+        await running
+
+
 async def test_a_lost_lane_shows_in_the_state(description: ModelDescription) -> None:
     class Losing(FakeEngine):
         def run(self, batch: Batch, *, width: int) -> Embeddings:

@@ -1,4 +1,4 @@
-"""Secrets are compared in constant time only, and nothing but the probes is open without a key."""
+"""Secrets are compared in constant time only, and only probes and the description are open without a key."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.source_tree import Module, modules
-from vecmill_server.middleware.keys import PUBLIC_PATHS
+from vecmill_server.middleware.keys import PUBLIC_PATHS, PUBLIC_PREFIX
 
 KEYS = "vecmill_server.api_keys"
 # Names of values that a client could guess byte by byte if they were compared with `==`.
@@ -49,5 +49,7 @@ def test_a_planted_comparison_is_found() -> None:
 
 
 @pytest.mark.promise("keys-checked")
-def test_the_open_paths_are_the_probes_and_the_metrics() -> None:
-    assert {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics"} == PUBLIC_PATHS
+def test_the_open_paths_are_the_probes_the_metrics_and_the_description() -> None:
+    probes = {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping"}
+    assert {*probes, "/metrics", "/docs", "/openapi.json"} == PUBLIC_PATHS
+    assert PUBLIC_PREFIX == "/docs/"

@@ -107,7 +107,9 @@ def main(environment: Path) -> None:
             f"{licence.package:<22} {licence.version:<12} {licence.expression}"
             + (f"  REFUSED: {problem}" if problem else "")
         )
-    sys.exit(0 if licences and all(licence.problem is None for licence in licences) else 1)
+    refused = sum(licence.problem is not None for licence in licences)
+    print(f"{len(licences)} packages, {refused} refused")
+    sys.exit(0 if licences and not refused else 1)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,15 @@ from support.batches import request_line
 from vecmill import Mill
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.errors import DeviceLost, LaneLost, NotReady, QueueFull, ShuttingDown, VecmillError
+from vecmill.errors import (
+    DeviceLost,
+    LaneLost,
+    NotReady,
+    QueueFull,
+    SetupError,
+    ShuttingDown,
+    VecmillError,
+)
 from vecmill.models import locate_model
 from vecmill.requests import Priority, Request
 from vecmill_server.batches.batch_service import BatchService
@@ -31,7 +39,7 @@ from vecmill_server.batches.objects import (
     NewBatch,
     StoreLimits,
 )
-from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, BatchScheduler
+from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, LOOK_S, BatchScheduler
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.catalog import Catalog, ServedModel
@@ -351,3 +359,36 @@ async def test_a_batch_whose_input_somebody_took_away_fails(tmp_path: Path, is_b
         await scheduler.stop()
         batch = await place.record(batch_id)
         assert (batch.status, [error.code for error in batch.errors]) == ("failed", ["file_gone"])
+
+
+async def test_batches_of_a_model_that_cannot_answer_leave_their_places_to_others(tmp_path: Path) -> None:
+    def lines(model: str, count: int) -> list[str]:
+        return [request_line(f"{model} {n}", {"input": f"{n}", "model": model}) for n in range(count)]
+
+    async with bench(tmp_path) as place:
+        broken = ServedModel("broken", cast("Mill", place.mill), SetupError("It is broken."))
+        catalog = Catalog([ServedModel("fake", cast("Mill", place.mill)), broken])
+        scheduler = BatchScheduler(replace(place.context, catalog=catalog))
+        waiting = [await place.add(lines("fake", 3) + lines("broken", 3)) for _ in range(BATCHES_AT_ONCE)]
+        batch_id = await place.add(lines("fake", 3))
+        scheduler.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await place.record(batch_id)).is_open:
+                pass
+        found = [await place.record(each) for each in waiting]
+        assert {(batch.status, batch.completed, batch.failed) for batch in found} == {("in_progress", 3, 0)}
+        cancelled = await place.context.store_thread.call(lambda store: store.cancel("", waiting[0], NOW))
+        scheduler.wake()
+        broken.failure = None  # as after a restart
+        place.now[0] += LOOK_S
+        scheduler.wake()
+        async with asyncio.timeout(PATIENCE_S):
+            while any([(await place.record(each)).is_open for each in waiting]):
+                pass
+        await scheduler.stop()
+        found = [await place.record(each) for each in waiting]
+        assert cancelled.status is BatchStatus.CANCELLING
+        assert [batch.status for batch in found] == ["cancelled"] + ["completed"] * (BATCHES_AT_ONCE - 1)
+        for batch in found[1:]:
+            ids = [line["custom_id"] for line in place.lines(batch.output_file_id)]
+            assert ids == [f"{model} {n}" for model in ("fake", "broken") for n in range(3)]

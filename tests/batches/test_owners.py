@@ -143,3 +143,17 @@ def pages(store: Store, owner: str, size: int) -> list[str]:
         seen += [record.id for record in files]
         after = files[-1].id
     return seen
+
+
+def test_the_oldest_ended_batches_of_an_owner_are_forgotten_and_open_ones_are_not(store: Store) -> None:
+    open_batch = create(store, "search").id
+    ended = [create(store, "search").id for _ in range(2)]
+    other = create(store, "ingest").id
+    for batch_id in (*ended, other):
+        store.cancel("ingest" if batch_id == other else "search", batch_id, NOW)
+    store.forget_batches(2)
+    assert [batch.id for batch in store.batches("search", EVERYTHING)[0]] == [*ended[::-1], open_batch]
+    store.forget_batches(1)
+    assert [batch.id for batch in store.batches("search", EVERYTHING)[0]] == [ended[1], open_batch]
+    assert [batch.id for batch in store.batches("ingest", EVERYTHING)[0]] == [other]
+    assert len(store.files("search", EVERYTHING)[0]) == 3

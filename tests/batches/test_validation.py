@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from vecmill_server.batches import validation
 from vecmill_server.batches.jsonl import SLICE_BYTES, read_lines
 from vecmill_server.batches.objects import LineError
 from vecmill_server.batches.validation import MAX_ERRORS, Validation
+from vecmill_server.json_io import decode_object
+from vecmill_server.json_measure import DocumentLimits
 
 LIMIT_BYTES = 2_000
+DOCUMENT_LIMITS = DocumentLimits(max_values=10_000, max_wide_characters=10_000)
 
 
 def request(number: object, **changes: Any) -> dict[str, Any]:
@@ -26,7 +30,7 @@ def request(number: object, **changes: Any) -> dict[str, Any]:
 
 def checked(path: Path, content: bytes | str, *, max_lines: int = 1_000) -> Validation:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    check = Validation("/v1/embeddings", max_lines, LIMIT_BYTES)
+    check = Validation("/v1/embeddings", max_lines, LIMIT_BYTES, DOCUMENT_LIMITS)
     while not check.is_done:
         check.read(read_lines(path, check.offset, check.lines, LIMIT_BYTES))
     return check
@@ -114,3 +118,23 @@ def test_more_requests_than_are_taken_are_refused(path: Path) -> None:
     (found,) = checked(path, text, max_lines=2).errors
     assert isinstance(found, LineError)
     assert (found.code, "--max-batch-lines" in found.message) == ("too_many_tasks", True)
+
+
+@pytest.mark.promise("bounded-input")
+def test_a_line_is_not_decoded_if_http_would_not_decode_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+
+    def decode(text: bytes) -> Any:
+        decoded.append(len(text))
+        return decode_object(text)
+
+    monkeypatch.setattr(validation, "decode_object", decode)
+    lines = [request(1), request(2, body={"input": [[]] * 40_000}), request(3, body={"input": "a" * 100_000})]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    check = Validation("/v1/embeddings", 10, 10**6, DOCUMENT_LIMITS)
+    while not check.is_done:
+        check.read(read_lines(path, check.offset, check.lines, 10**6))
+    assert [(found.code, found.line) for found in check.errors] == [("line_too_long", 2)]
+    assert len(decoded) == 2

@@ -39,7 +39,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         expected = CostModel(self.fixed_s / self.pace_error, self.per_token_s / self.pace_error)
-        self.pace = Pace(expected, narrow=1)
+        self.pace = Pace(expected, narrow=1, lanes=self.lanes)
         self.queue = Queue(self.config.queue, self.pace.text_cost_s)
         self.forecast = Forecast(self.queue, self.config, self.pace, cores=self.lanes)
         self.policy = Policy(self.config.batch, self.forecast)
@@ -75,7 +75,7 @@ class Machine:
         )
         delay_s = self.forecast.delay_s(costs_s, terms, self.now)
         if delay_s <= 0:
-            self.ended[self.queue.admit(sequences, terms, self.now)] = then
+            self.ended[self.queue.admit(sequences, terms, self.now, costs_s)] = then
         return delay_s
 
     def seconds_of(self, tokens: int) -> float:

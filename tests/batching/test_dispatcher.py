@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
-from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.dispatcher import TRY_SHARE, Dispatcher
 from vecmill.batching.pace import PAIR_TOKENS
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
@@ -54,6 +54,34 @@ async def test_a_request_whose_admission_cannot_be_reported_leaves_nothing_in_th
         assert it.dispatcher.queue.open_texts == 1
         it.engine.released.set()
         await running
+
+
+async def test_an_observer_that_raises_keeps_nobody_from_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Ledger, texts: int) -> None:
+        self.texts["done"] += texts
+        raise OSError("nowhere to write it")
+
+    monkeypatch.setattr(Ledger, "done", fail)
+    async with stage() as it:
+        for text in range(5):
+            np.testing.assert_array_equal((await it.submit(text)).embeddings[0], row_of(text))
+        assert not it.dispatcher.is_degraded
+
+
+async def test_a_tick_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=MillConfig(hang_s=1e6)) as it:
+        first = it.submit_soon(1, timeout_s=1e5)
+        await it.until_called(1)
+        timer = it.dispatcher._timer
+        monkeypatch.setattr(it.dispatcher.lanes, "tick", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            it.pass_time(1.0)
+        monkeypatch.undo()
+        second = it.submit_soon(2, timeout_s=1e5)
+        await asyncio.sleep(0)
+        assert it.dispatcher._timer not in (None, timer)
+        it.engine.released.set()
+        await asyncio.gather(first, second)
 
 
 async def test_what_arrives_while_the_lane_is_busy_shares_the_next_batch() -> None:
@@ -212,12 +240,58 @@ async def test_what_would_wait_too_long_is_refused_with_the_time_until_there_is_
         await asyncio.gather(first, *waiting, *(task for task in crowd if task not in refused))
 
 
+async def test_large_requests_are_refused_by_their_likely_size_before_they_are_tokenised() -> None:
+    length = round(26 / 1_000 / PER_TOKEN_S)
+    large, small = [length] * 1_000, [length] * 16
+    config = MillConfig(hang_s=1e6, queue=QueueConfig(max_queue_tokens=10**7))
+    async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
+        first = it.submit_soon(0)
+        await it.until_called(1)
+        it.dispatcher.refuse_if_full("many", likely_tokens=large)
+        waiting = [it.submit_soon(*range(n, n + 1_000), length=length, client="many") for n in (1_000, 2_000)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as refusal:
+            it.dispatcher.refuse_if_full("many", most_tokens=2 * sum(large), likely_tokens=large)
+        assert 1 < refusal.value.retry_after_s < 60
+        it.dispatcher.refuse_if_full("many", likely_tokens=small)  # it is interactive work
+        it.engine.released.set()
+        for task in [first, *waiting]:
+            task.cancel()
+        await asyncio.gather(first, *waiting, return_exceptions=True)
+
+
 async def test_a_time_limit_that_no_idle_machine_could_meet_is_refused_at_once() -> None:
     async with stage() as it:
         with pytest.raises(DeadlineExceeded, match=r"takes about 6\.48 s .* 5 s"):
             await it.submit(*range(1_000), length=900, timeout_s=5.0)
         assert it.engine.calls == []
         assert it.ledger.rejections == {"too_late": 1}
+
+
+async def test_a_wrong_prediction_refuses_no_request_for_ever() -> None:
+    async with stage(per_token_s=100 * PER_TOKEN_S) as it:  # the warm-up was slow
+        with pytest.raises(DeadlineExceeded, match=r"takes about 0\.105 s .* 0\.05 s"):
+            await it.submit(1, length=100, timeout_s=0.05)
+        it.time.now += 1.1 * 0.05 / TRY_SHARE
+        for text in range(3):
+            await it.submit(text, length=100, timeout_s=0.05)
+
+
+async def test_a_request_that_is_tried_in_vain_is_not_tried_again_soon() -> None:
+    config = MillConfig(hang_s=1e6)
+    script = FaultScript(calls={0: Fault.HANG})
+    async with stage(script, cores=1, config=config, per_token_s=100 * PER_TOKEN_S) as it:
+        with pytest.raises(DeadlineExceeded, match="takes about"):
+            await it.submit(1, length=100, timeout_s=0.05)
+        it.time.now += 1.1 * 0.05 / TRY_SHARE
+        tried = it.submit_soon(1, length=100, timeout_s=0.05)
+        await it.until_called(1)
+        it.pass_time(0.06)
+        with pytest.raises(DeadlineExceeded, match="was not there"):
+            await tried
+        with pytest.raises(DeadlineExceeded, match="takes about"):
+            await it.submit(2, length=100, timeout_s=0.05)
+        it.engine.released.set()
 
 
 async def test_an_idle_server_admits_what_it_may_just_answer_in_time() -> None:

@@ -13,10 +13,13 @@ import pytest
 
 from support import dispatching
 from support.dispatching import Stage, row_of
+from vecmill.batching import lanes as lanes_module
 from vecmill.batching.lane import HANG_FACTOR, MAX_REPLACEMENTS, MAX_STUCK, REPLACE_FACTOR
+from vecmill.batching.policy import is_long
+from vecmill.batching.ticket import Job
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill.errors import DeviceLost, LaneLost
+from vecmill.errors import DeviceLost, LaneLost, ShuttingDown
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.observer import LaneState
@@ -497,6 +500,7 @@ async def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytes
         monkeypatch.setattr(it.dispatcher.lanes, "_start_thread", lambda lane, _: refuse(lane))
         with pytest.raises(LaneLost):
             await it.submit(1)
+        it.pass_time(10.0)  # many more tries than replacements
         assert it.dispatcher.is_degraded
         monkeypatch.undo()
         it.pass_time(1.0)
@@ -537,9 +541,84 @@ async def test_closing_does_not_wait_for_lost_lanes() -> None:
         assert not engine.gates[0].is_set()
 
 
+async def test_closing_answers_the_texts_of_calls_that_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "JOIN_TIMEOUT_S", 0.01)
+    engine = GatedEngine(lambda number: number < 2)
+    async with stage(engine=engine) as it:
+        stuck = [it.submit_soon(text, length=300) for text in range(2)]
+        await it.until_called(2)
+        await it.dispatcher.close()
+        for task in stuck:
+            with pytest.raises(ShuttingDown):
+                await task
+        engine.close()
+        for lane in it.dispatcher.lanes.all:
+            assert lane.thread is not None
+            await asyncio.to_thread(lane.thread.join)
+
+
+async def test_closing_waits_for_all_hung_calls_together() -> None:
+    waited_s: list[float] = []
+
+    class Thread(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            assert timeout is not None
+            waited_s.append(timeout)
+            it.time.now += timeout
+
+    async with stage(cores=4) as it:
+        threads = [lane.thread for lane in it.dispatcher.lanes.all]
+        for lane in it.dispatcher.lanes.all:
+            lane.thread = Thread()
+        it.dispatcher.lanes.join()
+        for lane, thread in zip(it.dispatcher.lanes.all, threads, strict=True):
+            lane.thread = thread
+    assert sum(waited_s) == lanes_module.JOIN_TIMEOUT_S
+
+
 async def test_threads_that_end_at_closing_are_not_dead() -> None:
     async with stage() as it:
         await it.submit(1)
         await it.dispatcher.close()
         it.dispatcher.lanes.tick()
         assert not it.dispatcher.is_degraded
+
+
+# What is admitted.
+
+
+async def test_less_work_is_admitted_while_a_lane_is_lost() -> None:
+    engine = GatedEngine(lambda number: number == 0)
+    async with stage(engine=engine) as it:
+        forecast = it.dispatcher.lanes.forecast
+        cores = [forecast.cores]
+        await hang(it, 1, 0)
+        cores.append(forecast.cores)
+        engine.gates[0].set()
+        await it.until(lambda: LaneState.HUNG not in it.ledger.lanes.values())
+        cores.append(forecast.cores)
+        assert cores == [2, 1, 2]
+
+
+# What a batch costs.
+
+
+async def test_a_batch_looks_at_no_texts_of_other_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = GatedEngine(lambda _: True, lane_widths=(1,))
+    async with stage(cores=4, engine=engine) as it:
+        running = []
+        for call in range(3):
+            running.append(it.submit_soon(*range(100 * call, 100 * call + 15)))
+            await it.until_called(call + 1)
+        seen: list[Job] = []
+
+        def watched(job: Job) -> bool:
+            seen.append(job)
+            return is_long(job)
+
+        monkeypatch.setattr(lanes_module, "is_long", watched)
+        running.append(it.submit_soon(1_000))
+        await it.until_called(4)
+        assert len(seen) <= 1
+        engine.close()
+        await asyncio.gather(*running)

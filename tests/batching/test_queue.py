@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vecmill.batching import queue as queue_module
 from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
 from vecmill.config import QueueConfig
@@ -217,3 +218,82 @@ def test_clients_that_left_are_forgotten() -> None:
         admit(queue, text, client=str(text))
         queue.take(list(line), 0.0)
     assert len(line._clients) <= 70
+
+
+def take_first(queue: Queue) -> None:
+    queue.take([next(iter(queue.lines[Priority.INTERACTIVE].first().waiting))], 0.0)
+
+
+def test_clients_that_left_are_forgotten_while_others_wait() -> None:
+    queue = make_queue()
+    for text in range(5_000):
+        admit(queue, text, client=str(text))
+        if text >= 50:
+            take_first(queue)
+    assert len(queue.lines[Priority.INTERACTIVE]._clients) <= 300
+
+
+def test_clients_that_come_without_end_leave_a_turn_to_a_client_with_two_requests() -> None:
+    queue = make_queue()
+    admit(queue, 0, client="two")
+    second = admit(queue, 1, client="two")
+    for text in range(2, 32):
+        admit(queue, text, client=str(text))
+    taken = 0
+    while second.started_at is None and taken < 1_000:
+        take_first(queue)
+        taken += 1
+        admit(queue, 100 + taken, client=str(100 + taken))
+    assert taken <= 100  # two rounds of the clients that wait, with some room
+
+
+def test_many_requests_for_one_text_expire_together_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = make_queue()
+    count = 2_000
+    for number in range(count):
+        admit(queue, 1, client=str(number))
+    places = 0
+    plain = queue_module._place
+
+    def counted(request: QueuedRequest) -> tuple[int, float, int]:
+        nonlocal places
+        places += 1
+        return plain(request)
+
+    monkeypatch.setattr(queue_module, "_place", counted)
+    assert len(queue.expire(10.0)) == count
+    assert places <= count
+
+
+def test_the_cost_of_each_length_is_predicted_once_a_request() -> None:
+    predicted: list[int] = []
+
+    def text_s(tokens: int) -> float:
+        predicted.append(tokens)
+        return tokens * 1e-3
+
+    queue = Queue(QueueConfig(), text_s)
+    sequences = [TokenSequence.of([text] * (1 + text % 3)) for text in range(100)]
+    queue.admit(sequences, Terms(Priority.BULK, 1.0), 0.0, queue.costs_s(sequences))
+    assert sorted(predicted) == [1, 2, 3]
+    assert queue.lines[Priority.BULK].waiting_s == pytest.approx(sum(map(len, sequences)) * 1e-3)
+    queue.check()
+
+
+def test_joining_and_leaving_does_not_clear_the_account_of_a_client() -> None:
+    queue = make_queue()
+    line = queue.lines[Priority.BULK]
+    admit(queue, *range(100), priority=Priority.BULK, client="a")
+    admit(queue, 200, priority=Priority.BULK, client="b")
+    tag = line.tag_for("a", 0.5)
+    queue.cancel(admit(queue, *range(100), client="a"), 1.0)
+    assert line.tag_for("a", 0.5) == pytest.approx(tag)
+
+
+def test_a_text_that_many_clients_wait_for_survives_the_client_that_asked_first() -> None:
+    queue = make_queue()
+    first, *others = (admit(queue, 1, client=str(number)) for number in range(100))
+    queue.cancel(first, 1.0)
+    queue.check()
+    (job,) = take_all(queue)
+    assert queue.finish(job, ROW, 2.0) == others

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from vecmill.batching import line as line_module
 from vecmill.batching.forecast import Forecast
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import MIN_BATCH_TOKENS, Policy, is_long
@@ -37,6 +38,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
+        # Clients that have left are looked for at once, though there are few.
+        self.most_idle, line_module._MOST_IDLE_CLIENTS = line_module._MOST_IDLE_CLIENTS, 0
         self.queue = Queue(LIMITS, lambda tokens: tokens * 1e-2)
         self.forecast = Forecast(
             self.queue, MillConfig(batch=BATCHES), Pace(CostModel(0.0, 1e-3), narrow=1), cores=2
@@ -157,6 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "queue"):
             return
+        line_module._MOST_IDLE_CLIENTS = self.most_idle
         while self.running:
             self.finish(0, set())
         while not self.queue.is_empty:

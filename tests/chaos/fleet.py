@@ -35,7 +35,7 @@ class Page:
 
 
 def read_page(text: str) -> Page:
-    """Read a page of metrics."""
+    """Read a page of metrics. Raises `ValueError` if it does not count texts."""
     texts: Counter[str] = Counter()
     responses: Counter[int] = Counter()
     for family in text_string_to_metric_families(text):
@@ -49,6 +49,8 @@ def read_page(text: str) -> Page:
                     texts[sample.labels["outcome"]] += int(sample.value)
                 case "vecmill_http_requests_total" if sample.labels["route"] == "embeddings":
                     responses[int(sample.labels["status"])] += int(sample.value)
+    if missing := {"admitted", "open", *OUTCOMES} - texts.keys():
+        raise ValueError(f"the page has no counts of {', '.join(sorted(missing))} texts")
     return Page(texts, responses)
 
 
@@ -69,6 +71,7 @@ class Fleet:
     statuses: list[int] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
     _current: asyncio.subprocess.Process | None = None
+    _launched: list[asyncio.subprocess.Process] = field(default_factory=list)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
     _stopped: bool = False
     _replacing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -100,14 +103,21 @@ class Fleet:
             before.send_signal(signal.SIGTERM)
 
     async def stop(self) -> None:
-        """Stop all processes and wait for their last pages."""
-        async with self._replacing:
-            self._stopped = True
-        if self._current is not None and self._current.returncode is None:
-            self._current.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(STOP_S):
-            await asyncio.gather(*self._watching)
-        self.listener.close()
+        """Stop all processes and wait for their last pages. Raises `AssertionError` if one has none."""
+        try:
+            async with self._replacing:
+                self._stopped = True
+            if self._current is not None and self._current.returncode is None:
+                self._current.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(STOP_S):
+                await asyncio.gather(*self._watching)
+        finally:
+            self.listener.close()
+            for process in self._launched:
+                if process.returncode is None:
+                    process.kill()
+        ended, pages = len(self.statuses), len(self.pages)
+        assert pages == ended == len(self._launched), f"{ended} processes ended with {pages} last pages"
 
     @property
     def total(self) -> Page:
@@ -131,6 +141,7 @@ class Fleet:
             pass_fds=[options.socket_fd],
             limit=16 * 1024 * 1024,
         )
+        self._launched.append(process)
         assert process.stdout is not None
         async with asyncio.timeout(START_S):
             line = await process.stdout.readline()

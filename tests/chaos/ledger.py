@@ -21,8 +21,8 @@ from vecmill.values.aliases import FloatArray
 # Every status with which an accepted text may end without its embedding.
 REFUSALS = frozenset({429, 500, 503, 504})
 
-# A response may come so much later than the deadline: on two busy cores the client itself reads late.
-GRACE_S = 10.0
+# A response may come so much later than the deadline, without the time in which the client stood still.
+GRACE_S = 3.0
 MIN_COSINE = 0.9999
 
 
@@ -31,7 +31,8 @@ class Exchange:
     """One request: the numbers of its texts, and its response.
 
     `at_s` is the time at which the request was due, `ended_s` that of the response. `status` is `None` while
-    there is no whole response. A request that its client gave up has `left`.
+    there is no whole response. A request that its client gave up has `left`. `lag_s` is the time of this
+    exchange in which the client did not run.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Exchange:
     timeout_s: float
     left: bool = False
     ended_s: float | None = None
+    lag_s: float = 0.0
     status: int | None = None
     echo: str = ""  # the request id in the response
     rows: Sequence[str] = ()  # as `keep` wrote them
@@ -119,7 +121,7 @@ class Ledger:
 
     def ended(self, exchange: Exchange) -> None:
         """Write the response of a request, or that there was none."""
-        fields = ("number", "ended_s", "status", "echo", "rows", "surplus")
+        fields = ("number", "ended_s", "lag_s", "status", "echo", "rows", "surplus")
         self._write({"event": "ended", **{name: getattr(exchange, name) for name in fields}})
 
     def _write(self, entry: Mapping[str, object]) -> None:
@@ -150,6 +152,7 @@ class Verdict:
     statuses: Counter[int] = field(default_factory=Counter)  # of requests, of clients that stayed
     left: int = 0  # requests
     waits_s: list[float] = field(default_factory=list)  # from the time a request was due to its 200
+    failed: list[range] = field(default_factory=list)  # the texts of each request that ended with 500
 
     @property
     def faults(self) -> Mapping[str, int]:
@@ -201,9 +204,12 @@ def _judge_one(exchange: Exchange, rows: Rows, verdict: Verdict) -> None:
         return
     verdict.statuses[exchange.status] += 1
     verdict.unexpected += 0 if exchange.echo == str(exchange.number) else texts
-    verdict.late += texts if exchange.ended_s - exchange.at_s > exchange.timeout_s + GRACE_S else 0
+    took_s = exchange.ended_s - exchange.at_s - exchange.lag_s
+    verdict.late += texts if took_s > exchange.timeout_s + GRACE_S else 0
     if exchange.status != 200:
         verdict.undocumented += 0 if exchange.status in REFUSALS else texts
+        if exchange.status == 500:
+            verdict.failed.append(exchange.texts)
         return
     verdict.waits_s.append(exchange.ended_s - exchange.at_s)
     verdict.lost += max(0, texts - len(exchange.rows))

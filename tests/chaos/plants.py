@@ -1,5 +1,6 @@
-"""Defects that are planted into the server, so that the check of the ledger can be seen to find them."""
+"""Defects that are planted into the server, so that the proofs can be seen to find them."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -13,9 +14,11 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.queue import CountsSnapshot
 from vecmill.batching.ticket import QueuedRequest
 from vecmill_server import request_context
+from vecmill_server.protocol import HttpConnection
 from vecmill_server.routes import endpoint
 
 EVERY = 15
+PATIENCE_S = 0.002
 
 
 def plant_loss() -> None:
@@ -64,11 +67,25 @@ def plant_wrong_counter() -> None:
     Dispatcher.counts_snapshot = forgetful  # type: ignore[method-assign]
 
 
+def plant_patience() -> None:
+    """Make the event loop wait after each part of a body that is not complete."""
+    read = HttpConnection._read_body
+
+    def waiting(self: HttpConnection, data: bytes) -> bytes:
+        rest = read(self, data)
+        if self._body is not None:
+            time.sleep(PATIENCE_S)
+        return rest
+
+    HttpConnection._read_body = waiting  # type: ignore[method-assign]
+
+
 PLANTS: Mapping[str, Callable[[], None]] = {
     "loss": plant_loss,
     "swap": plant_swap,
     "duplicate": plant_duplicate,
     "counter": plant_wrong_counter,
+    "patience": plant_patience,
 }
 
 

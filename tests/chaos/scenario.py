@@ -27,6 +27,7 @@ from vecmill_server.app import create_app
 from vecmill_server.service import Service
 
 PATIENCE_S = 10.0
+WAVE = 3  # requests that run at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def make_waves(eight_bits: str = "int8") -> list[list[Ask]]:
     reads = [Ask(path, method="GET") for path in ("/livez", "/readyz", "/metrics", "/v1/models", "/nowhere")]
     asks = [*mixed, *reads, *(embeddings(f"and {number}", "shared") for number in range(10))]
     assert len(asks) == 30
-    return [asks[first : first + 3] for first in range(0, 30, 3)]
+    return [asks[first : first + WAVE] for first in range(0, 30, WAVE)]
 
 
 class Planted(Exception):
@@ -118,17 +119,20 @@ class Trip:
 
 
 class TrippingEngine(FakeEngine):
-    """The fake engine; the call of `trip` is spoilt by `spoil`."""
+    """The fake engine; the call of `trip` is spoilt by `spoil`. `spoilt_texts` is its number of texts."""
 
     def __init__(self) -> None:
         super().__init__(dim=DIM, lane_widths=(1,))
         self.trip = Trip()
+        self.spoilt_texts = 0
         self.spoil: Callable[[Embeddings], Embeddings] = lambda embeddings: embeddings
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """As the fake engine, but for one call."""
         is_due = self.trip.is_due()
         embeddings = super().run(batch, width=width)
+        if is_due:
+            self.spoilt_texts = len(batch)
         return self.spoil(embeddings) if is_due else embeddings
 
 
@@ -199,6 +203,7 @@ class Stage:
                 if not self.is_leaving:
                     raise Planted("receive")
                 messages[:] = [{"type": "http.disconnect"}]
+            await asyncio.sleep(0)  # a request can be cancelled wherever a connection may make it wait
             if not messages:
                 await asyncio.Event().wait()  # the client stays
             return messages.pop(0)
@@ -213,6 +218,7 @@ class Stage:
                 assert not answer.is_whole, "more after the end of the response"
                 answer.body += message.get("body", b"")
                 answer.is_whole = not message.get("more_body", False)
+            await asyncio.sleep(0)
 
         await _cancel_at(self._run(scope, receive, send), cancel)
 
@@ -270,10 +276,10 @@ def _messages(ask: Ask) -> list[Message]:
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
-    """A stage with a started model."""
+async def stage(*, hang_s: float = 30.0) -> AsyncIterator[Stage]:
+    """A stage with a started model. An engine call hangs after `hang_s`."""
     engine = TrippingEngine()
-    config = MillConfig(cores=1, batch=BatchConfig(max_batch_tokens=64))
+    config = MillConfig(cores=1, hang_s=hang_s, batch=BatchConfig(max_batch_tokens=64))
     service = build_service(QUIET, [(describe_model(locate_model()), engine)], config=config)
     mill = next(iter(service.catalog)).mill
     await mill.start()

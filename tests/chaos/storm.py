@@ -20,6 +20,9 @@ from chaos.ledger import Exchange, Ledger, Rows
 MARKS = {"poison": 0.004, "void": 0.004}
 WORDS = ("alpha", "beta", "gamma")
 MAX_TRIES = 5
+# The clients measure how late their own event loop is. Shorter delays are ordinary.
+TICK_S = 0.05
+ORDINARY_S = 0.1
 
 
 class Manner(StrEnum):
@@ -28,7 +31,7 @@ class Manner(StrEnum):
     PLAIN = "plain"
     HURRIED = "hurried"  # with a deadline of milliseconds
     ABORTING = "aborting"  # hangs up after the request is sent
-    HALF_CLOSING = "half-closing"  # closes its sending side, which counts as hanging up
+    HALF_CLOSING = "half-closing"  # closes its sending side after the request, and reads the response
     SLOW_SENDING = "slow-sending"
     SLOW_READING = "slow-reading"
     INVALID = "invalid"  # with a body that is refused
@@ -43,7 +46,7 @@ FREQUENCIES: Mapping[Manner, float] = {
     Manner.SLOW_READING: 0.07,
 }
 WELL_BEHAVED: Mapping[Manner, float] = {Manner.PLAIN: 1.0}
-LEAVING = (Manner.ABORTING, Manner.HALF_CLOSING)
+LEAVING = (Manner.ABORTING,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,11 @@ def make_text(seed: int, number: int) -> str:
     return " ".join([f"text {number}", *words])
 
 
+def has_mark(seed: int, number: int) -> bool:
+    """Return True if the engine's script fails for this text."""
+    return not MARKS.keys().isdisjoint(make_text(seed, number).split())
+
+
 def plan_requests(config: StormConfig) -> Iterator[Planned]:
     """Return the requests in the order of their arrival."""
     dice = random.Random(config.seed + 1)
@@ -112,17 +120,21 @@ class Storm:
         self._rows = rows
         self._idle: list[_Connection] = []
         self.retries = 0  # requests that a closing server left without a response
+        self._late_s = 0.0  # the sum of the delays of this event loop
+        self._tick_due_s: float | None = None
 
     async def send(self) -> None:
         """Send all requests, and return when each has ended."""
         clock = asyncio.get_running_loop().time
         began = clock()
+        ticking = asyncio.create_task(self._tick())
         async with asyncio.TaskGroup() as group:
             for planned in plan_requests(self._config):
                 early_s = began + planned.at_s - clock()
                 # Without a pause, a client behind its schedule would never read.
                 await asyncio.sleep(max(0.0, early_s))
                 group.create_task(self.send_one(planned, began + planned.at_s))
+        ticking.cancel()
         self.close()
 
     def close(self) -> None:
@@ -132,6 +144,8 @@ class Storm:
 
     async def send_one(self, planned: Planned, due_s: float) -> None:
         """Send one request, and return when it has ended."""
+        clock = asyncio.get_running_loop().time
+        began_s, late_s = clock(), self._lateness_s(clock())
         own_s = planned.timeout_ms / 1000 if planned.timeout_ms else self._config.timeout_s
         left = planned.manner in LEAVING
         exchange = Exchange(planned.number, planned.first, planned.count, due_s, own_s, left)
@@ -141,8 +155,24 @@ class Storm:
             if await self._try(planned.manner, exchange, head, body) or left:
                 break
             self.retries += 1
-        exchange.ended_s = asyncio.get_running_loop().time()
+        exchange.ended_s = clock()
+        exchange.lag_s = began_s - due_s + self._lateness_s(exchange.ended_s) - late_s
         self._ledger.ended(exchange)
+
+    async def _tick(self) -> None:
+        """Add up the delays of this event loop, in which no client could read."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            self._tick_due_s = clock() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self._late_s = self._lateness_s(clock())
+
+    def _lateness_s(self, now_s: float) -> float:
+        """The delays until now. A response may be read before the late tick that comes with it."""
+        if self._tick_due_s is None:
+            return 0.0
+        late_s = now_s - self._tick_due_s
+        return self._late_s + (late_s if late_s > ORDINARY_S else 0.0)
 
     def _request(self, planned: Planned) -> tuple[bytes, bytes]:
         texts = [make_text(self._config.seed, planned.first + place) for place in range(planned.count)]
@@ -189,6 +219,7 @@ class _Connection:
         self._writer = writer
         self._body = bytearray()
         self._whole = False
+        self._parser: httptools.HttpResponseParser | None = None
         self.has_answered = False
         self.is_open = True
         self.echo = ""
@@ -212,14 +243,15 @@ class _Connection:
             await self._trickle(head + body)
         else:
             self._writer.write(head + body)
+        if manner is Manner.HALF_CLOSING:
+            self._writer.write_eof()
         if exchange.left:
             await self._writer.drain()
-            if manner is Manner.HALF_CLOSING:
-                self._writer.write_eof()
             # The request is by then unread, queued or running.
             await asyncio.sleep(dice.random() * 0.02)
             return
         await self._read(exchange, is_slow=manner is Manner.SLOW_READING)
+        self.is_open = self.is_open and manner is not Manner.HALF_CLOSING
 
     async def _trickle(self, data: bytes) -> None:
         step = max(1, len(data) // 7)
@@ -229,7 +261,7 @@ class _Connection:
             await asyncio.sleep(0.004)
 
     async def _read(self, exchange: Exchange, *, is_slow: bool) -> None:
-        parser = httptools.HttpResponseParser(self)
+        self._parser = parser = httptools.HttpResponseParser(self)
         while not self._whole:
             if is_slow:
                 await asyncio.sleep(0.002)
@@ -252,7 +284,10 @@ class _Connection:
         self._body += body
 
     def on_message_complete(self) -> None:
-        self._whole = True
+        assert self._parser is not None
+        # A client that has closed its sending side gets an interim response if it has to wait.
+        if self._parser.get_status_code() != 100:
+            self._whole = True
 
     def abort(self) -> None:
         """Close the connection with a reset."""

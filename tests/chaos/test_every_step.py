@@ -7,11 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chaos.scenario import LONG, Answer, Ask, Stage, Trip, embeddings, make_waves, stage
+from chaos.scenario import LONG, WAVE, Answer, Ask, Stage, Trip, embeddings, make_waves, stage
 from vecmill.errors import InferenceFailed
 from vecmill.values.embeddings import Embeddings
 
 MOST_STEPS = 400
+# A loop over the steps of a run that ends sooner has not met its fault.
+FEWEST_CALLS, FEWEST_MESSAGES, FEWEST_AWAITS = 5, 20, 1
+# A call that takes longer hangs. The requests take milliseconds.
+HANG_S = 0.25
 ENGINE_FAULTS = {500, 424}  # 424 is TEI's status
 
 
@@ -67,7 +71,21 @@ def differences(answers: list[Answer], usual: list[tuple[int | None, str]]) -> l
     return [answer for answer, expected in zip(answers, usual, strict=True) if answer.outcome != expected]
 
 
-@pytest.mark.promise("failure-contained", "answered-once")
+def assert_cost(
+    spoil: Callable[[Embeddings], Embeddings],
+    texts: int,
+    answers: list[Answer],
+    usual: list[tuple[int | None, str]],
+) -> None:
+    """Assert that a fault in a call of `texts` texts cost no request but theirs."""
+    places = [place for place, answer in enumerate(answers) if answer.outcome != usual[place]]
+    assert {answers[place].status for place in places} <= ENGINE_FAULTS
+    assert len({place // WAVE for place in places}) <= 1, "requests of other waves failed too"
+    if spoil is not spoil_values and texts > 1:  # the call is repeated in halves, without the fault
+        assert places == []
+
+
+@pytest.mark.promise("failure-contained", "answered-once", "finite-embeddings")
 @pytest.mark.parametrize("spoil", SPOILS)
 @pytest.mark.parametrize("stride", SIZES)
 async def test_a_fault_in_any_engine_call_costs_at_most_the_texts_of_that_call(
@@ -80,11 +98,13 @@ async def test_a_fault_in_any_engine_call_costs_at_most_the_texts_of_that_call(
         for number in range(1, MOST_STEPS):
             it.engine.trip = trip = Trip(number)
             answers = await it.play(waves)
-            assert {answer.status for answer in differences(answers, usual)} <= ENGINE_FAULTS
             assert all(answer.is_whole and answer.error is None for answer in answers)
+            if trip.was_reached:
+                assert_cost(spoil, it.engine.spoilt_texts, answers, usual)
             await it.assert_at_rest()
             if not trip.was_reached:
                 assert differences(answers, usual) == []
+                assert number > FEWEST_CALLS
                 return
         raise AssertionError("the scenario never ran without the fault")
 
@@ -108,6 +128,7 @@ async def test_a_failure_to_send_or_receive_costs_its_own_request_alone(kind: st
             await it.assert_at_rest()
             if not trip.was_reached:
                 assert differences(answers, usual) == []
+                assert number > FEWEST_MESSAGES
                 return
         raise AssertionError("the scenario never ran without the fault")
 
@@ -133,20 +154,35 @@ async def test_a_request_may_be_cancelled_at_any_of_its_awaits(ask: Ask) -> None
             assert bystander.status == 200
             await it.assert_at_rest()
             if not trip.was_reached:
+                assert number > FEWEST_AWAITS
                 return
         raise AssertionError("the request never ended without being cancelled")
 
 
+def make_hold(it: Stage) -> Callable[[Embeddings], Embeddings]:
+    """Return a fault that holds a call until the engine is closed."""
+
+    def hold(embeddings: Embeddings) -> Embeddings:
+        it.engine.released.wait()
+        return embeddings
+
+    return hold
+
+
 @pytest.mark.promise("lost-lane-noticed", "answered-once")
+@pytest.mark.parametrize("hangs", [False, True], ids=["dies", "hangs"])
 @pytest.mark.parametrize(
     "step", [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.full)]
 )
-async def test_when_the_lane_dies_in_any_call_every_request_is_answered(step: int) -> None:
+async def test_when_the_lane_is_lost_in_any_call_every_request_is_answered(
+    step: int, hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecmill.batching.dispatcher.TICK_S", HANG_S / 5)
     number, was_reached = 0, True
     while was_reached:
         number += step
-        async with stage() as it:
-            it.engine.spoil = end_the_lane
+        async with stage(hang_s=HANG_S) as it:
+            it.engine.spoil = make_hold(it) if hangs else end_the_lane
             it.engine.trip = Trip(number)
             answers = await it.play(make_waves(eight_bits="float"))
             assert all(answer.is_whole and answer.error is None for answer in answers)
@@ -156,19 +192,15 @@ async def test_when_the_lane_dies_in_any_call_every_request_is_answered(step: in
             if was_reached:
                 assert {answer.status for answer in answers} >= {200, 503}
                 await it.assert_at_rest()
+    assert number > FEWEST_CALLS
 
 
 async def test_a_request_that_is_left_behind_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as it:
-
-        def hold(embeddings: Embeddings) -> Embeddings:
-            it.engine.released.wait()
-            return embeddings
-
-        # A cancelled request whose text stays in the queue, while the engine computes it.
-        it.engine.spoil, it.engine.trip = hold, Trip(1)
+        # A request, cancelled after its body was received, whose text stays in the queue and is computed.
+        it.engine.spoil, it.engine.trip = make_hold(it), Trip(1)
         monkeypatch.setattr(it.dispatcher.queue, "cancel", lambda request, now: None)
-        await it.ask(embeddings("left"), cancel=Trip(1))
+        await it.ask(embeddings("left"), cancel=Trip(2))
         with pytest.raises(AssertionError):
             await it.assert_at_rest()
         it.engine.released.set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rolling_restarts import THINKING_S, Load, Server, roll, servers
+from chaos.rolling_restarts import CLIENTS, THINKING_S, Load, Server, roll, servers
 from support.server import free_port
 
 # The pauses of clients leave the processor to the server that starts beside the load.
@@ -53,3 +53,25 @@ async def test_a_unix_socket_is_handed_over_too(tmp_path: Path) -> None:
         tally, statuses = await roll(listener, 1, thinking_s=SMALL_THINKING_S)
     assert tally.lost == []
     assert statuses == [0, 0]
+
+
+async def test_a_request_that_is_dropped_is_lost() -> None:
+    async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(drop, "127.0.0.1", 0) as server:
+        load = Load(server.sockets[0].getsockname())
+        await asyncio.sleep(0)
+        while not load.tally.lost:  # noqa: ASYNC110  # asks another task
+            await asyncio.sleep(0.01)
+        assert (await load.stop()).answers == 0
+
+
+async def test_a_load_without_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos.rolling_restarts.PATIENCE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as silent:
+        load = Load(silent.getsockname())
+        with pytest.raises(TimeoutError):
+            await load.has_answers(1)
+        assert len((await load.stop()).lost) >= CLIENTS

@@ -60,19 +60,24 @@ def send_weather(folder: Path, config: StormConfig, fleet: Fleet, rows: Rows) ->
 
 async def _send(log: Path, config: StormConfig, fleet: Fleet, rows: Rows) -> tuple[Counter[int], int]:
     imbalances: Counter[int] = Counter()
-    await fleet.start()
-    beside = [asyncio.create_task(_scrape(fleet.port, imbalances))]
-    if config.replace_every_s is not None:
-        beside.append(asyncio.create_task(_roll(fleet, config.replace_every_s)))
+    beside: list[asyncio.Task[None]] = []
     try:
+        await fleet.start()
+        beside.append(asyncio.create_task(_scrape(fleet.port, imbalances)))
+        if config.replace_every_s is not None:
+            beside.append(asyncio.create_task(_roll(fleet, config.replace_every_s)))
         with Ledger(log) as ledger:
             storm = Storm(fleet.port, config, ledger, rows)
             await storm.send()
     finally:
         for task in beside:
             task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        if beside:
+            await asyncio.wait(beside)
         await fleet.stop()
+    for task in beside:
+        if not task.cancelled():
+            await task  # raises what ended it
     return imbalances, storm.retries
 
 
@@ -86,8 +91,9 @@ async def _scrape(port: int, imbalances: Counter[int]) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20.0) as client:
         while True:
             with suppress(httpx.TransportError):  # the process that answered is stopping
-                page = read_page((await client.get("/metrics")).text)
-                imbalances[page.imbalance] += 1
+                answer = await client.get("/metrics")
+                answer.raise_for_status()
+                imbalances[read_page(answer.text).imbalance] += 1
             await asyncio.sleep(SCRAPE_S)
 
 

@@ -72,6 +72,7 @@ RANKINGS = [
     ("cohere", "rerank v2"),
     ("cohere", "rerank v2 at /v1"),
     ("voyageai", "rerank"),
+    ("voyageai", "rerank at its own path"),
     full("langchain", "rerank"),
     full("infinity_client", "rerank"),
     full("llama_index", "rerank"),
@@ -268,8 +269,8 @@ def test_litellm_gets_documents(ask: Ask, ranking: list[list[float]], provider: 
 
 
 @pytest.mark.full
-def test_litellms_voyage_asks_as_cohere_does_without_top_n(ask: Ask) -> None:
-    assert "APIConnectionError" in ask("litellm", "voyage without top_n").raised().types
+def test_litellms_voyage_asks_as_cohere_does(ask: Ask) -> None:
+    assert "APIConnectionError" in ask("litellm", "voyage elsewhere").raised().types
 
 
 @pytest.mark.full

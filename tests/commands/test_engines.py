@@ -15,6 +15,7 @@ from vecmill.engines import ENGINES, EngineEntry
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import MissingExtra
 from vecmill.values.engine_plan import Precision
+from vecmill.values.pip_command import pip_command
 
 
 class Crowded:
@@ -62,7 +63,7 @@ def test_devices_and_precisions_in_their_order(monkeypatch: pytest.MonkeyPatch) 
         "engine   installed  device  precisions",
         "crowded  yes        cuda:0  fp16, fp32",
         "crowded  yes        cpu     fp32",
-        "other    no         pip install 'vecmill[other]'",
+        f"other    no         {pip_command('install', 'vecmill[other]')}",
     ]
 
 

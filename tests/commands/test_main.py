@@ -7,6 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import vecmill
+import vecmill_server
 from vecmill.commands import main as cli
 from vecmill.errors import InvalidConfig
 
@@ -30,6 +32,13 @@ def grumble(model: str | None) -> None:
 
 def test_version() -> None:
     assert run("--version").output == f"vecmill {version('vecmill')}\n"
+    assert vecmill.__version__ == vecmill_server.__version__ == version("vecmill")
+
+
+def test_other_names_of_the_packages_do_not_exist() -> None:
+    for package in (vecmill, vecmill_server):
+        with pytest.raises(AttributeError, match="__versions__"):
+            _ = package.__versions__
 
 
 def test_help_lists_the_commands_of_every_package() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle  # noqa: TID251 - it writes the files, and reads none of others
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,18 @@ from pathlib import Path
 import pytest
 import safetensors.numpy
 
+from support.pytorch_files import write_file
 from support.server import free_port
 from support.tiny_models import TinyBert, save_tiny_bert
 
 Break = Callable[[Path], None]
+
+
+class Runs:
+    """An object whose unpickling runs a program."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("exit",)
 
 
 def remove(name: str) -> Break:
@@ -39,6 +48,12 @@ def edit(name: str, **values: object) -> Break:
 
 def pickle_only(directory: Path) -> None:
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+
+
+def run_a_program(directory: Path) -> None:
+    program = pickle.dumps({"weight": Runs()}, 2)
+    (directory / "model.safetensors").unlink()
+    (directory / "pytorch_model.bin").write_bytes(write_file("zip", program))
 
 
 def lose_a_tensor(directory: Path) -> None:
@@ -87,7 +102,8 @@ BROKEN: dict[str, tuple[Break, str]] = {
         edit("config.json", model_type="brand_new"),
         "cannot load model_type 'brand_new'",
     ),
-    "pickle_only": (pickle_only, "the weights are a pickle"),
+    "not_a_pickle": (pickle_only, "begins like neither of PyTorch's formats"),
+    "a_pickle_that_runs_a_program": (run_a_program, "pytorch_model.bin names 'posix.system'"),
     "no_tokenizer": (remove("tokenizer.json"), "has no tokenizer"),
     "half_a_tokenizer": (truncate("tokenizer.json", 0.5), "tokenizer.json is not a tokenizer"),
     "another_tokenizer": (garble_tokenizer, "tokenizer.json is not a tokenizer"),

@@ -242,12 +242,35 @@ def test_modules_that_were_lost_are_noticed(directory: Path) -> None:
         describe(directory)
 
 
-@pytest.mark.promise("no-foreign-code")
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin"])
-def test_pickles_are_never_read(directory: Path, name: str) -> None:
+def test_safetensors_are_preferred_to_pytorch_weights(directory: Path) -> None:
+    (directory / "pytorch_model.bin").write_bytes(b"not even a pickle")
+    assert describe(directory).weights_files == (directory / "model.safetensors",)
+    assert not describe(directory).has_pytorch_weights
+
+
+def test_pytorch_weights_are_used_without_safetensors(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+    description = describe(directory)
+    assert description.weights_files == (directory / "pytorch_model.bin",)
+    assert description.has_pytorch_weights
+
+
+def test_shards_of_pytorch_weights_are_found_through_their_index(directory: Path) -> None:
     (directory / "model.safetensors").unlink()
-    (directory / name).write_bytes(b"not even a pickle")
-    with pytest.raises(UnsupportedModel, match=f"{name}: the weights are a pickle"):
+    names = [f"pytorch_model-0000{place}-of-00002.bin" for place in (1, 2)]
+    index = {"weight_map": {"a": names[1], "b": names[0], "c": names[1]}}
+    (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    with pytest.raises(CorruptModel, match=f"{names[0]} is missing; pytorch_model.bin.index.json lists it"):
+        describe(directory)
+    for name in names:
+        (directory / name).write_bytes(b"")
+    assert describe(directory).weights_files == tuple(directory / name for name in names)
+
+
+@pytest.mark.parametrize("name", ["model.bin", "pytorch_model.pt", "tf_model.h5"])
+def test_files_of_other_names_are_no_weights(directory: Path, name: str) -> None:
+    (directory / "model.safetensors").rename(directory / name)
+    with pytest.raises(CorruptModel, match=r"model\.safetensors is missing, and there is no"):
         describe(directory)
 
 

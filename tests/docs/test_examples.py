@@ -22,8 +22,8 @@ DOCUMENTS = [
     ROOT / "services/vecmill_server/README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-# tests/rag runs its program, with a cross-encoder beside the embedded model.
-RUN_ELSEWHERE = "docs/rag.md"
+# test_readme runs README.md. tests/rag runs its program, with a cross-encoder beside the embedded model.
+README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ def examples() -> Iterator[Example]:
 
 
 def of_language(*languages: str) -> list[Example]:
-    return [example for example in examples() if example.language in languages]
+    found = (example for example in examples() if not example.place.startswith(README))
+    return [example for example in found if example.language in languages]
 
 
 def curl_commands() -> list[Example]:
@@ -118,7 +119,9 @@ def test_embed_example_writes_its_output(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "vectors.parquet").exists()
+    written = re.search(r" -o (\S+)", example.text)
+    assert written is not None
+    assert (tmp_path / written[1]).exists()
 
 
 def test_every_make_command_that_is_named_exists() -> None:

@@ -1,10 +1,14 @@
 """`docs/moving-in.md` names options and metrics that there are, and all of the metrics."""
 
 import re
+import shlex
+
+import pytest
 
 from support.source_tree import ROOT
 from vecmill_server.cli import serve
 from vecmill_server.metric_aliases import ServedRoutes, infinity_aliases, tei_aliases
+from vecmill_server.options_of_others import REPLACEMENTS, VALUES
 
 PAGE = (ROOT / "docs/moving-in.md").read_text("utf-8")
 ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]
@@ -28,3 +32,42 @@ def test_the_metrics_that_are_listed_are_those_that_there_are() -> None:
     missing = set(re.findall(METRIC, in_prose)) - {"te_request_count"}
     assert missing
     assert missing & written == set()
+
+
+def commands_of(image: str) -> list[list[str]]:
+    """What stands after the name of an image in each `docker run` of the page."""
+    commands = re.findall(r"^docker run (?:.*\\\n)*.*$", PAGE, flags=re.MULTILINE)
+    split = [shlex.split(command) for command in commands]
+    return [words[place + 1 :] for words in split for place, word in enumerate(words) if image in word]
+
+
+def test_the_translated_containers_have_options_that_the_server_reads() -> None:
+    translated = commands_of("vecmill:cpu")
+    assert len(translated) == 2
+    for arguments in translated:
+        assert serve.make_context("serve", list(arguments)).params["models"]
+
+
+@pytest.mark.parametrize("image", ["infinity:latest-cpu", "text-embeddings-inference:"])
+def test_the_containers_of_others_have_options_that_are_explained(image: str) -> None:
+    (arguments,) = commands_of(image)
+    given = {word for word in arguments if word.startswith("--")}
+    assert len(given) >= 5
+    known = {option for parameter in serve.params for option in parameter.opts}
+    assert given - known - set(REPLACEMENTS) == set()
+
+
+def test_the_page_and_the_error_messages_name_the_same_replacements() -> None:
+    columns = [(row[0], row[1] + row[2]) for row in ROWS if len(row) == 3]
+    for option, replacement in REPLACEMENTS.items():
+        if option.startswith("--no-") or not option.startswith("--"):
+            continue
+        ours = " ".join(said for theirs, said in columns if re.search(rf"`{option}\b(?!-)", theirs))
+        assert ours, f"{option} is not in a table"
+        if not replacement.startswith("not "):
+            named = re.findall(r"--[a-z-]+", replacement)
+            assert [name for name in named if name not in ours] == [], option
+    for values in VALUES.values():
+        for value, name in values.items():
+            assert any(f"`{value}`" in theirs or f" {value}`" in theirs for theirs, said in columns), value
+            assert any(f"`{name}`" in said or f" {name}`" in said for theirs, said in columns), name

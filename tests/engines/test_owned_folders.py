@@ -57,6 +57,22 @@ def test_the_folders_of_this_process_are_its_own_too(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_finished_at_the_same_moment_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, lock = OwnedFolder.make(tmp_path, PREFIX), fcntl.flock
+    (folder.path / "model.weights").write_bytes(b"whole")
+
+    def lock_late(*arguments: int) -> None:
+        folder.unlock()  # between the opening and the locking of its file
+        lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    remove_abandoned(tmp_path, PREFIX, unlocked=True)
+    assert (folder.path / "model.weights").exists()
+    assert folder.lock is None
+
+
 def test_strangers_files_stay(tmp_path: Path) -> None:
     (tmp_path / f"{PREFIX}a-file").write_bytes(b"mine")
     (tmp_path / "work").mkdir()

@@ -131,6 +131,24 @@ def test_starts_at_the_same_time_share_one_folder(tmp_path: Path, fill: Filler) 
     assert leftovers(tmp_path) == []
 
 
+def test_a_damaged_folder_that_another_process_replaces_first_is_used(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = prepare_model(tmp_path, "model", fill).folder
+    other = prepare_model(tmp_path / "other", "model", fill).folder
+    tear(folder)
+    move_away = prepared._move_away
+
+    def move_away_slowly(damaged: Path) -> None:
+        move_away(damaged)
+        other.rename(damaged)  # of a process that found the same damage
+
+    monkeypatch.setattr(prepared, "_move_away", move_away_slowly)
+    assert prepare_model(tmp_path, "model", fill).folder == folder
+    assert "cannot be kept" not in caplog.text
+    assert leftovers(tmp_path) == []
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(
     tmp_path: Path, fill: Filler, caplog: pytest.LogCaptureFixture
 ) -> None:

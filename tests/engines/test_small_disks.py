@@ -25,7 +25,7 @@ from vecmill.engines import ENGINES, load_engine, prepared
 from vecmill.engines.base import Engine
 from vecmill.engines.owned_folders import remove_abandoned
 from vecmill.engines.prepared import TEMPORARY
-from vecmill.errors import InvalidConfig
+from vecmill.errors import InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -129,6 +129,24 @@ def test_without_any_room_the_disks_are_named(
     with pytest.raises(InvalidConfig, match=f"cannot be kept in {temporary} .No space") as caught:
         load(model, tmp_path / "small", OPENVINO)
     assert "or precision fp32" in caught.value.message
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "function"),
+    [("onnx", "_open_call"), pytest.param("openvino", "_compile_widths", marks=NEEDS_OPENVINO)],
+)
+def test_a_model_that_cannot_be_opened_leaves_no_temporary_folder(
+    temporary: Path, tmp_path: Path, engine: str, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise UnsupportedModel("no such operator")
+
+    save = save_small_export if engine == "onnx" else save_tiny_bert
+    free(monkeypatch, {tmp_path / "small": 1_000})
+    monkeypatch.setattr(f"vecmill.engines.{engine}.{function}", fail)
+    with pytest.raises(UnsupportedModel, match="no such operator"):
+        load(save(tmp_path / "model"), tmp_path / "small", EnginePlan(engine))
     assert list(temporary.iterdir()) == []
 
 

@@ -27,7 +27,7 @@ DESCRIBED = {
     for code in operation["responses"]
 }
 STATUSES = frozenset(
-    {code for code in DESCRIBED if code < 500} | {307, 403, 404, 405, 408, 411, 413, 431, 503}
+    {code for code in DESCRIBED if code < 500} | {307, 401, 403, 404, 405, 408, 411, 413, 431, 503}
 )
 
 
@@ -74,6 +74,29 @@ class Transport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+
+class _WholeRequests:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_message_complete(self) -> None:
+        self.count += 1
+
+
+def has_whole_request(data: bytes) -> bool:
+    """Return True if the first request in `data` is whole for a parser that reads bodies too.
+
+    Such a request must get a response. An offered upgrade ends that parser before the body.
+    """
+    requests = _WholeRequests()
+    try:
+        httptools.HttpRequestParser(requests).feed_data(data)
+    except httptools.HttpParserUpgrade:
+        return False
+    except httptools.HttpParserError:  # in what follows, if a request was whole
+        pass
+    return requests.count > 0
 
 
 class Responses:
@@ -145,7 +168,8 @@ async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, porti
         await asyncio.sleep(0)
     is_head = data[:5].upper() == b"HEAD "
     if not is_head:  # its response has a length and no body
-        Responses(bytes(transport.written))
+        responses = Responses(bytes(transport.written))
+        assert responses.statuses or not has_whole_request(data), "a whole request without a response"
     assert not transport.is_misused, "written after the end of the sending side"
     protocol.eof_received()
     transport.closed = True

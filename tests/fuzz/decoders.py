@@ -21,6 +21,7 @@ import numpy as np
 import safetensors.numpy
 
 from fuzz.connection import feed_connection
+from support.pytorch_files import FORMATS, dictionary, tensor, write_file
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.embed.remote import _read_document, _read_embeddings
 from vecmill.commands.embed.sources import open_source
@@ -40,6 +41,7 @@ from vecmill_server.cl100k import Cl100k
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.json_io import decode_object
+from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.token_ids import keep_ids
 
 OPTIONS = DialectOptions(keep_ids, lambda model: None)
@@ -73,6 +75,13 @@ BODIES: tuple[Mapping[str, Any], ...] = (
     {"texts": ["a"], "input_type": "search_query", "embedding_types": ["float", "int8"]},
     {"messages": [{"role": "user", "content": "a"}], "priority": 1},
     {"instances": [{"content": "a"}], "parameters": {"autoTruncate": True}},
+    {"inputs": ["a", "b"], "truncate": True, "normalize": False, "dimensions": 8},
+    {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
+    {"instances": [{"inputs": "a"}, {"inputs": "b"}]},
+    {"queries": ["q"], "documents": ["a"], "priority": 1},
+    {"prompt": "a", "add_special_tokens": True},
+    {"tokens": [101, 2000, 102]},
+    {"ids": [[101, 2000], [102]], "skip_special_tokens": True},
 )
 
 
@@ -90,7 +99,8 @@ def read_batch_input(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "input"
         path.write_bytes(data)
-        validation = Validation(ENDPOINT, max_lines=50, max_line_bytes=2_000)
+        limits = DocumentLimits(max_values=1_000, max_wide_characters=1_000)
+        validation = Validation(ENDPOINT, 50, 2_000, limits)
         while not validation.is_done:
             lines = read_lines(path, validation.offset, validation.lines, validation.max_line_bytes)
             validation.read(lines)
@@ -158,8 +168,7 @@ def read_server_response(data: bytes) -> None:
     kinds = tuple(OutputDtype)
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
     response = httpx2.Response(200, content=data[1:], request=httpx2.Request("POST", "http://x/"))
-    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which is refused
-        _read_embeddings(response, _read_document(response), 2, 4, kind)
+    _read_embeddings(response, _read_document(response), 2, 4, kind)
 
 
 # What model repositories and operators provide.
@@ -253,6 +262,26 @@ UNREAD = CHUNKED.replace(b"\x07", b"\x00").replace(
 )  # answered before its body arrives
 
 
+def _body_examples() -> tuple[bytes, ...]:
+    """The bodies that each route reads, of all."""
+    examples = (bytes([place]) + json.dumps(body).encode() for place in range(len(PATHS)) for body in BODIES)
+    return tuple(example for example in examples if _is_read(example))
+
+
+def _is_read(example: bytes) -> bool:
+    try:
+        read_body(example)
+    except VecmillError:
+        return False
+    return True
+
+
+def _pytorch_examples() -> tuple[bytes, ...]:
+    tensors = {"a": tensor(), "b": tensor(), "c": tensor((3, 2), (1, 3))}
+    numbers = {"0": np.ones(6, np.float32).tobytes()}
+    return tuple(write_file(form, dictionary(tensors), numbers) for form in FORMATS)
+
+
 def _settings_examples() -> tuple[bytes, ...]:
     return tuple(
         bytes([place]) + (_model() / name).read_bytes()
@@ -262,12 +291,7 @@ def _settings_examples() -> tuple[bytes, ...]:
 
 
 DECODERS: Mapping[str, Callable[[], Decoder]] = {
-    "body": lambda: Decoder(
-        read_body,
-        tuple(
-            bytes([place]) + json.dumps(BODIES[place % len(BODIES)]).encode() for place in range(len(PATHS))
-        ),
-    ),
+    "body": lambda: Decoder(read_body, _body_examples()),
     "batch_input": lambda: Decoder(
         read_batch_input, (LINE, LINE + b"\n\n" + LINE.replace(b'"a"', b'"b"', 1))
     ),
@@ -288,6 +312,7 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
     "tokenizer": lambda: Decoder(read_tokenizer_file, ((_model() / "tokenizer.json").read_bytes(),)),
     "sentencepieces": lambda: Decoder(_in_file("pieces.model", read_sentencepieces), (PIECES,)),
     "weights": lambda: Decoder(_in_file("model.safetensors", _read_weights), (WEIGHTS,)),
+    "pytorch_weights": lambda: Decoder(_in_file("pytorch_model.bin", _read_weights), _pytorch_examples()),
     "json_lines": lambda: Decoder(_in_file("input.jsonl", _read_records), (b'{"text": "a"}\n"b"\n',)),
     "csv": lambda: Decoder(_in_file("input.csv", _read_records), (b'id,text\n1,"a, b"\n2,c\n',)),
 }

@@ -4,7 +4,9 @@ import random
 
 import pytest
 
-from fuzz.decoders import DECODERS, Decoder
+from fuzz.connection import Transport, feed_connection
+from fuzz.decoders import DECODERS, PATHS, REQUEST, Decoder
+from fuzz.guided import Run, count_inputs
 from fuzz.mutations import mutate
 
 CASES, FULL_CASES = 300, 20_000
@@ -50,3 +52,22 @@ def test_an_exception_that_is_no_refusal_is_found() -> None:
     guilty = next(data for data in mutated if b"\x00" not in data)
     with pytest.raises(ValueError, match="not found"):
         decoder.check(guilty)
+
+
+def test_each_route_begins_with_a_body_that_it_reads() -> None:
+    begun = {PATHS[example[0]].paths for example in DECODERS["body"]().examples}
+    assert [route.paths for route in PATHS if route.paths not in begun] == []
+
+
+def test_a_connection_that_does_not_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, unfinished = b"\x00" + REQUEST, b"\x00" + REQUEST[:-1]
+    monkeypatch.setattr(Transport, "write", lambda self, data: None)
+    feed_connection(unfinished)
+    with pytest.raises(AssertionError, match="without a response"):
+        feed_connection(whole)
+
+
+def test_a_guided_run_without_inputs_is_not_sound() -> None:
+    assert count_inputs("INFO: seed\nstat::number_of_executed_units: 4711\n") == 4711
+    assert not Run(True, count_inputs("nothing was imported"), "").is_sound
+    assert not Run(False, 9, "").is_sound

@@ -11,15 +11,17 @@ from typing import Any
 import httptools
 import pytest
 
+from fuzz.connection import STATUSES, has_whole_request
 from fuzz.decoders import BODIES, FORM
 from fuzz.json_values import write_body
 from fuzz.mutations import mutate
+from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import QUIET, HttpServer, serve_in_thread
 from vecmill_server.openapi.document import describe_api
 from vecmill_server.settings import ServerSettings, TokenIds
 
-KEY = "fuzz"
+KEY, WRONG_KEY, WRONG_KEY_SHARE = "fuzz", "fuzzy", 0.05
 # Servers whose settings open other paths through the readers of requests.
 SETTINGS = {
     "plain": QUIET,
@@ -98,9 +100,9 @@ class Client:
         self._server = server
         self._connection: socket.socket | None = None
 
-    def post(self, path: str, body: bytes, rest: str = "") -> tuple[int, bytes]:
+    def post(self, path: str, body: bytes, rest: str = "", key: str = KEY) -> tuple[int, bytes]:
         """Send a request, and return the status and the body."""
-        head = HEAD.format(path=path, key=KEY, size=len(body), rest=rest).encode()
+        head = HEAD.format(path=path, key=key, size=len(body), rest=rest).encode()
         if self._connection is None:
             self._connection = self._server.connect()
         self._connection.sendall(head + body)
@@ -137,20 +139,38 @@ def has_error(document: Any) -> bool:
     return isinstance(document, dict) and bool(document.keys() & {"error", "message", "detail", "object"})
 
 
+@pytest.fixture
+def batch(server: HttpServer) -> dict[str, Any]:
+    """A batch of the server."""
+    lines = [request_line("a", {"input": "a", "model": "model/embed"})]
+    body = {"input_file_id": upload(server.client, lines), "endpoint": "/v1/embeddings"}
+    found: dict[str, Any] = server.client.post("/v1/batches", json=body).json()
+    return found
+
+
 @pytest.mark.promise("malformed-input", "described-api")
 @pytest.mark.parametrize("cases", BODIES_SENT)
-def test_nearly_right_bodies_get_a_documented_answer(server: HttpServer, client: Client, cases: int) -> None:
+def test_nearly_right_bodies_get_a_documented_answer(
+    server: HttpServer, client: Client, batch: dict[str, Any], cases: int
+) -> None:
     dice = random.Random(7 + cases)
     statuses = set()
+    has_keys = bool(server.service.settings.api_key)
+    of_batch = {name: batch[name] for name in ("input_file_id", "endpoint", "completion_window")}
     for number in range(cases):
         template = POSTED[number % len(POSTED)]
         path = template.replace("{deployment}", "model/embed").replace("{model}", "model/embed")
-        path = path.replace("{batch_id}", "batch_1")
-        body = write_body(dice.choice(BODIES), dice)
-        status, answer = client.post(path, body)
-        assert_documented(template, status, answer, body)
+        path = path.replace("{batch_id}", dice.choice(["batch_1", batch["id"]]))
+        body = write_body(of_batch if template == "/v1/batches" else dice.choice(BODIES), dice)
+        key = WRONG_KEY if dice.random() < WRONG_KEY_SHARE else KEY
+        status, answer = client.post(path, body, key=key)
         statuses.add(status)
-    assert {200, 400} <= statuses
+        if has_keys and key == WRONG_KEY:
+            assert status == 401, (path, status, answer)
+            assert has_error(json.loads(answer))
+            continue
+        assert_documented(template, status, answer, body)
+    assert {200, 400, *([401] if has_keys else [])} <= statuses
     assert server.is_well()
 
 
@@ -158,9 +178,11 @@ def test_nearly_right_bodies_get_a_documented_answer(server: HttpServer, client:
 @pytest.mark.parametrize("cases", BYTES_SENT)
 def test_any_bytes_get_an_answer_or_an_end(server: HttpServer, cases: int) -> None:
     dice = random.Random(8 + cases)
+    answered = 0
     for _ in range(cases):
         data = mutate(dice.choice(RAW), dice)
         portion = 1 if dice.random() < 0.3 and len(data) < 1_000 else len(data) or 1
+        statuses = []
         with server.connect() as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with suppress(OSError):  # the server has had enough
@@ -171,12 +193,13 @@ def test_any_bytes_get_an_answer_or_an_end(server: HttpServer, cases: int) -> No
                 responses = Responses(connection)
                 while (found := responses.read_one()) is not None:
                     status, body = found
+                    statuses.append(status)
+                    assert status in STATUSES, (status, body, data)
                     assert status < 500, (status, body, data)
-                    assert status < 400 or has_error(json.loads(body or b'{"error": 1}')), (
-                        status,
-                        body,
-                        data,
-                    )
+                    assert status < 400 or has_error(json.loads(body)), (status, body, data)
+        assert statuses or not has_whole_request(data), data
+        answered += bool(statuses)
+    assert answered > cases / 2, "most requests were no requests"
     assert server.is_well()
 
 

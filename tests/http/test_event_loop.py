@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from support.server import LiveServer, live_server
 
 # Beyond the longest gap of an idle process beside the server.
 LONGEST_GAP_S = 0.25
+LARGEST_BODY = 32 * 1024 * 1024
 WORDS = "the quick brown fox jumps over the lazy dog "
 
 # Asks one URL again and again over one connection until its input ends, and prints the longest wait.
@@ -182,16 +184,25 @@ FULL = {
 }
 
 
-@pytest.mark.promise("loop-responsive")
+def assert_memory_is_bounded(server: LiveServer) -> None:
+    """Judge the largest memory so far."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    print(f"peak {int(peak) / 1e6:.2f} GB")
+    assert int(peak) < 1_500_000  # kB
+
+
+@pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
 def test_probes_are_answered_while_texts_are_hostile(server: LiveServer, control: str) -> None:
     bodies = [(path, encode(body), status) for path, body, status in SMALL]
     with measured_gap(server, control) as gap:
         answers = [post(server, path, body) for path, body, _ in bodies]
     assert [status for status, _ in answers] == [status for *_, status in bodies]
     assert gap.beyond_s < LONGEST_GAP_S
+    assert_memory_is_bounded(server)
 
 
-@pytest.mark.promise("loop-responsive")
+@pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
 @pytest.mark.full
 @pytest.mark.parametrize("name", FULL)
 def test_probes_are_answered_while_texts_are_as_large_as_may_be(
@@ -202,6 +213,37 @@ def test_probes_are_answered_while_texts_are_as_large_as_may_be(
     with measured_gap(server, control) as gap:
         status, content = post(server, path, encoded)
     assert status == expected, content[:300]
+    assert gap.beyond_s < LONGEST_GAP_S
+    assert_memory_is_bounded(server)
+
+
+def bomb(piece: bytes, opening: bytes = b'{"input":[', closing: bytes = b"1]}") -> bytes:
+    """A body of almost 32 MiB that is mostly structure."""
+    return opening + piece * ((LARGEST_BODY - 100) // len(piece)) + closing
+
+
+BOMBS = {
+    "empty lists": lambda: bomb(b"[],"),
+    "small objects": lambda: bomb(b'{"a":1},'),
+    "deep lists": lambda: bomb(b"[", closing=b""),
+    "short strings": lambda: bomb(b'"a",'),
+    "numbers": lambda: bomb(b"1,"),
+    "keys": lambda: bomb(b'"a":1,', opening=b'{"input":{', closing=b'"b":1}}'),
+    "escapes": lambda: bomb(b"\\u0000", opening=b'{"input":"', closing=b'"}'),
+}
+
+
+@pytest.mark.promise("loop-responsive")
+@pytest.mark.parametrize("at_once", [1, pytest.param(16, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", BOMBS)
+def test_probes_are_answered_while_bodies_are_mostly_structure(
+    server: LiveServer, control: str, name: str, at_once: int
+) -> None:
+    body = BOMBS[name]()
+    with measured_gap(server, control) as gap, ThreadPoolExecutor(at_once) as pool:
+        answers = list(pool.map(lambda _: post(server, "/v1/embeddings", body)[0], range(at_once)))
+    assert set(answers) <= {400, 413, 429, 503}
+    assert {400, 413} & set(answers)
     assert gap.beyond_s < LONGEST_GAP_S
 
 
@@ -232,12 +274,4 @@ def test_a_short_request_does_not_wait_for_large_ones(
             thread.join()
     assert answers == [413, 413]
     assert gap.beyond_s < LONGEST_GAP_S
-
-
-@pytest.mark.promise("bounded-memory", "bounded-input")
-def test_memory_stays_bounded(server: LiveServer) -> None:
-    """Runs last: the peak of everything above."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    print(f"peak {int(peak) / 1e6:.2f} GB")
-    assert int(peak) < 1_500_000  # kB
+    assert_memory_is_bounded(server)

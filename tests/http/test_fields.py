@@ -41,7 +41,12 @@ SCORE: Bodies = [
     {"text_1": "a", "text_2": "b"},
     {"data_1": "a", "data_2": "b"},
 ]
-POOLING: Bodies = [{"input": "a"}, {"input": "a", "task": "token_embed"}, {"input": "a", "task": "classify"}]
+POOLING: Bodies = [
+    {"input": "a"},
+    {"input": "a", "task": "token_embed"},
+    {"input": "a", "task": "classify"},
+    {"input": "a", "task": "token_classify"},
+]
 TOKENIZE: Bodies = [{"prompt": "a"}, {"inputs": "a"}, {"text": "a"}]
 EMBED_OR_CONTENT: Bodies = [*EMBED, {"content": "a"}, {"content": [{"text": "a"}]}]
 RERANKING: Bodies = [*RERANK, {"query": "a", "input": ["b"]}]
@@ -68,6 +73,8 @@ BODIES: Mapping[str, Bodies] = {
     **dict.fromkeys(("/ranking", "/v1/ranking"), RANKING),
     "/v1/inference/{model}": [{"queries": ["a"], "documents": ["b"]}],
     "/pinecone/rerank": [PAIR, {**PAIR, "parameters": {}}],
+    "/voyage/v1/embeddings": EMBED,
+    "/voyage/v1/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],
     **dict.fromkeys(("/v1/embed", "/v2/embed"), COHERE),
     **dict.fromkeys(("/score", "/v1/score"), SCORE),
     **dict.fromkeys(("/classify", "/v1/classify"), TEXTS),

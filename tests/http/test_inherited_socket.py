@@ -1,10 +1,13 @@
 """A process takes the listening socket that systemd or another supervisor passes to it."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -49,3 +52,43 @@ def test_a_socket_as_systemd_passes_it_is_served() -> None:
         finally:
             running.kill()
             running.communicate()
+
+
+@contextmanager
+def server_on(listener: socket.socket) -> Iterator[subprocess.Popen[str]]:
+    """A server that inherits a socket."""
+    fd = listener.fileno()
+    running = subprocess.Popen(
+        [*COMMAND, "--fd", str(fd)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=(fd,)
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_names_are_checked_by_the_address_of_the_socket() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener, server_on(listener):
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/embeddings"
+        answer = httpx.post(url, json={"input": "a"}, headers={"host": "embed.example.com"}, timeout=30)
+        assert answer.status_code == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no abstract sockets")
+def test_an_abstract_socket_is_served() -> None:
+    name = f"vecmill-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        with server_on(listener) as running:
+            assert running.stdout is not None
+            printed = running.stdout.readline() + running.stdout.readline()
+            assert f"on the socket @{name}\n" in printed
+            assert f"--abstract-unix-socket {name} " in printed
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(f"\0{name}")
+                client.sendall(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+            running.send_signal(signal.SIGINT)
+            assert running.wait(10) == 0

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from support.described_models import describe_tasks
@@ -14,10 +16,13 @@ from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.mill import Mill
 from vecmill.models import Task
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
 from vecmill_server.settings import ServerSettings
 
-REASON = "model.safetensors is truncated."
+MESSAGE = "/home/operator/models/model.safetensors is truncated."
+REASON = "The files of this model are damaged or incomplete. The log of the server has the details."
 NAMES = ("model/embed", "model/sparse")
 
 
@@ -25,7 +30,7 @@ class Broken(FakeEngine):
     """An engine that cannot be started."""
 
     def warm_up(self) -> CostModel:
-        raise CorruptModel(REASON)
+        raise CorruptModel(MESSAGE)
 
 
 @contextmanager
@@ -81,6 +86,14 @@ def test_a_model_that_fails_to_load_is_named_and_the_other_is_served() -> None:
         assert "model/embed" in client.get("/info").json()["error"]
 
 
+def test_probes_do_not_show_paths_which_the_log_has(caplog: pytest.LogCaptureFixture) -> None:
+    with two_models(engine(Task.EMBED, kind=Broken), engine(Task.SPARSE)) as client:
+        answers = [client.get(path) for path in ("/readyz", "/health", "/ping", "/")]
+        answers += [embed(client), client.get("/info")]
+    assert MESSAGE in caplog.text
+    assert not [answer.text for answer in answers if "/home" in answer.text]
+
+
 def lose_workers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the model with this name lose all of its workers for good."""
     monkeypatch.setattr(Mill, "is_lost", property(lambda mill: mill.description.name == name))
@@ -120,3 +133,24 @@ def test_with_strict_one_model_that_is_not_ready_makes_the_server_not_ready(
         assert client.get("/readyz").status_code == 200
         lose_workers(monkeypatch, "model/sparse")
         assert client.get("/readyz").status_code == 503
+
+
+class Wrong(FakeEngine):
+    """An engine whose embeddings the self-check refuses."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.info = replace(self.info, precision="fp32")
+
+    def run(self, batch: Batch, *, width: int) -> Embeddings:
+        embeddings = super().run(batch, width=width)
+        embeddings.values[:] = np.nan
+        return embeddings
+
+
+def test_a_model_that_failed_after_its_engine_had_loaded_is_closed() -> None:
+    wrong = engine(Task.EMBED, kind=Wrong)
+    with two_models(wrong, engine(Task.SPARSE)) as client:
+        assert [model["state"] for model in client.get("/readyz").json()["models"]] == ["failed", "ready"]
+        assert wrong.closed
+        assert embed(client).status_code == 503

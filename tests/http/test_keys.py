@@ -1,4 +1,4 @@
-"""With keys set, nothing but probes and metrics is seen without one; and no key is ever told."""
+"""Without a key, only probes, metrics and the description of the API are seen; and no key is ever told."""
 
 import logging
 
@@ -59,10 +59,10 @@ def test_anything_else_is_401(guarded: HttpServer, headers: dict[str, str]) -> N
 
 
 @pytest.mark.promise("keys-checked")
-def test_only_probes_and_metrics_are_open(guarded: HttpServer) -> None:
-    for path in ("/livez", "/readyz", "/health", "/metrics", "//health/"):
+def test_only_probes_metrics_and_the_description_are_open(guarded: HttpServer) -> None:
+    for path in ("/livez", "/readyz", "/health", "/metrics", "//health/", "/docs", "/openapi.json"):
         assert guarded.client.get(url(guarded.client, path)).status_code == 200
-    for path in ("/models", "/v1/models", "/openapi.json", "/docs", "/nothing", "/metrics/x"):
+    for path in ("/models", "/v1/models", "/openapi.json/x", "/docsx", "/nothing", "/metrics/x"):
         assert guarded.client.get(path).status_code == 401
 
 

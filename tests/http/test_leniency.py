@@ -20,6 +20,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/rerank": {"query": "hello", "documents": ["world", ""]},
     "/v1/rerank": {"query": "", "documents": ["world"]},
     "/v2/rerank": {"query": "hello", "documents": ["world"]},
+    "/voyage/v1/rerank": {"query": "hello", "documents": ["world"]},
+    "/voyage/v1/embeddings": {"input": "hello"},
     "/embed": {"inputs": "hello"},
     "/v1/embed": {"texts": ["hello", ""]},
     "/v2/embed": {"texts": ["hello"]},

@@ -1,13 +1,17 @@
 """While the model loads the port is open: probes tell the truth, and work is told when to come again."""
 
 import threading
+from collections.abc import Set
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import schemathesis
 
-from support.http_server import DIM, serve_in_thread, wait_until
+from support.http_server import DIM, QUIET, serve_in_thread, wait_until
 from vecmill.engines.fake import FakeEngine
 from vecmill.values.engine_info import CostModel
+from vecmill_server.batches.folder import Folder
 
 
 class SlowToLoad(FakeEngine):
@@ -59,3 +63,26 @@ def test_probes_and_work_know_that_the_model_is_loading() -> None:
             engine.may_load.set()
         wait_until(lambda: server.client.get("/readyz").status_code == 200)
         assert server.is_well()
+
+
+@pytest.mark.promise("honest-health")
+def test_a_server_is_not_ready_before_its_batch_folder_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_open, sweep = threading.Event(), Folder.sweep
+
+    def sweep_slowly(folder: Folder, known: Set[str]) -> None:
+        may_open.wait()
+        sweep(folder, known)
+
+    monkeypatch.setattr(Folder, "sweep", sweep_slowly)
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path), wait=False) as server:
+        try:
+            wait_until(lambda: server.client.get("/readyz").json()["models"][0]["state"] == "ready")
+            answer = server.client.get("/readyz")
+            assert (answer.status_code, answer.json()["status"]) == (503, "loading")
+            assert server.client.get("/v1/files").status_code == 503
+        finally:
+            may_open.set()
+        wait_until(lambda: server.client.get("/readyz").status_code == 200)
+        assert server.client.get("/v1/files").status_code == 200

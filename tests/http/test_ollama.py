@@ -138,3 +138,17 @@ def test_what_is_not_there_is_a_sentence(client: httpx.Client, method: str, path
     assert set(answer.json()) == {"error"}
     assert isinstance(answer.json()["error"], str)
     assert isinstance(client.request(method, path.replace("/api", "/v9"), json={}).json()["error"], dict)
+
+
+@pytest.mark.parametrize(("path", "field"), [("/api/embed", "input"), ("/api/embeddings", "prompt")])
+def test_num_ctx_cuts_texts(client: httpx.Client, path: str, field: str) -> None:
+    def embeddings(text: str, **options: Any) -> Any:
+        answer = client.post(path, json={field: text, "options": options, "keep_alive": "5m"}).json()
+        return answer.get("embeddings") or answer["embedding"]
+
+    assert embeddings("one two three four", num_ctx=4) == embeddings("one two")
+    for unlimited in ({}, {"num_ctx": 0}, {"num_ctx": 100_000}, {"num_thread": 2, "temperature": 0.1}):
+        assert embeddings("one two three four", **unlimited) == embeddings("one two three four")
+    refusal = client.post(path, json={field: "a", "options": {"num_ctx": "many"}})
+    assert refusal.status_code == 400
+    assert "options.num_ctx" in refusal.json()["error"]

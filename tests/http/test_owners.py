@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from support.batches import create_batch, ended, lines_of, request_line, upload
-from support.http_server import PATIENCE_S, QUIET, HttpServer, serve_in_thread
+from support.http_server import PATIENCE_S, QUIET, HttpServer, serve_in_thread, wait_until
+from vecmill_server.batches import scheduler
 from vecmill_server.settings import ServerSettings
 
 KEYS = "search key-1\nsearch key-2\ningest key-3\n"
@@ -179,3 +180,28 @@ def test_an_upload_that_breaks_off_gives_its_space_back(tmp_path: Path) -> None:
             if server.client.post("/v1/files", data={"purpose": "batch"}, files=form).status_code == 200:
                 break
         assert len(list((tmp_path / "files").iterdir())) == 1
+
+
+def test_ended_batches_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "KEPT_BATCHES", 5)
+    monkeypatch.setattr(scheduler, "LOOK_S", 0.05)
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path)) as server:
+        made = [create_batch(server.client, ["{"]) for _ in range(8)]
+        wait_until(lambda: ids(server.client, "/v1/batches") == made[:2:-1])
+
+
+def test_uploads_count_in_the_buffers_of_the_server(tmp_path: Path) -> None:
+    size = 1_000_000
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_buffered_bytes=2_000_000)) as server:
+        head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n" % size
+        head += b"content-type: multipart/form-data; boundary=b\r\n\r\n"
+        part = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        form = {"file": ("in.jsonl", b"x" * size)}
+        with server.connect() as slow:
+            slow.sendall(head + part + b"x" * (size // 2))
+            wait_until(lambda: server.metric("vecmill_buffered_bytes") >= size)
+            refused = server.client.post("/v1/files", data={"purpose": "batch"}, files=form)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+            assert upload(server.client, ["small"])
+        wait_until(lambda: server.metric("vecmill_buffered_bytes") == 0)
+        assert server.client.post("/v1/files", data={"purpose": "batch"}, files=form).status_code == 200

@@ -87,3 +87,18 @@ def test_documents_are_strings_where_the_server_is_told_so(plain: HttpServer) ->
     documents = ["hello", {"text": "world"}]
     results = post(plain.client, documents=documents, return_documents="true", return_len="true")["results"]
     assert [result["document"] for result in results] == ["hello", "world"]
+
+
+def test_documents_that_would_be_split_are_refused_instead_of_cut(client: httpx.Client) -> None:
+    long = ["hello " * 300]
+    assert post(client, documents=long)["results"]
+    assert post(client, documents=long, max_chunks_per_doc=1)["results"]
+    body: dict[str, Any] = {"max_chunks_per_doc": 1024, "overlap_tokens": 80}
+    assert len(post(client, documents=DOCUMENTS, **body)["results"]) == 2
+    error = post(client, status=400, documents=long, **body)["error"]
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_jina_limits_both_sides(client: httpx.Client) -> None:
+    cut = post(client, documents=["one two three"], max_doc_length=1, max_query_length=1)
+    assert cut["usage"] == post(client, documents=["one"])["usage"]

@@ -10,6 +10,7 @@ import pytest
 from support.described_models import row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer
 from vecmill.engines.fake import hash_token_rows
+from vecmill.models import Task
 from vecmill.vectors.scores import softmax
 
 
@@ -99,9 +100,38 @@ def test_pooling_gives_what_the_model_makes_of_texts(every_task: HttpServer, pat
     np.testing.assert_allclose(tokens["data"], hash_token_rows(token_ids("hello"), 4), rtol=1e-6)
     (labels,) = post(client, path, input="hello", task="classify")["data"]
     np.testing.assert_allclose(labels["data"], softmax(row_of("hello", 3)[None])[0], atol=1e-6)
+    (scores,) = post(client, path, input="hello", task="token_classify")["data"]
+    np.testing.assert_allclose(scores["data"], softmax(hash_token_rows(token_ids("hello"), 3)), atol=1e-6)
+    (logits,) = post(client, path, input="hello", task="token_classify", use_activation=False)["data"]
+    np.testing.assert_allclose(logits["data"], hash_token_rows(token_ids("hello"), 3), rtol=1e-6)
 
 
-@pytest.mark.parametrize("task", ["embed", "token_embed", "classify"])
+@pytest.mark.parametrize(
+    ("model", "task"),
+    [
+        (Task.EMBED, "embed"),
+        (Task.MULTI_VECTOR, "token_embed"),
+        (Task.CLASSIFY, "classify"),
+        (Task.RERANK, "classify"),
+        (Task.CLASSIFY_TOKENS, "token_classify"),
+    ],
+)
+def test_pooling_without_a_task_does_what_the_model_is_for(
+    every_task: HttpServer, model: Task, task: str
+) -> None:
+    body: dict[str, Any] = {"input": ["hello", "hello world"], "model": f"model/{model}"}
+    found = post(every_task.client, "/pooling", **body)
+    for named in (task, None):
+        assert post(every_task.client, "/pooling", **body, task=named)["data"] == found["data"]
+
+
+def test_pooling_of_a_sparse_model_is_refused(every_task: HttpServer) -> None:
+    body: dict[str, Any] = {"input": "hello", "model": f"model/{Task.SPARSE}"}
+    error = post(every_task.client, "/pooling", status=400, **body)["error"]
+    assert error["code"] == "model_not_supported"
+
+
+@pytest.mark.parametrize("task", ["embed", "token_embed", "classify", "token_classify"])
 def test_pooling_writes_base64_of_the_same_numbers(every_task: HttpServer, task: str) -> None:
     (plain,) = post(every_task.client, "/pooling", input="hello", task=task)["data"]
     (packed,) = post(every_task.client, "/pooling", input="hello", task=task, encoding_format="base64")[

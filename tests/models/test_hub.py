@@ -3,21 +3,27 @@
 Each test runs the command in a process of its own, since the hub's client reads its environment once.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 
 from support.fake_hub import TOKEN, FakeHub, Repository, run_fake_hub
 from support.http_server import wait_until
+from support.pytorch_files import save_with_torch
 from support.tiny_models import TinyBert, save_tiny_bert
-from vecmill.models.hub import HubName
+from vecmill.models.hub import HubName, find_pytorch_weights
 
 NAME = "owner/tiny-model"
 NEVER = ("pytorch_model.bin", "model.pt", "modeling_own.py", "onnx/model.onnx", "README.md", "tf_model.h5")
@@ -48,6 +54,22 @@ class Client:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def run_on_terminal(self, *arguments: str) -> tuple[int, str]:
+        """The exit status of the command, and what a terminal got from it."""
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 100))
+        command = [sys.executable, "-m", "vecmill", *arguments]
+        running = subprocess.Popen(
+            command, env=self._environment({}), stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other side is closed
+            while part := os.read(ours, 65_536):
+                shown += part
+        os.close(ours)
+        return running.wait(timeout=60), shown.decode()
 
     def _environment(self, environment: dict[str, str]) -> dict[str, str]:
         names = (
@@ -97,8 +119,23 @@ def test_only_what_is_read_is_fetched(client: Client, files: dict[str, bytes]) -
     assert not {path for path, _ in client.hub.served} & set(NEVER)
 
 
-def test_progress_is_shown(client: Client) -> None:
-    assert "Fetching" in client.run("pull", NAME).stderr
+def test_progress_is_one_bar_on_a_terminal(client: Client, files: dict[str, bytes]) -> None:
+    client.hub.repositories[NAME] = Repository({**files, "large.txt": os.urandom(17 * 2**20)})
+    code, shown = client.run_on_terminal("pull", NAME)
+    assert code == 0, shown
+    *parts, _ = re.split(r"[\r\n]+", shown)
+    bars = [part for part in parts if "%|" in part]
+    assert bars[-1].startswith(f"{NAME}: 100%|")
+    assert all(part.startswith(f"{NAME}: ") for part in bars)
+    assert [part for part in parts if part.strip() and part not in bars and " is in " not in part] == []
+
+
+def test_progress_is_a_few_lines_elsewhere(client: Client, files: dict[str, bytes]) -> None:
+    client.hub.repositories[NAME] = Repository({**files, "large.txt": os.urandom(17 * 2**20)})
+    lines = client.run("pull", NAME).stderr.splitlines()
+    assert lines[0].startswith(f"downloading {NAME}: {len(files) + 1} files, 18.")
+    assert lines[-1] == f"downloading {NAME}: 100%"
+    assert len(lines) <= 11
 
 
 @pytest.mark.parametrize("revision", ["", "@v1"])
@@ -178,6 +215,65 @@ def test_exported_graphs_are_fetched_when_asked_for(client: Client, files: dict[
     assert client.fetched == {*files, "onnx/model.onnx", "onnx/model.onnx_data"}
 
 
+@pytest.fixture
+def old_files(files: dict[str, bytes], tmp_path: Path) -> dict[str, bytes]:
+    """The same model, with weights as PyTorch writes them instead of safetensors."""
+    tensors = safetensors.torch.load(files["model.safetensors"])
+    weights = save_with_torch(tmp_path / "weights.bin", tensors).read_bytes()
+    kept = {name: content for name, content in files.items() if name != "model.safetensors"}
+    return {**kept, "pytorch_model.bin": weights}
+
+
+def test_pytorch_weights_are_fetched_where_there_are_no_safetensors(
+    client: Client, old_files: dict[str, bytes]
+) -> None:
+    others = dict.fromkeys(("sparse_linear.pt", "training_args.bin", "1_Pooling/pytorch_model.bin"), b"x")
+    client.hub.repositories[NAME] = Repository({**old_files, **others})
+    assert client.run("pull", NAME).returncode == 0
+    assert client.fetched == set(old_files)
+    pinned = f"{NAME}@{client.hub.repositories[NAME].commit}"
+    client.hub.asked.clear()
+    assert client.run("describe", pinned).returncode == 0
+    assert client.hub.asked == []
+    done = client.run("describe", NAME, HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_pytorch_weights_are_not_fetched_beside_an_exported_graph(
+    client: Client, old_files: dict[str, bytes]
+) -> None:
+    client.hub.repositories[NAME] = Repository({**old_files, "onnx/model.onnx": b"graph"})
+    expected = {*old_files, "onnx/model.onnx"} - {"pytorch_model.bin"}
+    assert client.run("pull", NAME, "--onnx").returncode == 0
+    assert client.fetched == expected
+    for settings in ({}, {"HF_HUB_OFFLINE": "1"}):
+        done = client.run("describe", NAME, **settings)
+        assert done.returncode == 0, done.stderr
+        assert client.fetched == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["pytorch_model.bin", "model.safetensors"], []),
+        (["pytorch_model.bin", "model.safetensors.index.json"], []),
+        (["pytorch_model.bin", "model.onnx", "colbert_linear.pt"], ["pytorch_model.bin"]),
+        (["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"], ["pytorch_model.bin"]),
+        (
+            ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"],
+            ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"],
+        ),
+        (["model.safetensors", "2_Dense/pytorch_model.bin"], ["2_Dense/pytorch_model.bin"]),
+        (["model.safetensors", "2_Dense/pytorch_model.bin", "2_Dense/model.safetensors"], []),
+        (["0_Transformer/pytorch_model.bin"], ["0_Transformer/pytorch_model.bin"]),
+        (["checkpoint-500/pytorch_model.bin", "1_Pooling/pytorch_model.bin", "a/b/pytorch_model.bin"], []),
+        (["pytorch_model.bin.index.json", "optimizer.bin", "flax_model.msgpack", "model.bin"], []),
+    ],
+)
+def test_pytorch_weights_of_folders_without_safetensors(names: list[str], expected: list[str]) -> None:
+    assert find_pytorch_weights(names) == expected
+
+
 def test_the_next_attempt_fetches_what_is_missing(client: Client, files: dict[str, bytes]) -> None:
     client.hub.broken.add("model.safetensors")
     assert client.run("pull", NAME).returncode == 2
@@ -196,7 +292,7 @@ def test_a_half_fetched_model_is_not_served(client: Client) -> None:
     assert "could not be downloaded" in failed.stderr
     done = client.run("describe", NAME, HF_ENDPOINT="http://127.0.0.1:9")
     assert done.returncode == 2
-    assert "is not in the cache in full, and the hub cannot be reached" in done.stderr
+    assert "is not in the cache in full, and the hub cannot be asked for it: 127.0.0.1 refuses" in done.stderr
 
 
 @pytest.mark.parametrize(("token", "code"), [("", 2), (TOKEN, 0)])

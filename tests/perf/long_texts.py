@@ -1,23 +1,39 @@
-"""One text of each length: seconds, the memory beyond that of the loaded model, and a short text afterwards.
+"""Long texts: alone, and through a server beside the short texts of another client.
+
+Alone, one text of each length: seconds, the memory beyond that of the loaded model, and a short text
+afterwards. Then a server gets the longest text from one client and short texts from another meanwhile.
 
 make bench-long
 """
 
 import argparse
 import json
+import random
 import sys
 import tempfile
+import threading
+import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from perf.overload import ask, quantile
 from perf.report import Figure, finish, warn_if_busy
 from perf.size_models import SHAPES
 from perf.sizes import run_script
+from support.server import live_server
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
 PEAK_MB = 2000.0
 KEPT_MB = 100.0
+SEED = 20_260_109
+SHORT_TOKENS = 16
+ALONE_S = 5.0
+BESIDE_MS = 200.0
+# With fewer short texts, their p99 is not known.
+FEWEST_BESIDE = 50
+START_S = 300.0
 
 
 def measure(
@@ -41,19 +57,73 @@ def print_lengths(title: str, told: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
+def token_ids(length: int, seed: int) -> bytes:
+    """The body of a request of one text with this many tokens, which no other seed has."""
+    dice = random.Random(seed)
+    return json.dumps({"input": [[dice.randrange(5, 1000) for _ in range(length)]]}).encode()
+
+
+def time_short(url: str, number: int) -> float:
+    """The milliseconds of a short text of the second client. Raises `AssertionError` if it is refused."""
+    body = token_ids(SHORT_TOKENS, SEED + number)
+    began = time.perf_counter()
+    status, _ = ask(url, body, "short")
+    assert status == 200, status
+    return 1000 * (time.perf_counter() - began)
+
+
+def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Figure]:
+    """The short texts of one client while the long text of another is computed, and the server afterwards."""
+    folder.mkdir()
+    arguments = [str(model), "--token-ids", "native", "--no-access-log", "--api-key", "long"]
+    with live_server(folder, arguments=[*arguments, "--api-key", "short"], timeout_s=START_S) as server:
+        url, number, alone, beside = server.url, 0, [], []
+        end = time.perf_counter() + ALONE_S
+        while time.perf_counter() < end:
+            alone.append(time_short(url, number := number + 1))
+        statuses: list[int] = []
+        body = token_ids(length, SEED)
+        asking = threading.Thread(target=lambda: statuses.append(ask(url, body, "long")[0]), daemon=True)
+        began = time.perf_counter()
+        asking.start()
+        while asking.is_alive():
+            beside.append(time_short(url, number := number + 1))
+        took_s = time.perf_counter() - began
+        with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:  # raises unless it is 200
+            answer.read()
+    print(
+        f"\n{name}, {length} tokens through a server: {statuses[0]} after {took_s:.1f} s, {len(beside)} short"
+    )
+    label = f"{name}, server, {length} tokens"
+    return [
+        Figure(label, "s", (took_s,)),
+        Figure(f"{label}: not answered", "requests", (float(statuses != [200]),), 0),
+        Figure(f"{label}: short texts beside it", "requests", (len(beside),), FEWEST_BESIDE, at_most=False),
+        Figure(f"{label}: short text alone, p99", "ms", (quantile(alone, 0.99),)),
+        Figure(f"{label}: short text beside it, p99", "ms", (quantile(beside, 0.99),), BESIDE_MS),
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--shape", default="ModernBERT-base", choices=sorted(SHAPES))
     parser.add_argument("--engine", action="append", help="onnx by default")
     parser.add_argument("--width", action="append", type=int, help="The cores of a call; 1 and 2 by default.")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument(
+        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "beside"], help="All by default."
+    )
     options = parser.parse_args(arguments)
     warn_if_busy()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="vecmill-long-") as scratch:
         folder = Path(scratch)
         run_script(Path(sys.executable), "size_models.py", options.shape, folder)
-        for engine in options.engine or ["onnx"]:
+        if "beside" in options.parts:
+            figures += measure_beside(
+                options.shape, folder / "model", folder / "server", max(options.lengths)
+            )
+        for engine in (options.engine or ["onnx"]) if "alone" in options.parts else []:
             for width in options.width or [1, 2]:
                 told = measure(folder / "model", folder / "cache", engine, width, options.lengths)
                 name = f"{options.shape}, {engine}, {width} cores"

@@ -32,11 +32,13 @@ class Arrivals:
     """What happened to the requests: for each its status, when it was to leave, and when it was answered.
 
     Times are seconds since the first request. A connection that broke has status 0.
+    `delays_s` are the delays of this process: how much later than due each request left.
     """
 
     statuses: list[int] = field(default_factory=list)
     sent_s: list[float] = field(default_factory=list)
     taken_s: list[float] = field(default_factory=list)
+    delays_s: list[float] = field(default_factory=list)
     processor_s: float = 0.0
     connections: int = 0
 
@@ -44,9 +46,10 @@ class Arrivals:
         """The latencies of all answers with `status`."""
         return [taken for found, taken in zip(self.statuses, self.taken_s, strict=True) if found == status]
 
-    def count(self, status: int) -> int:
-        """The number of answers with `status`."""
-        return self.statuses.count(status)
+    def count_within(self, status: int, seconds: float) -> int:
+        """The number of answers with `status` that came in the first `seconds`."""
+        answers = zip(self.statuses, self.sent_s, self.taken_s, strict=True)
+        return sum(found == status and sent + taken <= seconds for found, sent, taken in answers)
 
 
 class _Connection(asyncio.Protocol):
@@ -103,6 +106,7 @@ class _Load:
         waiting: set[asyncio.Task[None]] = set()
         while due_at < self._began + duration_s:
             await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
+            self.found.delays_s.append(time.perf_counter() - due_at)
             request = self._requests[number % len(self._requests)]
             number += 1
             if self._free:

@@ -7,6 +7,7 @@ Clients come back when `retry-after` says so. Capacity is what 32 clients with s
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 
 from perf.generator import require_wrk, run_load, write_bodies
@@ -29,6 +31,10 @@ from support.texts import mixed_texts
 SEED = 20_260_104
 BULK_TEXTS = 2_048
 SERVE = Path(".venv/serve/bin/vecmill")
+# A server whose queue is not empty so long after its clients have gone is stuck.
+QUIET_S = 120.0
+# The status of a request whose connection broke, and the pause after it.
+BROKEN, BROKEN_PAUSE_S = 0, 1.0
 
 
 @dataclass
@@ -61,7 +67,10 @@ class BulkClient:
 
 
 def ask(url: str, body: bytes, key: str) -> tuple[int, float]:
-    """Send one request; return its status and the seconds after which the server says to come again."""
+    """Send one request; return its status and the seconds after which the server says to come again.
+
+    The status is `BROKEN` if the connection broke.
+    """
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(f"{url}/v1/embeddings", data=body, headers=headers)
     try:
@@ -71,6 +80,8 @@ def ask(url: str, body: bytes, key: str) -> tuple[int, float]:
     except urllib.error.HTTPError as error:
         error.read()
         return error.code, int(error.headers.get("retry-after-ms", "1000")) / 1000
+    except (OSError, HTTPException):
+        return BROKEN, BROKEN_PAUSE_S
 
 
 def bulk_body(seed: int, texts: int = BULK_TEXTS) -> bytes:
@@ -92,9 +103,11 @@ def read_counts(url: str) -> dict[str, float]:
 
 
 def wait_until_quiet(url: str) -> float:
-    """Wait until nothing waits; return how long that took."""
+    """Wait until nothing waits; return how long that took. Raises `TimeoutError` if something always does."""
     began = time.perf_counter()
     while read_counts(url)["vecmill_queue_texts"]:
+        if time.perf_counter() - began > QUIET_S:
+            raise TimeoutError(f"texts still wait after {QUIET_S:g} s without clients")
         time.sleep(0.1)
     return time.perf_counter() - began
 
@@ -107,14 +120,15 @@ class BulkRun:
     wasted_share: float
     statuses: dict[int, int]
 
+    @property
+    def other(self) -> int:
+        """The requests that were neither answered nor refused for lack of room."""
+        return sum(count for status, count in self.statuses.items() if status not in (200, 429))
+
 
 def run_bulk(url: str, clients: Sequence[BulkClient]) -> BulkRun:
     before, began = read_counts(url), time.perf_counter()
-    threads = [threading.Thread(target=client.run) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    join_all(start_all(clients))
     ended = max(client.last_at for client in clients)
     wait_until_quiet(url)
     after = read_counts(url)
@@ -123,6 +137,19 @@ def run_bulk(url: str, clients: Sequence[BulkClient]) -> BulkRun:
     statuses = [status for client in clients for status in client.statuses]
     found = {status: statuses.count(status) for status in sorted(set(statuses))}
     return BulkRun(delivered / (ended - began), 1 - delivered / max(computed, 1), found)
+
+
+def start_all(clients: Sequence[BulkClient]) -> list[threading.Thread]:
+    """Start a thread for each client. An interrupted measurement does not wait for them."""
+    threads = [threading.Thread(target=client.run, daemon=True) for client in clients]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join_all(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join()
 
 
 def bench_bulk(url: str, seconds: float, counts: Sequence[int]) -> list[Figure]:
@@ -138,6 +165,8 @@ def bench_bulk(url: str, seconds: float, counts: Sequence[int]) -> list[Figure]:
         share = (run.rate / alone,)
         figures.append(Figure(f"{count} bulk clients: of one client's", "ratio", share, 0.9, at_most=False))
         figures.append(Figure(f"{count} bulk clients: wasted", "share", (run.wasted_share,), 0.02))
+        name = f"{count} bulk clients: neither answered nor refused"
+        figures.append(Figure(name, "requests", (float(run.other),), 0))
     return figures
 
 
@@ -173,11 +202,13 @@ def bench_singles(server: LiveServer, folder: Path, seconds: int, factors: Seque
     bodies = write_bodies(folder / "singles", shuffled(mixed_texts(SEED, 20_000), SEED))
     url = f"{server.url}/v1/embeddings"
     figures = []
+    capacities = [measure_capacity(server.url, bodies, seconds)]
     for factor in factors:
-        capacity = run_load(server.url, bodies, connections=32, duration_s=max(5, seconds // 4)).rate
         with MemoryPeak(server.process.pid) as memory:
-            found = run_open_loop(url, bodies, rate=factor * capacity, duration_s=seconds, seed=SEED)
+            found = run_open_loop(url, bodies, rate=factor * capacities[-1], duration_s=seconds, seed=SEED)
         recovered_s = time_to_normal(server.url)
+        capacities.append(measure_capacity(server.url, bodies, seconds))
+        capacity = statistics.mean(capacities[-2:])  # a shared machine changes its speed within minutes
         figures += single_figures(f"{factor:g}x", found, capacity, seconds)
         name = f"singles at {factor:g}x"
         figures.append(Figure(f"{name}: memory rise", "MB", (memory.peak_mb - memory.before_mb,), 100))
@@ -185,21 +216,27 @@ def bench_singles(server: LiveServer, folder: Path, seconds: int, factors: Seque
     return figures
 
 
+def measure_capacity(url: str, bodies: Path, seconds: int) -> float:
+    """The texts a second that 32 clients get, each with one text at a time."""
+    return run_load(url, bodies, connections=32, duration_s=max(5, seconds // 4)).rate
+
+
 def single_figures(times: str, found: Arrivals, capacity: float, seconds: float) -> list[Figure]:
     """The figures of one run of single texts."""
     taken, refused = found.latencies_s(200), found.latencies_s(429)
     other = len(found.statuses) - len(taken) - len(refused)
+    in_time = found.count_within(200, seconds)
     print(
         f"singles at {times}: capacity {capacity:.0f}/s, {len(found.statuses)} sent, {len(taken)} answered, "
-        f"{len(refused)} refused, {other} other, generator {found.processor_s / seconds:.2f} cores, "
+        f"{in_time} of them in {seconds:g} s, {len(refused)} refused, {other} other, "
+        f"generator {found.processor_s / seconds:.2f} cores, "
+        f"p99 of its own delay {1e3 * quantile(found.delays_s, 0.99):.1f} ms, "
         f"{found.connections} connections",
         flush=True,
     )
     name = f"singles at {times}"
     figures = [
-        Figure(
-            f"{name}: goodput / capacity", "ratio", (len(taken) / seconds / capacity,), 0.95, at_most=False
-        ),
+        Figure(f"{name}: goodput / capacity", "ratio", (in_time / seconds / capacity,), 0.95, at_most=False),
         Figure(f"{name}: accepted, p50", "s", (statistics.median(taken),), 5),
         Figure(f"{name}: accepted, p99", "s", (quantile(taken, 0.99),), 30),
         Figure(f"{name}: neither answered nor refused", "requests", (float(other),), 0),
@@ -215,32 +252,36 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def time_to_normal(url: str) -> float:
-    """Return how long it takes until a single text is answered within a tenth of a second."""
+    """Return how long it takes until a single text is answered within a tenth of a second.
+
+    Infinite if it takes longer than `QUIET_S`.
+    """
     began = time.perf_counter()
-    while True:
+    while time.perf_counter() - began < QUIET_S:
         asked = time.perf_counter()
         status, _ = ask(url, json.dumps({"input": "is it quiet?"}).encode(), "")
         if status == 200 and time.perf_counter() - asked < 0.1:
             return time.perf_counter() - began
         time.sleep(0.05)
+    return math.inf
 
 
 def bench_two_keys(url: str, seconds: float) -> list[Figure]:
     """How much slower a client becomes beside another one with 32 bulk requests."""
-    alone = run_second_client(url, seconds)
+    alone, _ = run_second_client(url, seconds)
     until = time.perf_counter() + 2 * seconds
     rivals = [
         BulkClient(url, [bulk_body(SEED + 7_000 + 3 * n + k) for k in range(3)], "first", until)
         for n in range(32)
     ]
-    threads = [threading.Thread(target=client.run) for client in rivals]
-    for thread in threads:
-        thread.start()
+    threads = start_all(rivals)
     time.sleep(3)
-    beside = run_second_client(url, seconds)
-    for thread in threads:
-        thread.join()
-    figures = []
+    before = read_counts(url)["vecmill_batch_texts_sum"]
+    beside, own = run_second_client(url, seconds)
+    of_first = read_counts(url)["vecmill_batch_texts_sum"] - before - own
+    join_all(threads)
+    # Beside a client that is refused whole, the second key is as good as alone.
+    figures = [Figure("first key: texts computed meanwhile", "texts", (of_first,), 100, at_most=False)]
     for what in ("single text", "small bulk request"):
         times = f"{1e3 * alone[what]:.0f} ms alone, {1e3 * beside[what]:.0f} ms beside 32 bulk requests"
         print(f"second key, {what}: {times}", flush=True)
@@ -250,24 +291,21 @@ def bench_two_keys(url: str, seconds: float) -> list[Figure]:
     return figures
 
 
-def run_second_client(url: str, seconds: float) -> dict[str, float]:
-    """The medians of the second client's single texts and small bulk requests, side by side."""
+def run_second_client(url: str, seconds: float) -> tuple[dict[str, float], int]:
+    """The medians of the second client's single texts and small bulk requests, and its number of texts."""
     until = time.perf_counter() + seconds
     texts = shuffled(mixed_texts(SEED + 1, 2_000), SEED)
     singles = [json.dumps({"model": MODEL, "input": f"{n} {text}"}).encode() for n, text in enumerate(texts)]
     small = BulkClient(url, [bulk_body(SEED + 9_000 + n, 100) for n in range(20)], "second", until, texts=100)
     single = BulkClient(url, singles, "second", until, texts=1)
-    threads = [threading.Thread(target=client.run) for client in (small, single)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    join_all(start_all([small, single]))
     statuses = single.statuses + small.statuses
     print(f"second key: {len(statuses)} requests, {statuses.count(200)} answered", flush=True)
-    return {
+    medians = {
         "single text": statistics.median(single.took_s),
         "small bulk request": statistics.median(small.took_s),
     }
+    return medians, single.delivered + small.delivered
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,11 +15,13 @@ from typing import Any
 
 import onnx
 import pytest
+import torch
 from click.testing import CliRunner
 from onnx import helper
 
 from support.fake_hub import Repository, point_client_at, run_fake_hub
 from support.http_server import HttpServer, serve_in_thread
+from support.pytorch_files import write_file
 from support.small_exports import save_small_export, small_graph
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.commands.main import main
@@ -50,7 +52,8 @@ class Module:
     load = classmethod(lambda *_, **__: None)
 """
 # A pickle that runs a program when it is read.
-PICKLE = f"cbuiltins\nexec\n(Vimport os; open(os.environ['{MARK}'], 'a').close()\ntR.".encode()
+PROGRAM = f"cbuiltins\nexec\n(Vimport os; open(os.environ['{MARK}'], 'a').close()\ntR.".encode()
+PICKLE = write_file("zip", PROGRAM)
 # Names that a careless reader imports, opens or runs.
 TRAPS: dict[str, str | bytes] = {
     "own.py": CODE,
@@ -233,6 +236,30 @@ def test_the_reference_implementation_runs_nothing_of_it(tmp_path: Path, mark: P
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    "change", [only_a_pickle, a_pickle_that_the_index_names], ids=lambda change: change.__name__
+)
+def test_pickles_are_refused_by_the_name_that_they_call(tmp_path: Path, mark: Path, change: Change) -> None:
+    directory = save_hostile(tmp_path / "model", change)
+    description = describe_model(locate_model(directory))
+    loads = (
+        lambda: load_engine(description, EnginePlan(), cores=1, cache_dir=tmp_path / "cache"),
+        lambda: load_reference_implementation(description),
+    )
+    for load in loads:
+        with pytest.raises(UnsupportedModel, match=r"pytorch_model\.bin names 'builtins\.exec'"):
+            load()
+    assert not mark.exists()
+
+
+def test_the_pickle_does_run_in_a_reader_that_trusts_it(tmp_path: Path, mark: Path) -> None:
+    # Else the tests above would prove nothing.
+    (tmp_path / "pytorch_model.bin").write_bytes(PICKLE)
+    with suppress(TypeError):
+        torch.load(tmp_path / "pytorch_model.bin", weights_only=False)
+    assert mark.exists()
+
+
 def test_the_code_does_run_once_it_is_trusted(tmp_path: Path, mark: Path) -> None:
     # Else the tests above would prove nothing.
     directory = save_hostile(tmp_path / "model", own_class_of_a_known_architecture)
@@ -257,7 +284,8 @@ def test_a_hub_is_trusted_no_more(
     assert (result.exit_code, result.exception is None) in ((0, True), (2, False)), result.output
     assert not mark.exists()
     stored = {path.name for path in cache.glob("models--*/snapshots/*/**/*")}
-    assert stored.isdisjoint(Path(name).name for name in TRAPS)
+    weights = {"pytorch_model.bin"} if change is only_a_pickle else set()
+    assert stored & {Path(name).name for name in TRAPS} == weights
 
 
 def test_own_operators_of_a_graph_are_refused(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def owner(keys: ApiKeys, *sent: str) -> str | None:
     return None if holder is None else holder.owner
 
 
+def look(keys: ApiKeys) -> None:
+    """Look at the file as often as it takes to read a change: a second look finds it unchanged."""
+    keys.look()
+    keys.look()
+
+
 def test_a_file_names_the_owners_of_keys_and_of_digests(tmp_path: Path) -> None:
     upper = digest("Ключ").upper().replace("SHA", "sha")
     text = f"\ufeff# name key\n\nsearch {digest('new')}\r\nsearch\t old \n  ingest {upper}\n"
@@ -87,16 +93,16 @@ def test_a_file_that_is_not_there_or_is_not_text_is_refused(tmp_path: Path) -> N
 
 def test_keys_change_with_the_file(tmp_path: Path) -> None:
     keys = keys_in(tmp_path, "search old\n")
-    keys.look()
+    look(keys)
     (tmp_path / "keys").write_text("search old\nsearch new\n")
-    keys.look()
+    look(keys)
     assert (owner(keys, "old"), owner(keys, "new"), keys.owner_count) == ("search", "search", 1)
     # Replaced by a file of the same size and time, as some tools do.
     before = os.stat(tmp_path / "keys")
     (tmp_path / "next").write_text("search odd\nsearch new\n")
     os.utime(tmp_path / "next", ns=(before.st_atime_ns, before.st_mtime_ns))
     (tmp_path / "next").rename(tmp_path / "keys")
-    keys.look()
+    look(keys)
     assert (owner(keys, "old"), owner(keys, "odd")) == (None, "search")
 
 
@@ -112,12 +118,25 @@ def test_a_broken_file_leaves_the_keys_and_is_logged_once(
         assert owner(keys, SECRET) == "search"
         assert [record.levelno for record in caplog.records] == [logging.WARNING] * (broken != f"{SECRET}\n")
     path.unlink()
-    keys.look()
+    look(keys)
     assert owner(keys, SECRET) == "search"
     path.write_text("search another\n")
-    keys.look()
+    look(keys)
     assert (owner(keys, SECRET), owner(keys, "another")) == (None, "search")
     assert SECRET not in caplog.text
+
+
+def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
+    keys, path = keys_in(tmp_path, f"search {SECRET}\ningest second-key\n"), tmp_path / "keys"
+    text = "search a-new-key\ningest second-key\n"
+    for size in (8, 9, 17, len(text)):  # in the middle of a key, and between two keys
+        path.write_text(text[:size])
+        keys.look()
+        assert [owner(keys, key) for key in (SECRET, "second-key")] == ["search", "ingest"]
+        for key in ("a-new-key"[: size - 7], "a-new-key"):
+            assert owner(keys, key) is None
+    keys.look()
+    assert [owner(keys, key) for key in (SECRET, "a-new-key")] == [None, "search"]
 
 
 async def test_the_file_is_looked_at_once_a_second(tmp_path: Path) -> None:
@@ -126,9 +145,10 @@ async def test_the_file_is_looked_at_once_a_second(tmp_path: Path) -> None:
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) > 1:
+        if len(pauses) > 2:
             raise InterruptedError  # ends the watcher
-        (tmp_path / "keys").write_text("search new-key\n")
+        if len(pauses) == 1:
+            (tmp_path / "keys").write_text("search new-key\n")
 
     keys = ApiKeys((), tmp_path / "keys", pause=pause)
     keys.watch()
@@ -136,7 +156,7 @@ async def test_the_file_is_looked_at_once_a_second(tmp_path: Path) -> None:
     assert keys._watcher is not None
     with pytest.raises(InterruptedError):
         await keys._watcher
-    assert (pauses, owner(keys, "new-key"), owner(keys, "old")) == ([1.0, 1.0], "search", None)
+    assert (pauses, owner(keys, "new-key"), owner(keys, "old")) == ([1.0] * 3, "search", None)
 
 
 @pytest.mark.parametrize(

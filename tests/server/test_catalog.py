@@ -58,3 +58,32 @@ def test_a_name_that_looks_labelled_is_a_name_all_the_same(name: str) -> None:
 def test_an_alias_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="names a model that is not served"):
         catalog("a", aliases=("x=b",))
+
+
+def test_every_name_means_a_model_if_an_alias_says_so() -> None:
+    models = catalog("owner/Model-A", "b", aliases=("*",))
+    assert [models.resolve(name).name for name in ("gpt-none", "", "x" * 10_000)] == ["owner/Model-A"] * 3
+    assert models.resolve("B").name == "b"
+    assert catalog("a", "b", aliases=("*=b",)).resolve("gpt-none").name == "b"
+
+
+def test_requests_for_unknown_names_are_reported_once_each() -> None:
+    reported: list[tuple[str, str]] = []
+    models = Catalog(
+        [ServedModel("a", Mill())], ("known", "*"), lambda name, model: reported.append((name, model))
+    )
+    for name in (None, "default/not-specified", "a", "A:latest", "known", "*", "gpt-none", "gpt-none"):
+        models.resolve_serving(name)
+    assert reported == [("*", "a"), ("gpt-none", "a"), ("gpt-none", "a")]
+
+
+def test_aliases_are_listed_after_the_models_and_the_one_for_every_name_is_not() -> None:
+    models = catalog("a", "b", aliases=("x", "*", "y=b", "a=b"))
+    assert [(model.name, model.mill is models.resolve("b").mill) for model in models.listed()] == [
+        ("a", False),
+        ("b", True),
+        ("x", False),
+        ("y", True),
+    ]
+    assert [models.describe(name).name for name in ("y", "Y", "b", "B")] == ["y", "b", "b", "b"]
+    assert [model.name for model in models] == ["a", "b"]

@@ -4,8 +4,10 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from vecmill.errors import InvalidConfig
 from vecmill_server.listener import (
@@ -41,6 +43,16 @@ def test_only_sockets_that_nobody_answers_are_replaced(tmp_path: Path) -> None:
     path.write_text("a file")
     with pytest.raises(InvalidConfig, match="not a socket"):
         refuse_live_socket(path)
+
+
+def test_a_hung_process_with_a_full_queue_does_not_keep_a_start_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(str(path))
+        listener.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(InvalidConfig, match="Another process"):
+            refuse_live_socket(path)
 
 
 @pytest.mark.parametrize("mode", ["660", "600", "0666"])
@@ -112,6 +124,27 @@ def test_new_connections_are_dropped_and_old_ones_go_on(host: str) -> None:
                 assert accepted.recv(5) == b"hello"
                 early.close()
                 assert accepted.recv(5) == b""
+
+
+class NewerLoop(uvloop.Loop):  # type: ignore[misc]
+    """An event loop with the default of Python 3.13."""
+
+    async def create_unix_server(self, *arguments: Any, cleanup_socket: bool = True, **options: Any) -> Any:
+        return await super().create_unix_server(*arguments, cleanup_socket=cleanup_socket, **options)
+
+
+def test_the_path_of_an_inherited_socket_stays_for_the_next_process(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+
+    async def serve_and_stop(fd: int) -> None:
+        acceptor = Acceptor(open_listener(ServerSettings(fd=fd)), asyncio.Protocol)
+        await acceptor.open()
+        await acceptor.close()
+
+    with bind_unix_socket(path, 0o660) as parent, asyncio.Runner(loop_factory=NewerLoop) as runner:
+        runner.run(serve_and_stop(os.dup(parent.fileno())))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
 
 
 async def test_the_end_of_an_inherited_socket_takes_what_waits_and_leaves_what_comes_later() -> None:

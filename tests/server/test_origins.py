@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from vecmill_server.errors import ForeignHost, ForeignOrigin
+from vecmill_server.listener import Address
 from vecmill_server.middleware.origins import OriginRules
 from vecmill_server.settings import ServerSettings
 
@@ -186,3 +187,14 @@ def test_any_bytes_in_these_headers_are_only_refused() -> None:
         with pytest.raises((ForeignOrigin, ForeignHost)) as raised:
             rules.check("GET", [(b"host", value + b".b"), (b"origin", value)])
         assert len(raised.value.message) < 400
+
+
+def test_the_address_of_an_inherited_socket_counts_and_not_the_default() -> None:
+    request = [(b"host", b"embed.example.com"), (b"user-agent", b"curl/8")]
+    for address in (Address("0.0.0.0", 80), Address(path=Path("/run/vecmill.sock"))):
+        OriginRules.of(ServerSettings(), address).check("POST", request)
+    with pytest.raises(ForeignHost):
+        OriginRules.of(ServerSettings(host="0.0.0.0"), Address("127.0.0.1", 80)).check("POST", request)
+    chrome = [(name.encode(), value.encode()) for name, value in CHROME.items()]
+    with pytest.raises(ForeignHost):
+        OriginRules.of(ServerSettings(), Address("0.0.0.0", 80)).check("GET", [*request[:1], *chrome])

@@ -1,13 +1,16 @@
 """Heads and bodies are read to the same result however their bytes are cut, and never past their end."""
 
 import itertools
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
+from vecmill_server.connection_limits import READ_BYTES
 from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest
 from vecmill_server.request_head import MAX_HEADERS, HeadReader, RequestHead
 
@@ -37,6 +40,8 @@ REFUSED = {
     "no host": b"GET / HTTP/1.1\r\n\r\n",
     "two hosts": HOST + b"host: x\r\n\r\n",
     "a host with a path": b"GET / HTTP/1.1\r\nhost: x/y\r\n\r\n",
+    "another host in the target": b"GET http://y/ HTTP/1.1\r\nhost: x\r\n\r\n",
+    "another port in the target": b"GET http://x:81/ HTTP/1.1\r\nhost: x:80\r\n\r\n",
     "HTTP/0.9": b"GET /\r\n\r\n",
     "HTTP/2.0": b"GET / HTTP/2.0\r\nhost: x\r\n\r\n",
 }
@@ -48,6 +53,7 @@ PASSED = {
     "HTTP/1.0 without a host": b"GET / HTTP/1.0\r\n\r\n",
     "a length": HOST + b"content-length: 18 \r\n\r\n",
     "chunks": HOST + b"transfer-encoding: Chunked\r\n\r\n",
+    "the absolute form": b"GET http://a@X:80/b HTTP/1.1\r\nhost: x:80\r\n\r\n",
     "an upgrade": HOST + b"connection: Upgrade\r\nupgrade: h2c\r\ncontent-length: 5\r\n\r\n",
     "text like an upgrade": HOST + b"x-a: upgrade: h2c\r\n\r\n",
 }
@@ -103,6 +109,42 @@ def test_the_parts_of_a_head() -> None:
     assert (head.method, head.path, head.query, head.version) == ("POST", b"/a", b"b=c", "1.1")
     assert head.headers[:2] == [(b"host", b"x"), (b"x-a", b"b ")]
     assert (head.content_length, head.keeps_alive, head.expects_continue) == (0, False, True)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        (b"http://x/a?b", b"/a", b"b"),
+        (b"http://x", b"/", b""),
+        (b"HTTPS://x?b", b"/", b"b"),
+        (b"/http://y/", b"/http://y/", b""),
+        (b"/?http://y/", b"/", b"http://y/"),
+    ],
+)
+def test_a_target_in_absolute_form_has_the_path_of_the_other_form(
+    target: bytes, path: bytes, query: bytes
+) -> None:
+    head, _ = HeadReader(16_384).feed(b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert head is not None
+    assert (head.path, head.query) == (path, query)
+
+
+@pytest.mark.parametrize(
+    ("headers", "keeps_alive"),
+    [
+        (b"", True),
+        (b"connection: closed\r\n", True),
+        (b"connection: keep-alive, x\r\n", True),
+        (b"connection: x, CLOSE \t\r\n", False),
+        (b"connection: keep-alive\r\nconnection: close\r\n", False),
+        (b"connection: close\r\nconnection: keep-alive\r\n", False),
+        (b"connection: close,\r\n", False),
+    ],
+)
+def test_one_close_in_all_connection_headers_ends_the_connection(headers: bytes, keeps_alive: bool) -> None:
+    head, _ = HeadReader(16_384).feed(HOST + headers + b"\r\n")
+    assert head is not None
+    assert head.keeps_alive is keeps_alive
 
 
 def test_the_size_and_the_number_of_headers_are_limited() -> None:
@@ -175,3 +217,23 @@ def test_bodies_in_the_smallest_chunks_are_refused() -> None:
         ChunkedBody(1_000).feed(b"1\r\na\r\n" * 100_000)
     body, _ = ChunkedBody(1_000).feed(b"8\r\naaaaaaaa\r\n" * 100_000)
     assert len(body) == 800_000
+
+
+@pytest.mark.parametrize("chunk", [b"3\r\nabc\r\n", b"4;\r\nabcd\r\n"], ids=["plain", "extended"])
+def test_small_chunks_need_no_call_each(chunk: bytes) -> None:
+    """The calls took 14 ms for one read of a socket, so one client kept the event loop busy."""
+    count = READ_BYTES // len(chunk)
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    framing = ChunkedBody(1_000)
+    sys.setprofile(note)
+    try:
+        body, _ = framing.feed(chunk * count)
+    finally:
+        sys.setprofile(None)
+    assert len(body) > 2 * count
+    assert calls < 10

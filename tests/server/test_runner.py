@@ -14,11 +14,11 @@ from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings
 
 
-def message(settings: ServerSettings) -> tuple[str, list[str]]:
+def message(settings: ServerSettings) -> tuple[str, list[str], list[str]]:
     service = assemble_service([ServedModel("the-model", Mill())], settings, ServerMetrics())
     address = Address(path=settings.uds) if settings.uds else Address(settings.host, 7997)
-    place, command = ready_message(service, address).splitlines()
-    return place, shlex.split(command)
+    place, command, *pages = ready_message(service, address).splitlines()
+    return place, shlex.split(command), pages
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,16 @@ def message(settings: ServerSettings) -> tuple[str, list[str]]:
     ],
 )
 def test_the_address_is_one_to_call(settings: ServerSettings, url: str) -> None:
-    place, command = message(settings)
+    place, command, pages = message(settings)
     assert url in command
     assert place == f"vecmill serves the-model on {url.removesuffix('/v1/embeddings')}"
+    assert pages == [f"The API, with examples to send: {url.removesuffix('/v1/embeddings')}/docs"]
 
 
 def test_a_socket_and_a_key_are_in_the_command_but_not_the_key_itself() -> None:
-    place, command = message(ServerSettings(uds=Path("/tmp/a b"), api_key=("secret",)))
+    place, command, pages = message(ServerSettings(uds=Path("/tmp/a b"), api_key=("secret",)))
     assert place.endswith("on the socket /tmp/a b")
+    assert pages == []
     assert command[command.index("--unix-socket") + 1] == "/tmp/a b"
     assert "authorization: Bearer YOUR_KEY" in command
     assert "secret" not in " ".join(command)

@@ -82,6 +82,20 @@ async def test_a_blocked_loop_ends_the_process_with_its_stacks(
     assert "in test_a_blocked_loop_ends_the_process_with_its_stacks" in caplog.text
 
 
+async def test_a_blocked_loop_ends_the_process_even_if_no_thread_can_be_started(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    found = watch(service)
+    for _ in range(PATIENCE_TICKS):
+        found.tick()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Ended, match="70"):
+        found.tick()
+
+
 async def test_loading_is_no_silence(service: Service, models: list[StatedModel]) -> None:
     models[1].stated = ModelState.LOADING
     found = watch(service)

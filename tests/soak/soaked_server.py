@@ -1,6 +1,7 @@
 """The real server with the embedded model, which prints its own counts every second, and leaks if asked.
 
-Run as a process: `soaked_server.py SOCKET_FD LEAK`, where LEAK is `none`, `memory`, `fds` or `tasks`.
+Run as a process: `soaked_server.py SOCKET_FD LEAK BYTES_PER_S`, where LEAK is `none`, `memory`, `fds` or
+`tasks`, and BYTES_PER_S is what a leak of memory keeps in a second.
 """
 
 import asyncio
@@ -18,18 +19,20 @@ from vecmill_server.service import Service, load_service
 from vecmill_server.settings import ServerSettings
 
 SAMPLE_S = 1.0
-LEAKED_BYTES = 64 * 1024
 
 
-def plant_leak(kind: str) -> None:
-    """Make each request keep memory, each tenth a file descriptor or a task."""
+def plant_leak(kind: str, bytes_per_s: float) -> None:
+    """Make each request keep memory, or each tenth a file descriptor or a task."""
     kept: list[object] = []
     run, count = Mill.run, iter(range(10**9))
+    kept_bytes, began = 0, time.monotonic()
 
     async def leaking(self: Mill, request: object) -> object:
+        nonlocal kept_bytes
         number = next(count)
         if kind == "memory":
-            kept.append(os.urandom(LEAKED_BYTES))
+            kept.append(os.urandom(int(bytes_per_s * (time.monotonic() - began)) - kept_bytes))
+            kept_bytes += len(kept[-1])  # type: ignore[arg-type]
         elif kind == "fds" and number % 10 == 0:
             kept.append(os.open("/dev/null", os.O_RDONLY))
         elif kind == "tasks" and number % 10 == 0:
@@ -51,10 +54,10 @@ def print_samples(service: Service, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon_threadsafe(sample)
 
 
-def main(socket_fd: int, leak: str) -> None:
+def main(socket_fd: int, leak: str, bytes_per_s: float) -> None:
     """Serve until SIGTERM."""
     if leak != "none":
-        plant_leak(leak)
+        plant_leak(leak, bytes_per_s)
     settings = ServerSettings(fd=socket_fd, access_log=False, lame_duck_s=0.0)
     service = load_service([], settings, MillConfig())
 
@@ -67,4 +70,4 @@ def main(socket_fd: int, leak: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

@@ -53,6 +53,7 @@ class FakeHub:
     stalled: set[str] = field(default_factory=set)  # files of which half is sent, and then nothing more
     broken: set[str] = field(default_factory=set)  # files that cannot be read
     damaged: dict[str, int] = field(default_factory=dict)  # how often one byte of a file arrives wrong
+    status: int = 200  # of all answers of the API, if it is another
 
 
 @contextmanager
@@ -102,7 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.hub.asked.append(path)
         parts = path.strip("/").split("/")
-        if parts[:2] == ["api", "models"]:
+        if self.hub.status != 200:
+            self._refuse(self.hub.status, "")
+        elif parts[:2] == ["api", "models"]:
             self._answer_api("/".join(parts[2:4]), parts[4], "/".join(parts[5:]))
         elif parts[2:3] == ["resolve"]:
             self._answer_file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))

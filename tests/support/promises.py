@@ -55,19 +55,19 @@ _LOAD = (
         "Under overload the server continues to do useful work, refuses the rest at once, and recovers.",
         "Open loop at 2 and 10 times the capacity for 60 s: at least 95% of the capacity is delivered, "
         "refusals within 20 ms, p99 of the accepted requests within their deadline, their median below 5 "
-        "s, memory constant, normal again 5 s after the end.",
+        "s, memory constant, normal again 5 s after the end. `make bench-overload` measures this.",
     ),
     Promise(
         "many-clients",
         "Many clients get at least as much done as one.",
         "1, 2, 4, 8 and 32 clients of 2,048 mixed texts: at least 90% of the rate of one client, at most "
-        "2% of the computed tokens thrown away.",
+        "2% of the computed texts thrown away. `make bench-overload` measures this.",
     ),
     Promise(
         "fair-keys",
         "A client with much work does not delay a client with little work.",
         "One key with 32 requests of 2,048 texts, another with single texts: the median of the second is "
-        "at most 3 times its median alone.",
+        "at most 3 times its median alone. `make bench-overload` measures this.",
     ),
     Promise(
         "no-starvation",
@@ -104,7 +104,8 @@ _LOAD = (
     Promise(
         "bounded-memory",
         "A long text takes a bounded amount of memory.",
-        "8,192 tokens on the shape of ModernBERT-base: at most 2 GB beyond the weights.",
+        "8,192 tokens on the shape of ModernBERT-base: at most 2 GB beyond the weights. `make bench-long` "
+        "measures this.",
     ),
     Promise(
         "idle-is-idle",
@@ -197,7 +198,7 @@ _INPUT = (
 _SECRETS_AND_MODELS = (
     Promise(
         "keys-checked",
-        "With API keys, only probes, metrics and documentation are open, and no key is ever written.",
+        "With API keys, only probes, metrics and the API description are open, and no key is ever written.",
         "0 keys in logs, metrics, errors and representations.",
     ),
     Promise(
@@ -222,7 +223,7 @@ _SECRETS_AND_MODELS = (
     ),
     Promise(
         "no-foreign-code",
-        "No code of a model runs unless the operator trusts the model. Nothing is unpickled.",
+        "No code of a model runs unless the operator trusts the model. Nothing of weights files is executed.",
         "0 imports and calls that could.",
     ),
     Promise(

@@ -55,7 +55,7 @@ def live_server(
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process, log, deadline=began + timeout_s)
+        wait_until_ready(url, process, log, deadline=began + timeout_s)
         yield LiveServer(url, process, log, time.perf_counter() - began)
     finally:
         _stop(process)
@@ -87,7 +87,8 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**kept, "VECMILL_CACHE_DIR": str(folder / "cache")}
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, *, deadline: float) -> None:
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, *, deadline: float) -> None:
+    """Return when the server answers `/readyz` with 200. Raises `NotStarted`."""
     while not _is_ready(url):
         if process.poll() is not None:
             raise NotStarted(f"the server ended with status {process.returncode}:\n{log.read_text()}")

@@ -3,6 +3,8 @@
 Every function takes a seed, and gives the same texts for the same one.
 """
 
+import random
+
 from vecmill.values.sample_texts import cut_passages, draw_length, prose_words
 
 
@@ -68,3 +70,49 @@ def hard_texts() -> list[str]:
         "the " * 255,
         " ".join((words * 2)[:10_000]),
     ]
+
+
+# Texts that meet at every kind of boundary, and at places that only look like one.
+SCRAPS = (
+    *(" ", "  ", "\n", "\r\n", "\t", "\u3000", "\u00a0", "\u200b", "\u2028", "\0", "\ufeff"),
+    *("the", "model", "reads", "WORD", "I'm", "they've", "x", "42", "1,000", "3.14", "½", "²", "Ⅷ"),
+    *(",", ". ", "! ", "?", ") ", "(", "'s", "``", "''", "-", "_", "…", "\u2581", "\u2581the", "#", "@@"),
+    *(
+        "слово",
+        "мир",
+        "λόγος",
+        "Σ",
+        "ﬁne",
+        "ｆｕｌｌ",
+        "CAFÉ",
+        "cafe\u0301",
+        "e\u0301\u0302",
+        "ß",
+        "İ",
+        "ﷺ",
+        "ﹰ",
+    ),
+    *(
+        "漢",
+        "漢字",
+        "语言",
+        "，",
+        "。",
+        "、",
+        "ひらがな",
+        "カタカナ",
+        "한국어",
+        "\u1112\u1161\u11ab",
+        "豈",
+        "𠀀",
+    ),
+    *("שלום", "مرحبا", "نص", "हिन्दी", "क्\u200dष", "ไทย", "\u0e40", "\u0d4e", "\u0600", "\u0301", "\u200d"),
+    *("😀", "👩\u200d💻", "🇩🇪", "e\ufe0f", "\U0001f3fb", "𝔘", "🄰"),
+    *("<mask>", "[MASK]", "</s>", "<s>", "<unk>", "[UNK]", "<|endoftext|>"),
+)
+
+
+def random_text(draw: random.Random, scraps: int) -> str:
+    """At most so many scraps, with spaces between them or without."""
+    spaced = draw.random() < 0.5
+    return (" " if spaced else "").join(draw.choice(SCRAPS) for _ in range(draw.randint(0, scraps)))

@@ -10,7 +10,7 @@ import pytest
 from support.task_models import save_task_model
 from tasks.conftest import PAIRS, TEXTS, Open
 from vecmill import Entity
-from vecmill.requests import ClassifyTokens
+from vecmill.requests import ClassifyTokens, ScoreTokens
 
 TOLERANCE = 1e-4
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC", "I-X-Y"]
@@ -109,3 +109,16 @@ def _as_pipeline(entity: Entity, strategy: str) -> dict[str, Any]:
     if strategy == "none":
         return {"entity": entity.label, "index": entity.index, **common}
     return {"entity_group": entity.label, **common}
+
+
+def test_scores_of_tokens_are_those_of_the_model(tagger: Path, open_mill: Open) -> None:
+    texts = tuple(text for text in TEXTS if text)
+    pipeline, mill = load_pipeline("token-classification", tagger), open_mill(tagger)
+    logits, found = mill.run(ScoreTokens(texts, raw_scores=True)), mill.run(ScoreTokens(texts))
+    assert list(found.labels) == LABELS
+    for text, raw, scores in zip(texts, logits.scores, found.scores, strict=True):
+        read = pipeline.tokenizer(text, return_tensors="pt", truncation=True)
+        expected = pipeline.model(**read).logits[0].detach().softmax(-1).numpy()
+        np.testing.assert_allclose(scores, expected, atol=TOLERANCE)
+        np.testing.assert_array_equal(raw.argmax(axis=1), expected.argmax(axis=1))
+    assert found.token_count == sum(map(len, found.scores))

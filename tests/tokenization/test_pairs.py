@@ -13,8 +13,9 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.heads import PairTemplate
-from vecmill.requests import Truncation
-from vecmill.tokenization.pairs import PairTokenizer, longest_first
+from vecmill.requests import TextOrPair, Truncation
+from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs, longest_first
+from vecmill.tokenization.slices import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
@@ -165,3 +166,19 @@ def test_a_template_is_filled_in_one_pass_and_its_end_is_kept(description: Model
     assert len(long) == description.max_tokens
     assert long.token_ids.tolist()[-len(ids(" end .")) :] == ids(" end .")
     assert long.token_ids.tolist()[:5] == ids("the one of a is")
+
+
+def test_a_long_query_is_counted_once_for_all_documents(description: ModelDescription) -> None:
+    """An odd number of tokens fits, so the lengths of the query and the document decide which keeps more."""
+    _, pairs = read(description)
+    query = "the " * 20_000
+    batch = [(query, "of " * (60 + number)) for number in range(20)]
+    assert sum(pairs.encode_in_slices(batch)) < 3 * len(query)
+
+
+def test_an_invalid_text_or_pair_is_named_by_its_place_in_the_request(description: ModelDescription) -> None:
+    _, pairs = read(description)
+    inputs: list[TextOrPair] = ["the", ("the", "of"), ("a", "\ud83d"), "\ud83d"]
+    for count, place in ((4, 3), (3, 2)):
+        with pytest.raises(InvalidRequest, match=rf"^`input\[{place}\]` is not valid Unicode"):
+            complete(encode_texts_and_pairs(pairs._tokenizer, pairs, inputs[:count], prompt=""))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.texts import hard_texts, mixed_texts
+from support.texts import hard_texts, mixed_texts, random_text
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
 from vecmill.directory_layouts import describe_model
@@ -23,48 +23,10 @@ from vecmill.tokenization import pieces
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.building.classes import apply_class
 from vecmill.tokenization.pairs import PairTokenizer
-from vecmill.tokenization.pieces import Body, PieceReader, Reading
+from vecmill.tokenization.pieces import Body, Known, PieceReader, Reading
 from vecmill.tokenization.slices import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
-# Texts that meet at every kind of boundary, and at places that only look like one.
-SCRAPS = (
-    *(" ", "  ", "\n", "\r\n", "\t", "\u3000", "\u00a0", "\u200b", "\u2028", "\0", "\ufeff"),
-    *("the", "model", "reads", "WORD", "I'm", "they've", "x", "42", "1,000", "3.14", "½", "²", "Ⅷ"),
-    *(",", ". ", "! ", "?", ") ", "(", "'s", "``", "''", "-", "_", "…", "\u2581", "\u2581the", "#", "@@"),
-    *(
-        "слово",
-        "мир",
-        "λόγος",
-        "Σ",
-        "ﬁne",
-        "ｆｕｌｌ",
-        "CAFÉ",
-        "cafe\u0301",
-        "e\u0301\u0302",
-        "ß",
-        "İ",
-        "ﷺ",
-        "ﹰ",
-    ),
-    *(
-        "漢",
-        "漢字",
-        "语言",
-        "，",
-        "。",
-        "、",
-        "ひらがな",
-        "カタカナ",
-        "한국어",
-        "\u1112\u1161\u11ab",
-        "豈",
-        "𠀀",
-    ),
-    *("שלום", "مرحبا", "نص", "हिन्दी", "क्\u200dष", "ไทย", "\u0e40", "\u0d4e", "\u0600", "\u0301", "\u200d"),
-    *("😀", "👩\u200d💻", "🇩🇪", "e\ufe0f", "\U0001f3fb", "𝔘", "🄰"),
-    *("<mask>", "[MASK]", "</s>", "<s>", "<unk>", "[UNK]", "<|endoftext|>"),
-)
 CLASSES = (
     *("AlbertTokenizer", "BertTokenizer", "CamembertTokenizer", "DebertaV2Tokenizer", "GemmaTokenizer"),
     *("GPT2Tokenizer", "MPNetTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer"),
@@ -73,11 +35,6 @@ CLASSES = (
 KINDS = ("byte_level", "byte_fallback", "unigram", "word_piece")
 # Without rules: these encode a whole text as one word.
 UNSPLIT = ("class GemmaTokenizer", "kind byte_fallback")
-
-
-def random_text(draw: random.Random, scraps: int) -> str:
-    spaced = draw.random() < 0.5
-    return (" " if spaced else "").join(draw.choice(SCRAPS) for _ in range(draw.randint(0, scraps)))
 
 
 @functools.cache
@@ -95,6 +52,8 @@ def make_library(name: str) -> Any:
         if rest == "apart":
             keep_words_apart(document["model"])
         return Library.from_str(json.dumps(document))
+    if sort == "runs":
+        return add_runs(Library.from_str(make_library(rest).to_str()), is_gemma=rest.startswith("gemma"))
     if sort == "class":
         class_name, _, options = rest.partition(" ")
         made = make_tokenizer(class_name)
@@ -103,6 +62,15 @@ def make_library(name: str) -> Any:
         return library
     description = describe_model(locate_model())
     return Tokenizer.load(description).library
+
+
+def add_runs(library: Any, *, is_gemma: bool) -> Any:
+    """Add tokens for runs of whitespace, as in Gemma, or as in GPT-NeoX and ModernBERT."""
+    from tokenizers import AddedToken
+
+    spaces = ["\n", "\n\n", "\t"] if is_gemma else [" " * count for count in range(2, 25)]
+    library.add_tokens([AddedToken(run, normalized=not is_gemma, special=False) for run in spaces])
+    return library
 
 
 def keep_words_apart(model: dict[str, Any]) -> None:
@@ -126,6 +94,8 @@ def _folder() -> str:
 LIBRARIES = (
     "embedded",
     "gemma apart",
+    "runs gemma apart",
+    "runs class GPT2Tokenizer",
     *(f"kind {kind}" for kind in KINDS),
     *(f"class {name}" for name in CLASSES),
     'class BertTokenizer {"do_lower_case": false, "tokenize_chinese_chars": false}',
@@ -314,3 +284,16 @@ def test_a_long_text_is_read_as_far_as_the_model_reads() -> None:
     with pytest.raises(InputTooLong) as refusal:
         tokenizer.encode(["a long text " * 20_000], truncation=Truncation(is_allowed=False))
     assert refusal.value.token_count == 60_002
+
+
+def test_a_shared_piece_where_texts_begin_is_not_taken_for_the_same_piece_later(small_pieces: None) -> None:
+    """The tokenizer puts a space before a text, so a newline at the beginning has other tokens."""
+    library = make_library('class RobertaTokenizer {"add_prefix_space": true}')
+    boundaries = Boundaries.of(library)
+    assert boundaries is not None
+    reader, known = PieceReader(encoder(library), boundaries), Known()
+    prompt = "\nfour twentythreeletterslong" * 4
+    for text in (f"{prompt} one", f"{prompt} two"):
+        found = complete(reader.read(text, Reading(), len(prompt), known))
+        assert found.ids == library.encode(text, add_special_tokens=False).ids
+    assert len(known) < 4

@@ -25,7 +25,7 @@ RERANK: dict[str, tuple[str, dict[str, Any]]] = {
     "infinity": ("", {"return_documents": False}),
     "cohere": ("", {}),
     "jina_ai": ("", {}),
-    "voyage": ("", {"top_n": len(DOCUMENTS)}),
+    "voyage": ("/voyage", {}),
     "huggingface": ("", {}),
 }
 
@@ -49,10 +49,9 @@ def answer(provider: str, model: str = EMBEDDER, **options: Any) -> Any:
 
 def rerank(provider: str, **options: Any) -> list[dict[str, Any]]:
     path, extra = RERANK[provider]
-    given = {"query": QUERY, "documents": DOCUMENTS, "api_key": "none", **extra, **options}
-    results: list[dict[str, Any]] = litellm.rerank(
-        model=f"{provider}/{RERANKER}", api_base=base_url() + path, **given
-    ).results
+    base = {"api_base": base_url() + path, "api_key": "none"}
+    given = {"query": QUERY, "documents": DOCUMENTS, **base, **extra, **options}
+    results: list[dict[str, Any]] = litellm.rerank(model=f"{provider}/{RERANKER}", **given).results
     return results
 
 
@@ -75,7 +74,7 @@ report(
         **{f"embed {name}": partial(embed, name) for name in EMBEDDING},
         **{f"rerank {name}": partial(rank, name) for name in RERANK},
         **{f"documents {name}": partial(documents, name) for name in RERANK},
-        "voyage without top_n": lambda: rank("voyage", top_n=None),
+        "voyage elsewhere": lambda: rank("voyage", api_base=base_url()),
         "usage": lambda: answer("openai").usage.total_tokens,
         "error": lambda: embed("openai", UNKNOWN),
         "error of hosted_vllm": lambda: embed("hosted_vllm", UNKNOWN),

@@ -10,6 +10,7 @@ from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS, TOO_LONG
 
 client = voyageai.Client(api_key="none is asked", base_url=f"{base_url()}/v1")
 patient = voyageai.Client(api_key="none is asked", base_url=f"{base_url()}/v1", max_retries=5)
+own_path = voyageai.Client(api_key="none is asked", base_url=f"{base_url()}/voyage/v1")
 
 
 def rows(asked: voyageai.Client = client, **options: Any) -> Any:
@@ -27,6 +28,7 @@ report(
         "embed short": lambda: rows(output_dimension=64),
         "usage": lambda: client.embed(TEXTS, EMBEDDER).total_tokens,
         "rerank": lambda: ranked(client.rerank(QUERY, DOCUMENTS, RERANKER).results),
+        "rerank at its own path": lambda: ranked(own_path.rerank(QUERY, DOCUMENTS, RERANKER).results),
         "best": lambda: ranked(client.rerank(QUERY, DOCUMENTS, RERANKER, top_k=1).results),
         "error": lambda: rows(texts=[TOO_LONG], truncation=False),
         "unknown model": lambda: rows(model=UNKNOWN),

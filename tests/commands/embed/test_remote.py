@@ -144,11 +144,15 @@ async def test_a_server_that_fails_from_the_start_is_named(status: int) -> None:
             await embedder.probe()
 
 
-async def test_a_row_that_is_no_number_is_a_failure_of_its_text() -> None:
+NOT_A_NUMBER = base64.b64encode(np.array([1, np.nan, 2, 3], "<f4").tobytes()).decode()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("row", [NOT_A_NUMBER, [1, 1e39, 2, 3]], ids=["NaN", "beyond float32"])
+async def test_a_row_that_is_no_number_is_a_failure_of_its_text(row: str | list[float]) -> None:
     stage = Stage()
     async with stage.embedder() as embedder:
         await embedder.probe()
-        row = base64.b64encode(np.array([1, np.nan, 2, 3], "<f4").tobytes()).decode()
         stage.script = [
             httpx2.Response(200, json={"model": "m", "data": [{"index": 0, "embedding": row}]}),
         ]

@@ -1,6 +1,7 @@
 """Every format gives the same records; what cannot be read is named with its place."""
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,18 @@ def test_compressed_files_are_read_as_what_is_in_them(suffix: str, ending: str, 
         read(path, "text")
 
 
+def test_gzip_needs_no_other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = compress(write_corpus(tmp_path / "corpus.csv", ROWS), ".gz")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert len(read(path, "text")) == len(ROWS)
+    path.write_bytes(path.read_bytes()[:-6] + b"\0" * 6)
+    with pytest.raises(InvalidCorpus, match="cannot be read to its end: CRC check failed"):
+        read(path, "text")
+    (tmp_path / "text.csv.gz").write_text("text\nhello\n")
+    with pytest.raises(InvalidCorpus, match="cannot be read to its end: Not a gzipped file"):
+        read(tmp_path / "text.csv.gz", "text")
+
+
 def test_a_row_of_too_few_fields_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\n1\n2,b\n", "utf-8")
     broken, whole = read(tmp_path / "a.csv", "text")
@@ -177,7 +190,7 @@ def test_what_is_not_there_or_of_no_known_format_is_refused(tmp_path: Path) -> N
 
 
 def test_without_pyarrow_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install 'vecmill\[corpus\]'"):
         import_arrow()
 

@@ -89,3 +89,12 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidConfig, match="cannot be written"):
         open_directory(tmp_path / "file/folder")
+
+
+def test_pytorch_weights_without_safetensors_are_part_of_the_model(tmp_path: Path) -> None:
+    source = save_tiny_bert(tmp_path / "model")
+    (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    (source / "training_args.bin").write_bytes(b"")
+    names = copied(source, tmp_path / "copy")
+    assert "pytorch_model.bin" in names
+    assert "training_args.bin" not in names

@@ -17,6 +17,7 @@ from vecmill.requests import (
     Purpose,
     Request,
     Rerank,
+    ScoreTokens,
     TextOptions,
     Tokenize,
     Truncation,
@@ -30,6 +31,7 @@ from vecmill.results import (
     EmbedTokensResult,
     Entity,
     RerankResult,
+    ScoreTokensResult,
     TokenizeResult,
 )
 from vecmill.sync import SyncMill
@@ -62,6 +64,8 @@ __all__ = [
     "Request",
     "Rerank",
     "RerankResult",
+    "ScoreTokens",
+    "ScoreTokensResult",
     "SparseEmbedding",
     "SyncMill",
     "TextOptions",
@@ -71,6 +75,12 @@ __all__ = [
     "VecmillError",
 ]
 
+__version__: str  # of the installed distribution; see `__getattr__`
+
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("vecmill")
     return find_old_class(name)

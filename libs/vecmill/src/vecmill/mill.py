@@ -7,7 +7,7 @@
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +51,8 @@ from vecmill.verification.self_check import check_engine
 
 R = TypeVar("R")
 
+ModelSource = str | Path | ModelDescription | Callable[[], ModelDescription]
+
 
 class MillState(StrEnum):
     """The state of a mill."""
@@ -66,14 +68,14 @@ class MillState(StrEnum):
 class Mill(OldMethods):
     """One model, ready for requests. Use from one event loop.
 
-    `model` is a directory, a name, or a description that was read before. `None` means the embedded model. If
-    `engine` is given, the mill uses it instead of the configured engine, and closes it. Mills with the same
-    `budget` share its cores.
+    `model` is a directory, a name, a description that was read before, or a function that returns the
+    description and may take long. `None` means the embedded model. If `engine` is given, the mill uses it
+    instead of the configured engine, and closes it. Mills with the same `budget` share its cores.
     """
 
     def __init__(
         self,
-        model: str | Path | ModelDescription | None = None,
+        model: ModelSource | None = None,
         config: MillConfig | None = None,
         *,
         observer: Observer | None = None,
@@ -141,11 +143,14 @@ class Mill(OldMethods):
         if self._state is MillState.CLOSED:
             return
         self._state = MillState.CLOSED
-        if self._admission is not None:
-            await self._admission.dispatcher.close()
-            self._admission.close()
-        if self._engine is not None:
-            await asyncio.to_thread(self._engine.close)
+        try:
+            if self._admission is not None:
+                await self._admission.dispatcher.close()
+        finally:  # also if the call is cancelled
+            if self._admission is not None:
+                self._admission.close()
+            if self._engine is not None:
+                await asyncio.to_thread(self._engine.close)
 
     async def __aenter__(self) -> Self:
         try:
@@ -281,6 +286,8 @@ class Mill(OldMethods):
 
     def _describe(self) -> ModelDescription:
         assert not isinstance(self._model, ModelDescription)
+        if callable(self._model):
+            return self._model()
         return describe_model(locate_model(self._model))
 
     def _load_engine(self, description: ModelDescription) -> tuple[Engine, CostModel]:

@@ -15,6 +15,7 @@ from vecmill.results import (
     EmbedSparseResult,
     EmbedTokensResult,
     RerankResult,
+    ScoreTokensResult,
     TokenizeResult,
 )
 from vecmill.values.output_dtype import OutputDtype
@@ -216,6 +217,15 @@ class ClassifyTokens(TextsRequest[ClassifyTokensResult]):
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
 
     aggregate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTokens(TextsRequest[ScoreTokensResult]):
+    """A request for the score of every label for each token of each text; `raw_scores` are logits."""
+
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.CLASSIFY_TOKENS,)
+
+    raw_scores: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,19 @@ class ClassifyTokensResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreTokensResult:
+    """The answer to `ScoreTokens`: for each text (tokens, labels) float32, and the names of the labels.
+
+    The tokens include special tokens.
+    """
+
+    labels: tuple[str, ...]
+    scores: tuple[FloatArray, ...]
+    token_count: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
 class EmbedSparseResult(_Rows):
     """The answer to `EmbedSparse`: a sparse embedding of each text."""
 

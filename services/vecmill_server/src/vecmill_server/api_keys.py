@@ -7,8 +7,8 @@ Each line of the file has the name of an owner and a key, or the SHA-256 digest 
     ingest   a-key-in-plain-text
 
 Several lines may have the same name, so an old and a new key can overlap. Only digests are kept in memory.
-The file is looked at once a second, off the event loop. A file that cannot be used leaves the keys as they
-are.
+The file is looked at once a second, off the event loop. A change is read when the file has stayed the same
+for a second. A file that cannot be used leaves the keys as they are.
 """
 
 import asyncio
@@ -69,6 +69,7 @@ class ApiKeys:
         self._file = file
         self._pause = pause
         self._stamp: _Stamp | None = None
+        self._seen: _Stamp | None = None  # of the last look
         self._complaint = ""
         self._watcher: asyncio.Task[None] | None = None
         named: Owners = {}
@@ -96,13 +97,20 @@ class ApiKeys:
             self._watcher = asyncio.create_task(self._watch())
 
     def look(self) -> None:
-        """Read the file again if it has changed. An error is logged once, and the keys stay as they are."""
+        """Read the file again if it has changed. An error is logged once, and the keys stay as they are.
+
+        A program that writes the file in place may have written only a part of it: a part of the keys, or a
+        part of a key. Therefore a change is read only if the next look finds the file unchanged.
+        """
         assert self._file is not None
         try:
-            stamp = _stamp(os.stat(self._file))
-            if stamp == self._stamp:
+            found = _stamp(os.stat(self._file))
+            if found == self._stamp:
                 return
-            self._stamp, named = read_key_file(self._file)
+            if found != self._seen:
+                self._seen = found
+                return
+            stamp, named = read_key_file(self._file)
         except (OSError, InvalidConfig) as error:
             # The stamp stays, so that the file is read again: it may be written at this moment.
             complaint = error.message if isinstance(error, InvalidConfig) else str(error.strerror)
@@ -110,6 +118,10 @@ class ApiKeys:
                 logger.warning("the key file %s is not used, the keys stay: %s", self._file, complaint)
             self._complaint = complaint
             return
+        if stamp != found:  # it was replaced just now
+            self._seen = stamp
+            return
+        self._stamp = stamp
         self._complaint = ""
         self._set(named)
         logger.info("read %d keys of %d owners from %s", len(named), len(set(named.values())), self._file)

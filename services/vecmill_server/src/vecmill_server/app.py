@@ -5,6 +5,9 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from vecmill_server.api_keys import ApiKeys
+from vecmill_server.browser_page import BrowserPage
+from vecmill_server.listener import Address
+from vecmill_server.middleware.browsers import Browsers
 from vecmill_server.middleware.error_handler import ErrorHandler
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.origins import OriginRules, Origins
@@ -30,15 +33,19 @@ EXPOSED_HEADERS = (
 )
 
 
-def create_app(service: Service) -> ASGIApp:
-    """Return the application for `service`. `runner`, not the application, loads and closes the models."""
+def create_app(service: Service, address: Address | None = None) -> ASGIApp:
+    """Return the application for `service`. The server listens on `address`, by default that of the settings.
+
+    `runner`, not the application, loads and closes the models.
+    """
     settings = service.settings
     app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
-    app = Origins(app, OriginRules.of(settings))
+    app = Origins(app, OriginRules.of(settings, address))
     if service.keys is not None or settings.metrics_key:
         metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None
         app = Keys(app, service.keys, metrics_keys)
-    app = ErrorHandler(Paths(app, settings.url_prefix), service.body_limits)
+    app = Browsers(Paths(app, settings.url_prefix), BrowserPage(service))
+    app = ErrorHandler(app, service.body_limits)
     if settings.cors_origin:
         app = CORSMiddleware(
             app,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.types import Receive
 
 from vecmill_server.byte_budget import HeldBytes
-from vecmill_server.errors import BodyTooLarge, ClientGone, RequestTimedOut, UnsupportedEncoding
+from vecmill_server.errors import BodyTooLarge, ClientGone, HttpError, RequestTimedOut, UnsupportedEncoding
 from vecmill_server.settings import ServerSettings
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -86,7 +86,7 @@ async def discard_body(receive: Receive, limits: BodyLimits) -> None:
                 left -= len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body", False):
                     return
-    except TimeoutError:
+    except (TimeoutError, HttpError):  # the rest is late or not valid, but the response has been sent
         return
 
 

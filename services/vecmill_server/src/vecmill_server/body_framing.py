@@ -14,6 +14,7 @@ FREE_FRAMING_BYTES = 64 * 1024
 FRAMING_FACTOR = 2
 
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]{0,1000})?\r\n")
 
 
 class BodyFraming(Protocol):
@@ -64,6 +65,8 @@ class ChunkedBody:
         pieces: list[bytes] = []
         at = 0
         while at < len(data):
+            if self._part is _Part.SIZE and not self._line:
+                at = self._read_whole_chunks(data, at, pieces)
             if self._part is _Part.DATA:
                 piece = data[at : at + self._left]
                 pieces.append(piece)
@@ -76,6 +79,24 @@ class ChunkedBody:
             if line is not None and self._read_line(line):
                 return b"".join(pieces), data[at:]
         return b"".join(pieces), None
+
+    def _read_whole_chunks(self, data: bytes, at: int, pieces: list[bytes]) -> int:
+        """Read the chunks from the index `at` that are in `data` as a whole. Return the index after them.
+
+        The other methods could read these chunks too, but take six times as long for each.
+        """
+        start, taken = at, 0
+        while (line := _SIZE_LINE.match(data, at)) is not None:
+            begin = line.end()
+            end = begin + int(line[1], 16)
+            if end == begin or data[end : end + 2] != b"\r\n":
+                break
+            pieces.append(data[begin:end])
+            taken += end - begin
+            at = end + 2
+        self._body_bytes += taken
+        self._count_framing(at - start - taken)
+        return at
 
     def _take(self, count: int) -> None:
         self._body_bytes += count
@@ -101,11 +122,14 @@ class ChunkedBody:
             if self._trailer_bytes > self._max_trailer_bytes:
                 raise HeadersTooLarge(f"The trailers are larger than {self._max_trailer_bytes} bytes.")
             return
+        self._count_framing(count)
+        if len(self._line) + count > MAX_SIZE_LINE_BYTES:
+            raise _malformed()
+
+    def _count_framing(self, count: int) -> None:
         self._framing_bytes += count
         if self._framing_bytes > FREE_FRAMING_BYTES + FRAMING_FACTOR * self._body_bytes:
             raise MalformedRequest("The chunks of the body are too small. Send larger chunks.")
-        if len(self._line) + count > MAX_SIZE_LINE_BYTES:
-            raise _malformed()
 
     def _read_line(self, line: bytes) -> bool:
         """Read a complete line between chunks. Return True if it ends the body."""

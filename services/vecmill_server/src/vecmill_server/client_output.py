@@ -35,6 +35,7 @@ class ClientOutput:
         self._timeout_s = write_timeout_s
         self._written_bytes = 0
         self._taken_bytes = 0  # when the current time began
+        self._is_lost = False
         self._deadline = Deadline(loop, self._on_deadline)
 
     def write(self, data: bytes) -> None:
@@ -55,6 +56,8 @@ class ClientOutput:
 
     def abort(self) -> None:
         """Close the connection at once, and discard what the kernel has not sent yet."""
+        if self._is_lost:
+            return
         # Otherwise the kernel would go on to send its part, megabytes, to a slow client.
         self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._transport.abort()
@@ -67,6 +70,7 @@ class ClientOutput:
 
     def close(self) -> None:
         """Stop the timer, after the connection is lost."""
+        self._is_lost = True
         self._deadline.close()
         self._flow.resume_writing()
 

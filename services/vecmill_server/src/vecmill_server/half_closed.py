@@ -27,9 +27,10 @@ class HalfClosedWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> bool:
-        """Start to watch. Return False if the client is already known to be gone."""
+        """Start to watch during one request. Return False if the client is already known to be gone."""
         if self._is_gone():
             return False
+        self._has_probed = False
         self._wait(PROBE_AFTER_S)
         return True
 

@@ -44,6 +44,13 @@ NEVER: Schema = {
         {"type": "string", "pattern": f"^{_FALSE}$"},
     ]
 }
+# A flag that must not be false.
+ALWAYS: Schema = {
+    "anyOf": [
+        {"type": "boolean", "nullable": True, "not": {"enum": [False]}},
+        {"type": "string", "pattern": f"^{_TRUE}$"},
+    ]
+}
 OPTIONAL_COUNT: Schema = {**COUNT, "maximum": LARGEST_WHOLE_NUMBER, "nullable": True}
 NOTHING: Schema = {"type": "string", "nullable": True, "enum": [None]}
 TOKEN_IDS: Schema = {

@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vecmill.errors import InvalidConfig
 from vecmill_server.settings import ServerSettings
@@ -55,11 +56,19 @@ _DROP_SYN = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a listening socket: a host and a port, or the path of a Unix socket."""
+    """The address of a listening socket: a host and a port, or the path of a Unix socket.
+
+    The path of an abstract Unix socket, which is not in the file system, begins with a zero character.
+    """
 
     host: str = ""
     port: int = 0
     path: Path | None = None
+
+    @property
+    def is_abstract(self) -> bool:
+        """True for an abstract Unix socket."""
+        return self.path is not None and str(self.path).startswith("\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,7 @@ def refuse_live_socket(path: Path) -> None:
     if not path.is_socket():
         raise InvalidConfig(f"{path} exists and is not a socket. Name another path with --uds.")
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # a process that has stopped may have a full queue
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
@@ -169,7 +179,7 @@ def refuse_live_socket(path: Path) -> None:
 def _address_of(listening: socket.socket) -> Address:
     name = listening.getsockname()
     if listening.family == socket.AF_UNIX:
-        return Address(path=Path(name))
+        return Address(path=Path(os.fsdecode(name)))  # the name of an abstract socket is bytes
     return Address(name[0], name[1])
 
 
@@ -188,8 +198,13 @@ class Acceptor:
         copy = self._listener.socket.dup()
         if self._listener.address.path is None:
             self._server = await loop.create_server(self._make_protocol, sock=copy, backlog=BACKLOG)
-        else:
-            self._server = await loop.create_unix_server(self._make_protocol, sock=copy, backlog=BACKLOG)
+            return
+        # From Python 3.13 on, the event loop would remove the path of a Unix socket when it stops accepting,
+        # although other processes may accept connections to an inherited socket.
+        options: dict[str, Any] = {"cleanup_socket": False}
+        self._server = await loop.create_unix_server(
+            self._make_protocol, sock=copy, backlog=BACKLOG, **options
+        )
 
     async def close(self) -> None:
         """Accept every connection that the kernel has completed, and stop listening."""

@@ -67,9 +67,19 @@ def configure_logging(settings: ServerSettings, fd: int = STANDARD_ERROR) -> Log
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     # Otherwise Python would write a warning to standard error itself, and wait for the reader.
     logging.captureWarnings(True)
+    # The hub's client logs every request.
+    for library in ("httpx2", "httpcore2", "filelock"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     # uvicorn logs every start, stop and malformed request, which our own lines and metrics already cover.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     return handler
+
+
+def adopt_hub_log() -> None:
+    """Let the warnings of the hub's client appear in the log only, not on standard error a second time."""
+    import huggingface_hub  # which adds a handler
+
+    logging.getLogger(huggingface_hub.__name__).handlers.clear()
 
 
 def _formatter(log_format: LogFormat) -> logging.Formatter:

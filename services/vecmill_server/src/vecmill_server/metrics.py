@@ -89,6 +89,12 @@ class ServerMetrics:
         """Count one error. `reason` must be one of `error_responses.REASONS`."""
         self._errors.labels(reason).inc()
 
+    def count_unknown_names(self) -> Callable[[], None]:
+        """Add the counter of requests with unknown model names, and return its increment."""
+        text = "Requests with an unknown model name that --alias '*' served."
+        counter = Counter("vecmill_unknown_model_names", text, registry=self.registry)
+        return counter.inc
+
     def batch_lines(self, *, completed: int, failed: int, dropped: int) -> None:
         """Count batch requests whose results are stored; `dropped` requests were not run."""
         for outcome, count in (("completed", completed), ("failed", failed), ("dropped", dropped)):

@@ -171,8 +171,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     @property
     def is_arriving(self) -> bool:
         """True if a head has begun to arrive, or bytes of it wait in the kernel."""
+        has_begun = self._head is not None and self._head.byte_count > 0  # empty lines do not count
         is_over = self._part is RequestPart.REFUSED or self._transport.is_closing()
-        return not is_over and (self._head is not None or has_unread_bytes(self._transport))
+        return not is_over and (has_begun or has_unread_bytes(self._transport))
 
     # The reading of requests.
 
@@ -203,13 +204,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._begin_request(head, reader.byte_count, rest)
             return rest
         if reader.byte_count and not self._is_head_timed:
-            self._time_head()
+            self._is_head_timed = True
+            self._input_deadline.set(self._limits.header_timeout_s)
         self._hold_head(reader.byte_count)
         return b""
-
-    def _time_head(self) -> None:
-        self._is_head_timed = True
-        self._input_deadline.set(self._limits.header_timeout_s)
 
     def _begin_request(self, head: RequestHead, head_bytes: int, arrived: bytes) -> None:
         self._is_pipelined = False
@@ -304,6 +302,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _next_request(self) -> None:
         """Read the next request, of which a part may have arrived."""
         self._part = RequestPart.HEAD
+        self._cycle = None
         self._is_head_timed = False
         self._discarded_bytes = 0
         if self._pending:
@@ -312,10 +311,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._pending.clear()
             self._hold(0)
             self._read(data)
-        if self._part is not RequestPart.HEAD:
+        if self._half_closed is not None:
+            is_cut = self._part in (RequestPart.HEAD, RequestPart.BODY)  # and no more bytes will arrive
+            if is_cut or not self._half_closed.start():
+                self._transport.close()
+        elif self._part is not RequestPart.HEAD:
             self.resume_reading()
-        elif self._half_closed is not None:
-            self._transport.close()  # no more bytes will arrive
         else:
             self._flow.resume_reading()
             if not self._is_head_timed:

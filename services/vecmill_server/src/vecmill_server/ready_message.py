@@ -1,4 +1,7 @@
-"""The message to the operator when the server is ready: its models, its address and an example request."""
+"""The message to the operator when the server is ready: its models, its address and an example request.
+
+The last line is the address of the API's page, unless the server listens on a Unix socket.
+"""
 
 import shlex
 from collections.abc import Mapping
@@ -22,7 +25,7 @@ EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
 
 
 def ready_message(service: Service, address: Address) -> str:
-    """Return the names of the models, the address of the server, and an example request for the shell."""
+    """Return the models, the address of the server, an example request for the shell, and the API's page."""
     served = [model for model in service.catalog if model.failure is None]
     names = ", ".join(model.name for model in served)
     base, options = _base_url(service.settings.url_prefix, address)
@@ -30,13 +33,19 @@ def ready_message(service: Service, address: Address) -> str:
         options += ["-H", "authorization: Bearer YOUR_KEY"]
     path, body = EXAMPLES[served[0].task or Task.EMBED]
     command = ["curl", *options, f"{base}{path}", "-d", body]
-    place = base if address.path is None else f"the socket {address.path}"
-    return f"vecmill serves {names} on {place}\n{shlex.join(command)}"
+    # As systemd writes the names of abstract sockets.
+    shown = str(address.path).replace("\0", "@")
+    place = base if address.path is None else f"the socket {shown}"
+    lines = [f"vecmill serves {names} on {place}", shlex.join(command)]
+    if address.path is None:  # a browser cannot connect to a socket
+        lines.append(f"The API, with examples to send: {base}/docs")
+    return "\n".join(lines)
 
 
 def _base_url(prefix: str, address: Address) -> tuple[str, list[str]]:
     if address.path is not None:
-        return f"http://localhost{prefix}", ["--unix-socket", str(address.path)]
+        option = "--abstract-unix-socket" if address.is_abstract else "--unix-socket"
+        return f"http://localhost{prefix}", [option, str(address.path).removeprefix("\0")]
     # A client cannot connect to a wildcard address, so the example uses the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     shown = f"[{host}]" if ":" in host else host

@@ -161,8 +161,11 @@ class RequestCycle:
         has_more = message.get("more_body", False)
         self._write_body(message.get("body", b""), has_more)
         await self._output.drain()
+        if has_more:
+            await asyncio.sleep(0)  # otherwise others would wait while a fast client takes a large response
         if not has_more and not self.is_disconnected:
             self.is_response_complete = True
+            self._body = b""  # the application did not read the rest
             self._event.set()
             self._connection.response_done()
 
@@ -181,7 +184,10 @@ class RequestCycle:
             elif name == b"connection":
                 closes = closes or value.lower() == b"close"
             lines.append(b"%s: %s\r\n" % (name, value))
-        self.keeps_alive = self.keeps_alive and not closes
+        # A client that waits for `100 Continue`, and gets this response instead, may send the body or leave
+        # it out. The server cannot tell the body from the next request.
+        is_body_optional = self._may_continue and self._has_more_body
+        self.keeps_alive = self.keeps_alive and not closes and not is_body_optional
         if not self.keeps_alive and not closes:
             lines.append(b"connection: close\r\n")
         if self._has_no_response_body or status in (204, 304):

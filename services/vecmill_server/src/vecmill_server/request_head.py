@@ -8,10 +8,12 @@ which Java's HTTP client sends with each first request, changes nothing.
 The parser refuses bare line feeds, folded headers, spaces before colons, control characters, and repeated or
 invalid `Content-Length`. This module refuses what the parser accepts, but what a proxy in front of the server
 could read differently: other versions than 1.0 and 1.1, `Transfer-Encoding` other than `chunked` or in
-HTTP/1.0, and a `Host` that is missing, repeated or invalid (RFC 9112, sections 3.2 and 6).
+HTTP/1.0, and a `Host` that is missing, repeated, invalid or not the host of the request target (RFC 9112,
+sections 3.2 and 6).
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import httptools
@@ -25,6 +27,9 @@ MAX_HEADERS = 256
 
 # A registered name or an address, with an optional port; RFC 3986, section 3.2.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=\-]*(:[0-9]*)?|\[[A-Za-z0-9:.%_~\-]+\](:[0-9]*)?")
+
+# The begin of a target in absolute form, which clients send to proxies. The group is the host and port.
+_ABSOLUTE = re.compile(rb"[^/?#:]+://(?:[^/?#@]*@)?([^/?#]*)")
 
 
 @dataclass(slots=True)
@@ -94,7 +99,7 @@ class HeadReader:
         if version not in ("1.1", "1.0"):
             raise MalformedRequest("The server speaks HTTP/1.1 and HTTP/1.0 only.")
         content_length: int | None = 0
-        hosts = 0
+        hosts: list[bytes] = []
         expects_continue = False
         for name, value in self._headers:
             if name == b"content-length":
@@ -103,14 +108,14 @@ class HeadReader:
                 _check_transfer_encoding(version, value)
                 content_length = None
             elif name == b"host":
-                hosts += 1
-                if _HOST.fullmatch(value.strip()) is None:
+                hosts.append(value.strip())
+                if _HOST.fullmatch(hosts[-1]) is None:
                     raise MalformedRequest("The Host header is not a host name or address.")
             elif name == b"expect":
-                expects_continue = value.lower() == b"100-continue"
-        if hosts > 1 or (not hosts and version == "1.1"):
+                expects_continue = value.strip().lower() == b"100-continue"
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
             raise MalformedRequest("A request must have exactly one Host header.")
-        path, query = self._split_url()
+        path, query = self._split_url(hosts)
         method = parser.get_method().decode("ascii")
         keeps_alive = version == "1.1" and self._keeps_alive
         headers = self._headers
@@ -118,14 +123,18 @@ class HeadReader:
             method, path, query, version, headers, content_length, keeps_alive, expects_continue
         )
 
-    def _split_url(self) -> tuple[bytes, bytes]:
+    def _split_url(self, hosts: Sequence[bytes]) -> tuple[bytes, bytes]:
         try:
             url = httptools.parse_url(self._url)
         except httptools.HttpParserError:
             raise _not_http() from None
-        if url.path is None or not url.path.isascii():
+        absolute = _ABSOLUTE.match(self._url)
+        if absolute is not None and any(host.lower() != absolute[1].lower() for host in hosts):
+            raise MalformedRequest("The request target and the Host header name different hosts.")
+        path = url.path or (b"/" if absolute else b"")
+        if not path or not path.isascii():
             raise _not_http()
-        return url.path, url.query or b""
+        return path, url.query or b""
 
     # Callbacks of the parser.
 

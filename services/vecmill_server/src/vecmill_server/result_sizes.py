@@ -1,6 +1,13 @@
 """The sizes of results, which decide whether a response is written on the event loop."""
 
-from vecmill.results import ClassifyResult, EmbedResult, EmbedSparseResult, EmbedTokensResult, Result
+from vecmill.results import (
+    ClassifyResult,
+    EmbedResult,
+    EmbedSparseResult,
+    EmbedTokensResult,
+    Result,
+    ScoreTokensResult,
+)
 
 # Writing so many numbers as JSON takes about a millisecond.
 LARGE_RESULT_VALUES = 16_384
@@ -19,6 +26,8 @@ def _count_values(result: Result) -> int:
             return result.scores.size
         case EmbedTokensResult():
             return sum(each.size for each in result.embeddings)
+        case ScoreTokensResult():
+            return sum(each.size for each in result.scores)
         case EmbedSparseResult():
             return sum(len(each.columns) for each in result.embeddings)
     return 0

@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
+from typing import NoReturn
 
+import click
 import uvicorn
 
 from vecmill.errors import SetupError
@@ -19,7 +23,7 @@ from vecmill_server.catalog import ServedModel
 from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
-from vecmill_server.listener import BACKLOG, Acceptor, Listener, open_listener
+from vecmill_server.listener import BACKLOG, Acceptor, Address, Listener, open_listener
 from vecmill_server.protocol import HttpConnection
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
@@ -43,23 +47,37 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
     """Serve until a signal or a fault, and return the exit status of the process.
 
     `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or no
-    model can be loaded.
+    model can be loaded. If a thread still loads a model when the server has stopped, the process ends here.
     """
     listener = open_listener(service.settings)
     runner = Runner(service, listener, lambda: announce(ready_message(service, listener.address)))
-    runner.is_watched = True
+    runner.owns_process = True
     runner.run()
+    if runner.is_loading_left:
+        end_at_once(runner.exit_status, runner.load_error)
     if runner.load_error is not None:
         raise runner.load_error
     return runner.exit_status
 
 
-def uvicorn_config(service: Service) -> uvicorn.Config:
-    """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs."""
+def end_at_once(status: ExitStatus, error: SetupError | None) -> NoReturn:
+    """Print the error, and end the process. The interpreter would wait for all threads first."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    if error is not None:
+        click.ClickException(error.message).show()
+    os._exit(status)
+
+
+def uvicorn_config(service: Service, address: Address | None = None) -> uvicorn.Config:
+    """Return the configuration of uvicorn, with `HttpConnection` and without uvicorn's logs.
+
+    The server listens on `address`, by default that of the settings.
+    """
     settings = service.settings
     share = ConnectionShare(ConnectionLimits.of(settings), service.metrics, service.budget)
     return uvicorn.Config(
-        create_app(service),
+        create_app(service, address),
         http=partial(HttpConnection, share),  # type: ignore[arg-type]
         loop="uvloop",
         ws="none",
@@ -77,9 +95,11 @@ class Runner(uvicorn.Server):
     """uvicorn's server, with the listener of `listener` and the graceful stop of `drain`."""
 
     def __init__(self, service: Service, listener: Listener, on_ready: Callable[[], None]) -> None:
-        super().__init__(uvicorn_config(service))
+        super().__init__(uvicorn_config(service, listener.address))
         self.load_error: SetupError | None = None
-        self.is_watched = False  # the watchdog ends the process, so not in a test
+        # Only then the watchdog may end the process, and the garbage collector be set.
+        self.owns_process = False
+        self.is_loading_left = False  # True if the server has stopped and a thread still loads a model
         self._is_clean = False
         self._has_fault = False
         self._service = service
@@ -108,7 +128,7 @@ class Runner(uvicorn.Server):
         if not self._listener.is_inherited:
             await self._acceptor.open()
         self._loading = asyncio.create_task(self._load())
-        if self.is_watched:
+        if self.owns_process:
             Watchdog(self._service, self.stop_for_fault, lambda: self.exit_status).start()
         self.started = True
 
@@ -121,7 +141,10 @@ class Runner(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle the signals that stop the server. Under nohup, SIGHUP stays ignored."""
+        """Handle the signals that stop the server. Under nohup, SIGHUP stays ignored.
+
+        The handlers stay until the process ends, so that a late signal does not change the exit status.
+        """
         try:
             handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
             for number, handler in handlers.items():
@@ -132,8 +155,9 @@ class Runner(uvicorn.Server):
         try:
             yield
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+            if not self.owns_process:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the stop for a signal. uvicorn would raise the signal again, and lose the exit status."""
@@ -144,18 +168,21 @@ class Runner(uvicorn.Server):
         service.drain.stop(time.monotonic(), at_once=at_once)
         if service.drain.is_forced:
             # Exits without the event loop, which may be blocked.
-            os._exit(ExitStatus.LOST)
+            os._exit(self.exit_status)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""
         await self._stop_loading()
+        # A thread that loads a model cannot be stopped.
+        is_loading_left = self._service.catalog.is_loading
         batches = self._service.batches
         if batches is not None:
             await batches.stop()
         # The models accept work until the last connection closes. Otherwise requests that had arrived,
         # in whole or in part, when the listener closed would be lost.
         await self._acceptor.close()
-        drain_s = LAST_ANSWERS_S if self._has_fault else self._service.settings.drain_s
+        has_failed = self._has_fault or self.load_error is not None
+        drain_s = LAST_ANSWERS_S if has_failed else self._service.settings.drain_s
         self._is_clean = await self._finish_connections(drain_s)
         self._service.drain.finish()
         closing = asyncio.gather(*(model.mill.close() for model in self._service.catalog))
@@ -169,6 +196,10 @@ class Runner(uvicorn.Server):
         if batches is not None:
             await batches.close()
         await closing
+        if is_loading_left and self.owns_process:
+            self.is_loading_left = True
+            # The event loop waits for the threads of its executor when it is closed.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     def _make_protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -212,6 +243,8 @@ class Runner(uvicorn.Server):
                 batches.start()
             if self._listener.is_inherited:
                 await self._acceptor.open()
+            if self.owns_process:
+                spare_lasting_objects()
             self._on_ready()
 
     async def _load_model(self, model: ServedModel) -> None:
@@ -230,6 +263,14 @@ class Runner(uvicorn.Server):
             if self._service.settings.strict or len(list(self._service.catalog)) == 1:
                 raise model.failure
             logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
+            await self._close_failed(model)
+
+    async def _close_failed(self, model: ServedModel) -> None:
+        """Release what a model took before it failed, because the process goes on without the model."""
+        try:
+            await model.mill.close()
+        except Exception:
+            logger.exception("closing %s failed", model.name)
 
     def _refuse_without_models(self) -> None:
         failures = [model.failure for model in self._service.catalog if model.failure is not None]
@@ -242,6 +283,16 @@ class Runner(uvicorn.Server):
         self._loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._loading
+
+
+def spare_lasting_objects() -> None:
+    """Exempt all objects that exist now from garbage collections.
+
+    A full collection reads every object, and would stop the event loop for 100 ms every few seconds under
+    load. Most objects belong to modules, routes and models, which last as long as the process.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def first_error(errors: BaseExceptionGroup[SetupError]) -> SetupError:

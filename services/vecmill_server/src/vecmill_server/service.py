@@ -16,6 +16,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
+from vecmill.models.location import find_hub_name
 from vecmill.values.clock import monotonic
 from vecmill.values.task import Task
 from vecmill_server.api_keys import ApiKeys
@@ -25,27 +26,29 @@ from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.byte_budget import ByteBudget, default_budget_bytes
-from vecmill_server.catalog import Catalog, ModelState, ServedModel
+from vecmill_server.catalog import Catalog, ModelState, ServedModel, accepts_any_name
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.json_io import LargeJson
 from vecmill_server.json_measure import DocumentLimits
+from vecmill_server.logs import adopt_hub_log
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
+from vecmill_server.unknown_names import UnknownNames
 
 logger = logging.getLogger(__name__)
-
-# The values that an input may have besides token ids, such as the fields of a document to rank.
-VALUES_PER_INPUT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _FoundModel:
-    """A model that was located. Either `description` or `failure` is `None`."""
+    """A model that was named. `source` is its description, or a function that locates and describes it.
+
+    `source` is `None` if the model cannot be described, and `failure` then says why.
+    """
 
     name: str
-    description: ModelDescription | None
+    source: ModelDescription | Callable[[], ModelDescription] | None
     failure: SetupError | None = None
 
 
@@ -71,7 +74,8 @@ class Service:
     def is_ready(self) -> bool:
         """True if a load balancer should send requests to this server."""
         states = [model.state for model in self.catalog]
-        return self.drain.is_serving and ModelState.LOADING not in states and self._suffices(states)
+        has_loaded = ModelState.LOADING not in states and (self.batches is None or self.batches.is_open)
+        return self.drain.is_serving and has_loaded and self._suffices(states)
 
     def _suffices(self, states: Sequence[ModelState]) -> bool:
         are_ready = (state is ModelState.READY for state in states)
@@ -84,23 +88,20 @@ class Service:
 
     @property
     def document_limits(self) -> DocumentLimits:
-        """The limits on JSON documents, for the longest request that a model accepts."""
-        limits = [model.mill.config.inputs for model in self.catalog]
-        return DocumentLimits(
-            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
-            max(each.max_request_characters for each in limits),
-        )
+        """The limits on JSON documents."""
+        return self.catalog.document_limits
 
 
 def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
-    """Return a service of models that share the cores. The models are located and described, but not loaded.
+    """Return a service of models that share the cores. Local models are described, but no model is loaded.
 
-    The default is the embedded model. Raises `SetupError` if no model can be described, or with `strict` if
-    one cannot, and in any case if a model does not exist.
+    The default is the embedded model. Models of a hub are located when they are loaded, since that may take
+    a download. Raises `SetupError` if no model can be described, or with `strict` if one cannot, and in any
+    case if a directory does not exist.
     """
     tasks = _read_tasks(settings.task)
     trusted = frozenset(settings.trust_remote_code)
-    all_found = [_describe(model, tasks, trusted) for model in models or (None,)]
+    all_found = [_find(model, tasks, trusted) for model in models or (None,)]
     failures = [found.failure for found in all_found if found.failure is not None]
     if failures and (settings.strict or len(failures) == len(all_found)):
         raise failures[0]
@@ -115,7 +116,7 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
     served = [
         ServedModel(
             found.name,
-            Mill(found.description, config, observer=metrics.observe_model(found.name), budget=budget),
+            Mill(found.source, config, observer=metrics.observe_model(found.name), budget=budget),
             found.failure,
         )
         for found in all_found
@@ -125,7 +126,10 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
 
 def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
     """Return a service of `models`, whose observers update `metrics`. Raises `SetupError`."""
-    catalog = Catalog(models, settings.alias)
+    on_unknown_name = None  # without the alias for any name there is nothing to count, and no counter
+    if accepts_any_name(settings.alias):
+        on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
+    catalog = Catalog(models, settings.alias, on_unknown_name)
     for model in models:
         metrics.watch_queue(model.name, model.mill)
         metrics.watch_model(model.name, partial(_is_ready, model))
@@ -169,18 +173,31 @@ def _is_ready(model: ServedModel) -> bool:
     return model.state is ModelState.READY
 
 
-def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
-    # The code of a hub's model is downloaded only if the operator trusts the model.
-    is_trusted = not {model, (model or "").partition("@")[0]}.isdisjoint(trusted)
-    location = locate_model(model, trusts_code=is_trusted)
-    location = replace(location, trusts_code=bool({model, location.name} & trusted))
-    task = tasks.get(model) or tasks.get(location.name) or tasks.get(None)
+def _find(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
+    on_hub = find_hub_name(model)
+    if on_hub is not None:
+        return _FoundModel(on_hub.repository, partial(_fetch, model, tasks, trusted))
+    location = locate_model(model)
     try:
-        return _FoundModel(location.name, describe_model(location, task))
+        return _FoundModel(location.name, _describe(model, tasks, trusted))
     except InvalidConfig:
         raise  # an option, not the model, is wrong
     except SetupError as error:
         return _FoundModel(location.name, None, error)
+
+
+def _fetch(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
+    """Download a model of a hub if necessary, and describe it. Raises `SetupError`."""
+    adopt_hub_log()
+    return _describe(model, tasks, trusted)
+
+
+def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
+    # The code of a hub's model is downloaded only if the operator trusts the model.
+    is_trusted = not {model, (model or "").partition("@")[0]}.isdisjoint(trusted)
+    location = locate_model(model, trusts_code=is_trusted)
+    location = replace(location, trusts_code=bool({model, location.name} & trusted))
+    return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
 
 
 def _read_tasks(written: Sequence[str]) -> dict[str | None, Task]:

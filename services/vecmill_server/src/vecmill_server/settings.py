@@ -91,7 +91,7 @@ class ServerSettings:
     alias: tuple[str, ...] = setting(
         (),
         "An additional name of the first model, such as text-embedding-3-small, or NAME=MODEL for another "
-        "model; may be repeated.",
+        "model, or * for any name that no model has; may be repeated.",
     )
     task: tuple[str, ...] = setting(
         (),
@@ -140,7 +140,7 @@ class ServerSettings:
     lame_duck_s: float | None = setting(
         None,
         "The time after SIGTERM in which requests are served but /readyz answers 503, in seconds; by default "
-        "5 if a load balancer has asked /readyz or /health in the last minute, else 0.",
+        "5 if a readiness probe (/readyz, /health, /ping or /) has come in the last minute, else 0.",
     )
     drain_s: float = setting(
         25.0, "The time limit for accepted requests to finish after --lame-duck-s, in seconds."

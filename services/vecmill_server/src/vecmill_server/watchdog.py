@@ -151,7 +151,10 @@ class Watchdog:
                 handler.flush()
 
         reporting = threading.Thread(target=report, name="vecmill-report", daemon=True)
-        reporting.start()
+        try:
+            reporting.start()
+        except RuntimeError:  # the system allows no more threads, and the end must not fail for this reason
+            return
         reporting.join(REPORT_S)
 
 

@@ -1,12 +1,19 @@
 """A context in which the queue may change: it holds the lock, then reports the changed counts of texts."""
 
+import logging
+from collections.abc import Callable
+
 from vecmill.batching.queue import Queue
 from vecmill.hardware.budget import CoreBudget
 from vecmill.values.observer import Observer
 
+logger = logging.getLogger(__name__)
+
 
 class Change:
     """A context that holds the lock and afterwards reports the changed counts of texts to the observer.
+
+    An observer that raises must not keep requests that have ended from their answers, so its error is logged.
 
     All threads share one instance.
     """
@@ -33,4 +40,10 @@ class Change:
         if after != before:
             for report, old, new in zip(self._reports, before, after, strict=True):
                 if new != old:
-                    report(new - old)
+                    self._report(report, new - old)
+
+    def _report(self, report: Callable[[int], None], texts: int) -> None:
+        try:
+            report(texts)
+        except Exception:
+            logger.exception("The observer failed.")

@@ -33,6 +33,9 @@ from vecmill.values.observer import Observer, Rejection
 
 TICK_S = 1.0  # how often hangs are looked for while something runs
 
+# Requests whose time limit seems too short for an idle machine are tried for at most this part of the time.
+TRY_SHARE = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -57,7 +60,8 @@ class Dispatcher:
         clock: Clock = monotonic,
     ) -> None:
         """`cost` is the expected cost of calls on the narrowest width. Every call corrects it."""
-        self._pace = Pace(cost, narrow=engine.info.lane_widths[0])
+        info = engine.info
+        self._pace = Pace(cost, narrow=info.lane_widths[0], lanes=info.lanes_on(budget.total))
         self.queue = Queue(config.queue, self._pace.text_cost_s)
         self.lanes = Lanes(
             engine, config, self.queue, self._pace, budget=budget, observer=observer, clock=clock
@@ -70,6 +74,7 @@ class Dispatcher:
         self._observer = observer
         self._clock = clock
         self._closing = False
+        self._next_try_at: float | None = None  # when a request that seems too late may be tried
         self._futures: dict[QueuedRequest, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: tuple[float, asyncio.Handle] | None = None  # and when it is due
@@ -100,15 +105,24 @@ class Dispatcher:
             return self.queue.snapshot()
 
     def refuse_if_full(
-        self, client: str | None = None, most_tokens: int = 1, priority: Priority | None = None
+        self,
+        client: str | None = None,
+        most_tokens: int = 1,
+        priority: Priority | None = None,
+        likely_tokens: Sequence[int] = (),
     ) -> None:
         """Raise the error that `submit` would raise for any request of at most so many tokens.
 
-        Takes almost no time.
+        If the likely numbers of tokens of the texts are known, large requests that have little chance are
+        refused too. Takes almost no time. May be called on any thread.
         """
         self._refuse_unless_running()
         self._refuse_unless_room(1, 1)
         delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
+        if likely_tokens and not delay_s:
+            with self._budget.lock:
+                costs_s = list(map(self._pace.text_cost_s, likely_tokens))
+                delay_s = self._forecast.likely_delay_s(costs_s, client, priority, self._clock())
         if delay_s:
             self._refuse(delay_s)
 
@@ -137,15 +151,20 @@ class Dispatcher:
         assert self._loop is not None, "start() comes first"
         tokens = sum(map(len, sequences))
         now = self._clock()
+        accepted_at = now if accepted_at is None else accepted_at
         with self._change:
             self._refuse_unless_running()
             self._refuse_unless_room(len(sequences), tokens)
             costs_s = self.queue.costs_s(sequences)
-            terms = self._make_terms(costs_s, priority, client, timeout_s, now, accepted_at)
+            own_s = self._forecast.own_s(costs_s)
+            terms = self._make_terms(own_s, priority, client, timeout_s, accepted_at)
+            is_try = now + own_s > terms.deadline
+            if is_try and not self._may_try(terms.deadline - now, now):
+                self._refuse_as_too_late(own_s, terms.deadline - accepted_at)
             delay_s = self._forecast.delay_s(costs_s, terms, now)
-            if delay_s > 0:
+            if delay_s > 0 and not is_try:
                 self._refuse(delay_s)
-            request = self.queue.admit(sequences, terms, now)
+            request = self.queue.admit(sequences, terms, now, costs_s)
             future = self._futures[request] = self._loop.create_future()
             self._condition.notify()
         try:
@@ -159,12 +178,17 @@ class Dispatcher:
             raise
         finally:
             del self._futures[request]
+            request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
         if request.error is not None:
             raise request.error
+        if is_try:  # the prediction is wrong
+            self._next_try_at = self._clock()
         return request
 
     async def close(self) -> None:
         """Fail all waiting texts with `ShuttingDown`, let running calls finish, and end the lanes.
+
+        The texts of a call that does not finish in time fail too.
 
         May be called twice.
         """
@@ -172,54 +196,69 @@ class Dispatcher:
             return
         with self._change:
             self._closing = True
-            ended = self.queue.fail_all(ShuttingDown("The server is shutting down."), self._clock())
+            ended = self.queue.fail_all(_shutting_down(), self._clock())
             self.lanes.end()
             self._budget.wake_others(self._condition)
         self._resolve(ended)
         if self._timer is not None:
             self._timer[1].cancel()
-        await asyncio.to_thread(self.lanes.join)
-        self._budget.leave(self._condition)
+        try:
+            await asyncio.to_thread(self.lanes.join)
+        finally:
+            with self._change:
+                ended = self.queue.fail_all(_shutting_down(), self._clock(), also_running=True)
+            self._resolve(ended)
+            self._budget.leave(self._condition)
 
     def tick(self) -> None:
         """End requests past their deadline, give up lanes that hang, and replace lost lanes.
 
         The timer calls this on the event loop.
         """
+        self._timer = None  # first, so that the next request sets the timer again whatever fails here
         now = self._clock()
         with self._change:
             ended = self.queue.expire(now)
             if ended:
                 self._budget.wake_others(self._condition)
         self._resolve(ended + self.lanes.tick())
-        self._timer = None
         if self.queue.open_texts or self.lanes.need_ticks:
             self._arm_timer()
 
     def _make_terms(
         self,
-        costs_s: Sequence[float],
+        own_s: float,
         priority: Priority | None,
         client: str | None,
         timeout_s: float | None,
-        now: float,
-        accepted_at: float | None,
+        accepted_at: float,
     ) -> Terms:
-        """Return the terms of a request. Raises `DeadlineExceeded` if even an idle machine is too slow."""
-        accepted_at = now if accepted_at is None else accepted_at
-        own_s = self._forecast.own_s(costs_s)
+        """Return the terms of a request that takes `own_s` on an idle machine."""
         priority = priority or self._forecast.choose_priority(own_s)
         # Background work is worth computing however late.
         limit_s = math.inf if priority is Priority.BACKGROUND else self._forecast.time_limit_s(own_s)
-        if timeout_s is not None and timeout_s < limit_s:
-            limit_s = timeout_s
-            if now + own_s > accepted_at + limit_s:
-                self._observer.rejected(Rejection.TOO_LATE)
-                raise DeadlineExceeded(
-                    f"The request takes about {own_s:.3g} s on this machine, and its time limit is "
-                    f"{timeout_s:g} s. Allow more time, or send fewer texts at a time."
-                )
+        if timeout_s is not None:
+            limit_s = min(limit_s, timeout_s)
         return Terms(priority, accepted_at + limit_s, client)
+
+    def _may_try(self, left_s: float, now: float) -> bool:
+        """Return whether a request may run that seems to take more time than the `left_s` of its time limit.
+
+        Only calls correct a wrong prediction, so on an idle machine such a request is tried now and then.
+        """
+        if self._next_try_at is None:
+            self._next_try_at = now + left_s / TRY_SHARE
+        if left_s <= 0 or self.queue.open_texts or now < self._next_try_at:
+            return False
+        self._next_try_at = now + left_s / TRY_SHARE
+        return True
+
+    def _refuse_as_too_late(self, own_s: float, limit_s: float) -> NoReturn:
+        self._observer.rejected(Rejection.TOO_LATE)
+        raise DeadlineExceeded(
+            f"The request takes about {own_s:.3g} s on this machine, and its time limit is {limit_s:g} s. "
+            "Allow more time, or send fewer texts at a time."
+        )
 
     def _refuse_unless_running(self) -> None:
         if self._closing:
@@ -270,3 +309,7 @@ class Dispatcher:
         """Resolve the futures of requests that ended. Called on any thread."""
         if requests and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve, requests)
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown("The server is shutting down.")

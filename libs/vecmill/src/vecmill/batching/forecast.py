@@ -12,12 +12,13 @@ A request is admitted only if it is expected to be answered in time, and to make
 A request that does not fit gets the time after which it is expected to fit. Background requests have no
 deadline and wait for as long as it takes; only the size of the queue limits them.
 
-A bulk request that has not begun, and can no longer end in time because the machine has become slower, is
-ended early, before its work would be wasted.
+A bulk request that has not begun, and can no longer end in time because the machine has become slower for
+good, is ended early, before its work would be wasted.
 
 The time limit of a request grows with its size: `timeout_s`, and `TIMEOUT_FACTOR` times the seconds that the
 request would take on an idle machine. A request with a time limit of its own is refused at once if even an
-idle machine could not meet the limit.
+idle machine could not meet the limit. Now and then an idle machine tries such a request, since only calls
+correct the prediction.
 
 Source of the rule for clients: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
 switches", IEEE/ACM Transactions on Networking 6 (1998).
@@ -85,7 +86,7 @@ class Forecast:
 
     def hopeless(self, now: float) -> list[QueuedRequest]:
         """Return the bulk requests that have not begun and can no longer end in time."""
-        found, ahead_s, rate = [], 0.0, self._rate()
+        found, ahead_s, rate = [], 0.0, self.cores / self._pace.lasting_slowness
         for request in self._lines[Priority.BULK].requests():
             ahead_s += request.waiting_s
             if request.started_at is None and ahead_s / rate > request.deadline - now:
@@ -113,6 +114,20 @@ class Forecast:
         if delay_s and tokens_s / self._rate() > self._config.batch.bulk_s:
             return min(delay_s, self._room_delay_s(client))
         return delay_s
+
+    def likely_delay_s(
+        self, costs_s: Sequence[float], client: str | None, priority: Priority | None, now: float
+    ) -> float:
+        """Return how long a request of about these core seconds has to wait, 0 if it is not surely bulk work.
+
+        The costs are a guess, made before the texts are tokenised. The request counts as half of it, so that
+        no request is refused because of the guess that would fit.
+        """
+        half_s = [cost_s / 2 for cost_s in costs_s]
+        if (priority or self.choose_priority(self.own_s(half_s))) is not Priority.BULK:
+            return 0.0
+        deadline = now + self.time_limit_s(self.own_s(costs_s))
+        return self.delay_s(half_s, Terms(Priority.BULK, deadline, client), now)
 
     def may_be_late(self, now: float) -> bool:
         """Return whether a waiting bulk request would miss its deadline at the present shares."""

@@ -56,15 +56,17 @@ class EngineCall:
 class Lane:
     """One worker thread and its state. Guarded by the lock.
 
-    `called_at` is the time when the lane took its batch, and `width` the number of cores that it took. `call`
-    is the latest engine call for the batch, also after the lane was given up. `replacements` counts the lanes
-    of this number that were replaced in a row, without a finished batch.
+    `called_at` is the time when the lane took its batch, and `width` the number of cores that it took.
+    `has_long_text` tells whether the batch has a text that must not take the last lane. `call` is the latest
+    engine call for the batch, also after the lane was given up. `replacements` counts the lanes of this
+    number that were replaced in a row, without a finished batch.
     """
 
     number: int
     state: LaneState = LaneState.IDLE
     jobs: Sequence[Job] = ()
     width: int = 0
+    has_long_text: bool = False
     called_at: float = 0.0
     call: EngineCall | None = None
     replacements: int = 0

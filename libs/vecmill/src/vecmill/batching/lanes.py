@@ -53,7 +53,7 @@ from vecmill.values.observer import BatchRecord, LaneState, Observer
 
 logger = logging.getLogger(__name__)
 
-JOIN_TIMEOUT_S = 5.0  # how long closing waits for a call that is still running
+JOIN_TIMEOUT_S = 5.0  # how long closing waits for calls that are still running
 
 # Told the requests that have ended, from any thread.
 Settle = Callable[[list[QueuedRequest]], None]
@@ -152,10 +152,11 @@ class Lanes:
         self.condition.notify_all()
 
     def join(self) -> None:
-        """Wait for the threads to end, for at most `JOIN_TIMEOUT_S` each. May be called twice."""
+        """Wait for the threads to end, for at most `JOIN_TIMEOUT_S`. May be called twice."""
+        until = self._clock() + JOIN_TIMEOUT_S
         for lane in self.all:
             if lane.thread is not None and not lane.is_lost:
-                lane.thread.join(JOIN_TIMEOUT_S)
+                lane.thread.join(max(0.0, until - self._clock()))
 
     # On a lane's thread.
 
@@ -165,9 +166,8 @@ class Lanes:
                 renewal()
                 if not self._return(lane):
                     return
-            while (work := self._next_work(lane)) is not None:
-                if not self._run(lane, work):
-                    return
+            while (work := self._next_work(lane)) is not None and self._run(lane, work):
+                del work  # it refers to requests, which hold their embeddings
         except BaseException as error:  # whatever ends this thread must not take its texts with it
             self._bury(lane, error)
 
@@ -209,6 +209,7 @@ class Lanes:
         self._queue.take(jobs, now)
         self._budget.take(width, self.condition, sum(job.cost_s for job in jobs))
         lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
+        lane.has_long_text = any(map(is_long, jobs))
         if self._budget.free >= self._narrow:
             if self._queue.work_tokens:
                 self.condition.notify()
@@ -285,6 +286,7 @@ class Lanes:
                 )
             if is_current:
                 lane.state, lane.call, self.is_lost = LaneState.IDLE, None, False
+                self._count_cores()
         self._reports.publish()
         self._reports.report(lane.number)
         return is_current
@@ -331,12 +333,12 @@ class Lanes:
     def _may_run_long(self) -> bool:
         """Return whether another lane stays free of long calls if one more begins."""
         lanes = [lane for lane in self.all if not lane.is_lost]
-        long_calls = sum(any(map(is_long, lane.jobs)) for lane in lanes)
+        long_calls = sum(lane.has_long_text for lane in lanes)
         return len(lanes) == 1 or long_calls < len(lanes) - 1
 
     def _release(self, lane: Lane, state: LaneState) -> None:
         self._budget.give_back(lane.width)
-        lane.state, lane.jobs, lane.width = state, (), 0
+        lane.state, lane.jobs, lane.width, lane.has_long_text = state, (), 0, False
 
     def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
         """Give up `lane` and fail its texts. Call `_recover` before the lock is released."""
@@ -358,18 +360,23 @@ class Lanes:
             if lane.is_lost and is_due and self._may_replace(lane):
                 self._replace(lane, renewal if lane.state is LaneState.HUNG else None)
         self.is_lost = all(lane.is_lost for lane in self.all)
+        self._count_cores()
         if not self.is_lost:
             return []
         error = LaneLost("Every worker of this server is lost. It has to be restarted.")
         return self._queue.fail_all(error, self._clock())
+
+    def _count_cores(self) -> None:
+        """Tell the forecast the number of cores on which lanes work; without a lane nothing is admitted."""
+        working = sum(not lane.is_lost for lane in self.all)
+        self.forecast.cores = max(1, working) * self._narrow
 
     def _may_replace(self, lane: Lane) -> bool:
         too_many = lane.state is LaneState.HUNG and len(self._stuck) >= MAX_STUCK * len(self.all)
         return lane.may_be_replaced and not too_many and not self._closing
 
     def _replace(self, lane: Lane, renewal: Renewal | None) -> None:
-        lane.replacements += 1
-        successor = Lane(lane.number, replacements=lane.replacements)
+        successor = Lane(lane.number, replacements=lane.replacements + 1)
         if renewal is not None:
             successor.state, successor.call = LaneState.BUSY, EngineCall(self._running_clock())
         try:
@@ -381,7 +388,7 @@ class Lanes:
         if lane.state is LaneState.HUNG:
             self._stuck.add(lane)
         self._reports.note(
-            f"Lane {lane.number} is replaced by a new thread, {lane.replacements} in a row"
+            f"Lane {lane.number} is replaced by a new thread, {successor.replacements} in a row"
             f"{self._describe_call(lane)}."
         )
 

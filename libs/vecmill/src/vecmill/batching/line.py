@@ -7,15 +7,18 @@ same client ends, whichever is later. It ends its own core seconds later.
 - In the lines of large requests the tag is this end, and the clock advances by the core seconds of the jobs
   that leave, divided by the number of clients that wait. So requests are computed one after another: a
   request that has begun is finished before others begin, unless others would end earlier with equal shares.
-- In the line of small requests the tag is the beginning, and the clock shows the tag of the first request. So
-  the requests of different clients go in the order of their arrival.
+- In the line of small requests the tag is the beginning. The clock advances in the same way, but only by jobs
+  of requests that should have begun, and never falls behind the tag of the first request. So requests of
+  different clients go in the order of their arrival, and a client with several requests gets its turn however
+  many new clients come.
 
 Jobs. Each waiting job is at home in one request, and leaves the line with it or before. A request lists its
 jobs with the longest first. A second index holds all jobs of the line by length, so that a batch can be
 filled up with texts of similar length.
 
 Sources: Demers, Keshav and Shenker, "Analysis and simulation of a fair queueing algorithm", SIGCOMM 1989, for
-large requests; Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996, for small ones.
+large requests; Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996, and the clock of Bennett and
+Zhang, "Hierarchical packet fair queueing algorithms", SIGCOMM 1996, for small ones.
 """
 
 from bisect import bisect_left, insort
@@ -25,7 +28,8 @@ from dataclasses import dataclass
 
 from vecmill.batching.ticket import Job, QueuedRequest
 
-# Clients that have left are kept until the clock passes their last request, and counted in between.
+# Clients that have left are kept until the clock passes their last request. The line looks for clients to
+# forget when it has so many more than twice the clients that it kept the last time.
 _MOST_IDLE_CLIENTS = 64
 
 
@@ -48,6 +52,7 @@ class Line:
         self._virtual_time = 0.0
         self._clients: dict[str | None, _Client] = {}
         self._waiting_clients = 0
+        self._most_clients = _MOST_IDLE_CLIENTS  # until idle ones are looked for
         self._order: list[tuple[float, int, QueuedRequest]] = []
         self._by_length: dict[int, OrderedDict[Job, None]] = {}
         self._lengths: list[int] = []
@@ -109,6 +114,12 @@ class Line:
         self.waiting_s += job.cost_s
         self._jobs += 1
 
+    def adopt(self, job: Job) -> None:
+        """Add `job`, for which another request was charged, and charge the client of its new home."""
+        self.add(job)
+        client = self._clients[job.home.client]
+        client.ends_at = max(self._virtual_time, client.ends_at) + job.cost_s
+
     def remove(self, job: Job) -> None:
         """Remove `job` from the line and from its home."""
         home = job.home
@@ -131,10 +142,10 @@ class Line:
 
     def serve(self, job: Job) -> None:
         """Remove `job`, which an engine is about to compute, and advance the clock."""
-        if self._ordered_by_end:
-            self._virtual_time += job.cost_s / max(1, self._waiting_clients)
-        else:
+        if not self._ordered_by_end:
             self._virtual_time = max(self._virtual_time, self.first().tag)
+        if self._ordered_by_end or job.home.tag <= self._virtual_time:
+            self._virtual_time += job.cost_s / max(1, self._waiting_clients)
         self.remove(job)
 
     def drop(self, job: Job) -> None:
@@ -161,8 +172,9 @@ class Line:
 
     def _rest(self) -> None:
         """Forget the clients: nobody waits, so nobody has had more than another."""
-        self._virtual_time = max(self._virtual_time, *(each.ends_at for each in self._clients.values()))
+        self._virtual_time = max([self._virtual_time, *(each.ends_at for each in self._clients.values())])
         self._clients.clear()
+        self._most_clients = _MOST_IDLE_CLIENTS
         self.waiting_s = 0.0  # without the rounding errors of all additions
 
     def _leave(self, request: QueuedRequest, client: _Client) -> None:
@@ -173,12 +185,13 @@ class Line:
             return
         client.waiting_s = 0.0
         self._waiting_clients -= 1
-        if len(self._clients) > self._waiting_clients + _MOST_IDLE_CLIENTS:
+        if len(self._clients) > self._most_clients:
             self._clients = {
                 name: each
                 for name, each in self._clients.items()
                 if each.requests or each.ends_at > self._virtual_time
             }
+            self._most_clients = 2 * len(self._clients) + _MOST_IDLE_CLIENTS
 
     def check(self) -> None:
         """Assert that the indexes agree. Slow; for tests only."""

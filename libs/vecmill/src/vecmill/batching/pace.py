@@ -17,6 +17,9 @@ correct this expectation:
 Work that waits is counted without `slowness`, and multiplied by it when it is turned into a time. So the
 predicted time of a queue follows the machine, however old the work is.
 
+`lasting_slowness` is the same ratio, in which one slow call of each lane counts little. Requests are ended
+early by this ratio, since a stall of the process must not end requests that would be answered in time.
+
 Pure: no clock and no thread. The dispatcher's lock guards it.
 """
 
@@ -33,6 +36,10 @@ PAIR_TOKENS = 2_048
 MEMORY = 0.9
 LENGTH_MEMORY = 0.97
 
+# In `lasting_slowness` the calls of all lanes together count as at most this many times slower than the calls
+# before. So a stall moves it by a tenth, and it becomes ten times as high in about 30 calls of each lane.
+MOST_RISE = 2.0
+
 # A call counts as at most this many times slower or faster than expected.
 MOST_SLOWNESS = 100.0
 
@@ -43,12 +50,14 @@ LEAST_S = 1e-6
 class Pace:
     """The predicted cost of texts and calls; see the module docstring."""
 
-    def __init__(self, cost: CostModel, *, narrow: int) -> None:
-        """`cost` was measured on `narrow` cores, the width of a call when all lanes work."""
+    def __init__(self, cost: CostModel, *, narrow: int, lanes: int = 1) -> None:
+        """`cost` was measured on `narrow` cores, the width of a call when all `lanes` work."""
         self.slowness = 1.0
+        self.lasting_slowness = 1.0
         self._fixed_s = cost.fixed_s * narrow
         self._per_token_s = cost.per_token_s * narrow
         self._narrow = narrow
+        self._most_rise = 1.0 + (MOST_RISE - 1.0) / lanes
         self._factors: dict[int, dict[int, float]] = {}
 
     def text_cost_s(self, tokens: int) -> float:
@@ -67,7 +76,10 @@ class Pace:
         ratio = max(seconds * width, LEAST_S) / max(self._call_s(lengths), LEAST_S)
         ratio = min(max(ratio, 1 / MOST_SLOWNESS), MOST_SLOWNESS)
         if width == self._narrow:
-            self.slowness = _blend(self.slowness, ratio / self._factor(width, longest), MEMORY)
+            slowness = ratio / self._factor(width, longest)
+            self.slowness = _blend(self.slowness, slowness, MEMORY)
+            steady = min(slowness, self._most_rise * self.lasting_slowness)
+            self.lasting_slowness = _blend(self.lasting_slowness, steady, MEMORY)
         memory = LENGTH_MEMORY if width == self._narrow else MEMORY
         factor = _blend(self._factor(width, longest), ratio / self.slowness, memory)
         self._factors.setdefault(width, {})[longest.bit_length()] = factor

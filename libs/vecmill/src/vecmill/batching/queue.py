@@ -72,19 +72,13 @@ class Counts:
         return self.joined, self.done, self.failed, self.expired, self.cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class CountsSnapshot:
+@dataclass(slots=True)
+class CountsSnapshot(Counts):
     """The counts of texts at one moment: `admitted` is the sum of the outcomes and of `open`.
 
     `waiting` and `waiting_tokens` count the open texts that have not reached a lane.
     """
 
-    admitted: int = 0
-    joined: int = 0
-    done: int = 0
-    failed: int = 0
-    expired: int = 0
-    cancelled: int = 0
     open: int = 0
     waiting: int = 0
     waiting_tokens: int = 0
@@ -105,9 +99,10 @@ class Queue:
         self._config = config
         self._text_s = text_s
         self._jobs: dict[bytes, Job] = {}
-        self._deadlines: list[tuple[float, int, QueuedRequest]] = []
+        self._open: dict[int, QueuedRequest] = {}
+        # By number, so that the heap does not keep the embeddings of ended requests in memory.
+        self._deadlines: list[tuple[float, int]] = []
         self._numbers = count()
-        self._open_requests = 0
 
     @property
     def is_empty(self) -> bool:
@@ -150,22 +145,34 @@ class Queue:
             seen.add(sequence.key)
         return costs_s
 
-    def admit(self, sequences: Sequence[TokenSequence], terms: Terms, now: float) -> QueuedRequest:
-        """Admit a request that `room_for` says fits: all of `sequences`, at least one."""
+    def admit(
+        self,
+        sequences: Sequence[TokenSequence],
+        terms: Terms,
+        now: float,
+        costs_s: Sequence[float] | None = None,
+    ) -> QueuedRequest:
+        """Admit a request that `room_for` says fits: all of `sequences`, at least one.
+
+        `costs_s` is the result of the method of this name, if the caller has it.
+        """
         assert sequences
         assert self.room_for(len(sequences), sum(map(len, sequences))) is Room.FITS
         number = next(self._numbers)
         request = QueuedRequest(number, terms.priority, terms.client, now, terms.deadline)
-        self.lines[terms.priority].place(request, sum(self.costs_s(sequences)))
+        costs_s = self.costs_s(sequences) if costs_s is None else costs_s
+        self.lines[terms.priority].place(request, sum(costs_s))
         # A request lists its jobs with the longest first.
         order = sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
-        tickets = {index: self._issue(request, index, sequences[index], now) for index in order}
+        tickets = {}
+        for index in order:
+            tickets[index] = self._issue(request, index, sequences[index], costs_s[index], now)
         request.tickets = [tickets[index] for index in range(len(sequences))]
         request.embeddings = [None] * len(sequences)
         request.open_tickets = len(sequences)
         self.open_texts += len(sequences)
         self.counts.admitted += len(sequences)
-        self._open_requests += 1
+        self._open[number] = request
         self._remember_deadline(request)
         return request
 
@@ -205,36 +212,45 @@ class Queue:
         """End every request whose deadline is at or before `now`, and return these requests."""
         due = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            request = heapq.heappop(self._deadlines)[2]
-            if request.finished_at is None:
+            request = self._open.get(heapq.heappop(self._deadlines)[1])
+            if request is not None:
                 due.append(request)
         return self.give_up(due, now)
 
     def give_up(self, requests: Sequence[QueuedRequest], now: float) -> list[QueuedRequest]:
         """End requests that are not answered in time, and return them."""
-        for request in requests:
+        # The last request first: when the home of a job ends, the job looks for another among all requests
+        # that need it, and the home is usually the oldest of them.
+        for request in reversed(requests):
+            limit_s = round(request.deadline - request.admitted_at, 2)
             request.error = DeadlineExceeded(
-                f"The answer was not there within {request.deadline - request.admitted_at:g} s. "
-                "Try again, or allow more time."
+                f"The answer was not there within {limit_s:g} s. Try again, or allow more time."
+                if request.deadline <= now
+                else f"The server has become too slow to answer within {limit_s:g} s. Try again later."
             )
             for ticket in request.tickets:
                 if ticket.is_open:
                     self._close(ticket, TicketState.EXPIRED, now)
         return list(requests)
 
-    def fail_all(self, error: VecmillError, now: float) -> list[QueuedRequest]:
-        """End every waiting job with `error`, and return the requests that ended as a result."""
-        waiting = [job for line in self.lines.values() for job in line]
-        return [request for job in waiting for request in self.finish(job, error, now)]
+    def fail_all(self, error: VecmillError, now: float, *, also_running: bool = False) -> list[QueuedRequest]:
+        """End every waiting job with `error`, and return the requests that ended as a result.
+
+        With `also_running`, running jobs end too, and their outcomes are dropped.
+        """
+        jobs = [job for job in self._jobs.values() if also_running or not job.running]
+        return [request for job in jobs for request in self.finish(job, error, now)]
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline of a request that may still be open."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _issue(self, request: QueuedRequest, index: int, sequence: TokenSequence, now: float) -> Ticket:
+    def _issue(
+        self, request: QueuedRequest, index: int, sequence: TokenSequence, cost_s: float, now: float
+    ) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = Job(sequence, request, now, self._text_s(len(sequence)))
+            job = Job(sequence, request, now, cost_s)
             self._jobs[sequence.key] = job
             self.lines[job.priority].add(job)
         else:
@@ -252,7 +268,7 @@ class Queue:
     def _move_home(self, job: Job, home: QueuedRequest) -> None:
         self.lines[job.priority].drop(job)
         job.home = home
-        self.lines[job.priority].add(job)
+        self.lines[job.priority].adopt(job)
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
@@ -286,7 +302,7 @@ class Queue:
         if request.open_tickets:
             return False
         request.finished_at = now
-        self._open_requests -= 1
+        del self._open[request.number]
         return True
 
     def _rehouse(self, job: Job, left: QueuedRequest) -> None:
@@ -306,10 +322,10 @@ class Queue:
             del self._jobs[job.sequence.key]
 
     def _remember_deadline(self, request: QueuedRequest) -> None:
-        heapq.heappush(self._deadlines, (request.deadline, next(self._numbers), request))
+        heapq.heappush(self._deadlines, (request.deadline, request.number))
         # Ended requests leave the heap lazily; never hold more than twice the open ones.
-        if len(self._deadlines) > 2 * self._open_requests + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].finished_at is None]
+        if len(self._deadlines) > 2 * len(self._open) + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._open]
             heapq.heapify(self._deadlines)
 
     def check(self) -> None:

@@ -6,6 +6,7 @@ import click
 
 from vecmill.engines import ENGINES, EngineEntry, find_engine
 from vecmill.errors import SetupError
+from vecmill.values.pip_command import pip_command
 
 _HEADINGS = ("engine", "installed", "device", "precisions")
 
@@ -30,7 +31,7 @@ def list_engines() -> list[str]:
 
 def _rows(name: str, entry: EngineEntry) -> Iterator[tuple[str, ...]]:
     if not entry.is_installed:
-        yield name, "no", f"pip install 'vecmill[{entry.extra}]'"
+        yield name, "no", pip_command("install", entry.package)
         return
     try:
         devices = find_engine(name).find_capabilities().devices

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import click
 
 from vecmill.errors import SetupError
+from vecmill.values.pip_command import pip_command
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 
@@ -57,7 +58,8 @@ class CommandGroup(click.Group):
             return _load_command(found)
         if cmd_name in _ELSEWHERE:
             distribution = _ELSEWHERE[cmd_name]
-            ctx.fail(f"`vecmill {cmd_name}` is in another package: pip install {distribution}")
+            command = pip_command("install", distribution)
+            ctx.fail(f"`vecmill {cmd_name}` is in another package: {command}")
         return None
 
     def invoke(self, ctx: click.Context) -> object:

@@ -1,5 +1,9 @@
 """The command `vecmill pull`, which downloads a model from a hub."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from vecmill.directory_layouts import describe_model
@@ -21,7 +25,21 @@ def pull(model: str, exported: bool, trusts_code: bool) -> None:
     MODEL is owner/name or owner/name@revision. An interrupted download continues where it stopped. Mirrors,
     proxies, tokens and the cache are set as for the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
     """
-
-    location = locate_model(model, exported=exported, trusts_code=trusts_code)
+    with _shown_log():
+        location = locate_model(model, exported=exported, trusts_code=trusts_code)
     task = describe_model(location).task
     click.echo(f"{location.name} is in {location.directory}, a model for {task}.")
+
+
+@contextmanager
+def _shown_log() -> Iterator[None]:
+    """Show the log of downloads on standard error: their progress where there is no bar, and warnings."""
+    log = logging.getLogger("vecmill.models")
+    handler, level = logging.StreamHandler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

@@ -5,6 +5,7 @@
     tokenizer_config.json          the longest input, if not in sentence_bert_config.json
     tokenizer.json or vocab.txt    the tokenizer
     model.safetensors              the weights, or several files listed in model.safetensors.index.json
+    pytorch_model.bin              the weights without safetensors, or pytorch_model.bin.index.json
 
 Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 """
@@ -63,7 +64,8 @@ _OUTPUTS = {
 _REBUILT_ARCHITECTURES = frozenset({"gte", "new", "nomic_bert"})
 
 _TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin")
+# The names of weights files, the preferred name first. An index has the name of the file that it replaces.
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 # A limit of at least this size means "no limit", for which transformers writes 1e30.
 _UNLIMITED_TOKENS = 10**9
@@ -288,27 +290,22 @@ def find_tokenizer(directory: Path, folder: str) -> Path:
 
 
 def find_weights(directory: Path, folder: str) -> tuple[Path, ...]:
-    """Return the safetensors files of the weights. Raises `UnsupportedModel` or `CorruptModel`."""
-    path = find_file(directory, join(folder, "model.safetensors"))
-    if path is not None:
-        return (path,)
-    index = read_object(directory, join(folder, "model.safetensors.index.json"))
-    if index is not None:
-        return _find_shards(directory, folder, index)
-    for name in _PICKLES:
-        if find_file(directory, join(folder, name)) is not None:
-            raise UnsupportedModel(
-                f"{directory / folder / name}: the weights are a pickle, which can run code when "
-                "it is read, so it is refused. Save the model as safetensors, with any recent transformers."
-            )
+    """Return the weights files: safetensors, else PyTorch's. Raises `CorruptModel`."""
+    for name in _WEIGHTS:
+        path = find_file(directory, join(folder, name))
+        if path is not None:
+            return (path,)
+        index = read_object(directory, join(folder, f"{name}.index.json"))
+        if index is not None:
+            return _find_shards(directory, folder, f"{name}.index.json", index)
     raise CorruptModel(
-        f"{directory / folder / 'model.safetensors'} is missing. Download the model again; if the hub has "
-        "only an ONNX graph, use `vecmill pull --onnx`."
+        f"{directory / folder / 'model.safetensors'} is missing, and there is no pytorch_model.bin. Download "
+        "the model again; if the hub has only an ONNX graph, use `vecmill pull --onnx`."
     )
 
 
 def find_module_weights(directory: Path, folder: str) -> Path:
-    """Return the safetensors file of a module after the encoder. Raises the same errors as `find_weights`."""
+    """Return the weights file of a module after the encoder. Raises the same errors as `find_weights`."""
     paths = find_weights(directory, folder)
     if len(paths) != 1:
         raise UnsupportedModel(
@@ -317,20 +314,16 @@ def find_module_weights(directory: Path, folder: str) -> Path:
     return paths[0]
 
 
-def _find_shards(directory: Path, folder: str, index: Mapping[str, Any]) -> tuple[Path, ...]:
+def _find_shards(directory: Path, folder: str, name: str, index: Mapping[str, Any]) -> tuple[Path, ...]:
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise CorruptModel(
-            f"{directory / folder / 'model.safetensors.index.json'}: weight_map must name the files "
-            "of tensors."
-        )
+        raise CorruptModel(f"{directory / folder / name}: weight_map must name the files of tensors.")
     paths = []
-    for name in sorted(set(map(str, shards.values()))):
-        path = find_file(directory, join(folder, name))
+    for shard in sorted(set(map(str, shards.values()))):
+        path = find_file(directory, join(folder, shard))
         if path is None:
             raise CorruptModel(
-                f"{directory / folder / name} is missing; model.safetensors.index.json lists it. "
-                "Download the model again."
+                f"{directory / folder / shard} is missing; {name} lists it. Download the model again."
             )
         paths.append(path)
     return tuple(paths)

@@ -17,6 +17,7 @@ from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
+from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -40,6 +41,11 @@ class EngineEntry:
     def is_installed(self) -> bool:
         """Whether all needed modules can be imported."""
         return all(find_spec(module) is not None for module in self.needs)
+
+    @property
+    def package(self) -> str:
+        """The requirement that installs the needed modules, such as `vecmill[openvino]`."""
+        return f"vecmill[{self.extra}]"
 
 
 ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
@@ -77,7 +83,7 @@ def find_engine(name: str) -> EngineClass:
     if not entry.is_installed:
         missing = ", ".join(module for module in entry.needs if find_spec(module) is None)
         raise MissingExtra(
-            f"The {name} engine needs {missing}: install it with pip install 'vecmill[{entry.extra}]'."
+            f"The {name} engine needs {missing}: install it with {pip_command('install', entry.package)}."
         )
     if "onnxruntime" in entry.needs:
         refuse_mixed_wheels(installed_wheels())
@@ -87,7 +93,7 @@ def find_engine(name: str) -> EngineClass:
     except (ImportError, OSError) as error:  # a shared library that is missing is an OSError
         raise MissingExtra(
             f"The {name} engine is installed but cannot be imported: {error}. Reinstall it with "
-            f"pip install --force-reinstall 'vecmill[{entry.extra}]'."
+            f"{pip_command('install --force-reinstall', entry.package)}."
         ) from error
     return cast(EngineClass, getattr(module, class_name))
 
@@ -105,7 +111,7 @@ def default_engine(description: "ModelDescription") -> str:
         raise UnsupportedModel(
             f"{description.directory}: vecmill has no graph for model_type {description.architecture!r}. It "
             f"has graphs for: {', '.join(configured_architectures())}. The {name} engine runs other "
-            f"architectures through transformers: pip install 'vecmill[{ENGINES[name].extra}]'."
+            f"architectures through transformers: {pip_command('install', ENGINES[name].package)}."
         )
     return name
 

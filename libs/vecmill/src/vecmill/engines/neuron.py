@@ -286,6 +286,11 @@ class OptimumCompiler:
         self, description: ModelDescription, bucket: Bucket, precision: Precision, folder: Path
     ) -> None:
         """Compile the model for `bucket`; see `Compiler.compile`."""
+        if description.has_pytorch_weights:
+            raise UnsupportedModel(
+                f"{description.weights_files[0]}: the neuron engine reads only safetensors. Save the model "
+                "as safetensors, with any recent transformers."
+            )
         # Without `auto_cast` optimum passes `--auto-cast none` to the compiler, which means fp32.
         casts = {"auto_cast": "matmul", "auto_cast_type": "bf16"} if precision is Precision.BF16 else {}
         try:

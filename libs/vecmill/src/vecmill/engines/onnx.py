@@ -92,23 +92,24 @@ class OnnxEngine:
         if description.exported_graph is None:
             wanted = choose_precision(plan, _offered(choice.is_cpu))
         prepared = _prepare(description, wanted, choice, cache_dir)
-        precision = wanted
-        if description.exported_graph is not None:  # an exported graph has one precision
-            precision = choose_precision(plan, (read_prepared(prepared.folder).precision,))
         widths = lane_widths(plan.lane_widths, cores) if choice.is_cpu else (1,)
-        info = EngineInfo(
-            name="onnx",
-            precision=precision,
-            device=choice.device,
-            dim=description.dim,
-            max_tokens=description.max_tokens,
-            lane_widths=widths,
-            output_shape=description.output_shape,
-            normalizes=description.normalizes_output,
-            parallel_calls=None if choice.is_cpu else 1,
-            batch_tokens=plan.max_batch_tokens,
-        )
-        return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
+        with prepared.closed_on_error():
+            precision = wanted
+            if description.exported_graph is not None:  # an exported graph has one precision
+                precision = choose_precision(plan, (read_prepared(prepared.folder).precision,))
+            info = EngineInfo(
+                name="onnx",
+                precision=precision,
+                device=choice.device,
+                dim=description.dim,
+                max_tokens=description.max_tokens,
+                lane_widths=widths,
+                output_shape=description.output_shape,
+                normalizes=description.normalizes_output,
+                parallel_calls=None if choice.is_cpu else 1,
+                batch_tokens=plan.max_batch_tokens,
+            )
+            return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:

@@ -40,6 +40,7 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import TOKEN_OUTPUT, Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -102,13 +103,14 @@ class OpenVinoEngine:
             normalizes=description.normalizes_output,
             batch_tokens=plan.max_batch_tokens,
         )
-        return cls(
-            info,
-            prepared,
-            lambda: _compile_widths(core, prepared.path, precision, widths, cores),
-            token_count=description.token_count,
-            length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
-        )
+        with prepared.closed_on_error():
+            return cls(
+                info,
+                prepared,
+                lambda: _compile_widths(core, prepared.path, precision, widths, cores),
+                token_count=description.token_count,
+                length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
+            )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -267,7 +269,8 @@ def _compress(description: "ModelDescription", graph: Any, folder: Path) -> None
         from vecmill.quantization import calibration_sequences, compress_weights
     except ImportError as error:
         raise MissingExtra(
-            "Quantisation to int8 for the openvino engine needs onnxruntime: pip install 'vecmill[cpu]'."
+            "Quantisation to int8 for the openvino engine needs onnxruntime: "
+            f"{pip_command('install', 'vecmill[cpu]')}."
         ) from error
     logger.info("Quantising the weights of %s to int8; this happens once.", description.name)
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:

@@ -104,8 +104,10 @@ def _is_abandoned(folder: Path, if_unlocked: bool) -> bool:
         return if_unlocked
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A process that keeps its folder removes the lock file before it gives up the lock. This process may
+        # have opened the file before that.
+        return os.fstat(lock).st_nlink > 0
     except BlockingIOError:
         return False
     finally:
         os.close(lock)
-    return True

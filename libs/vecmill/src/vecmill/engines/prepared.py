@@ -98,6 +98,15 @@ class PreparedModel:
         self.close()
         self.folder, self.temporary, self.built = again.folder, again.temporary, again.built
 
+    @contextlib.contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close the model if the block, which makes an engine of it, raises."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Remove the folder if it was a temporary one."""
         if self.temporary is not None:
@@ -289,14 +298,16 @@ def _install(unfinished: Path, folder: Path) -> None:
 
     Replace an existing damaged folder; keep an existing complete one.
     """
-    try:
-        unfinished.rename(folder)
-    except OSError:
-        # Another process was first, or the existing folder is damaged.
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            unfinished.rename(folder)
+            return
+        # Another process was first, or the existing folder is damaged. Then a process that found the same
+        # damage may be first at the second attempt.
         if _is_whole(folder):
             return
         _move_away(folder)
-        unfinished.rename(folder)
+    unfinished.rename(folder)
 
 
 def _move_away(folder: Path) -> None:

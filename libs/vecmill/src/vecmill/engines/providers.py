@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vecmill.errors import InvalidConfig, MissingExtra
+from vecmill.values.pip_command import pip_command
 
 CPU = "cpu"
 _CPU_PROVIDER = "CPUExecutionProvider"
@@ -164,8 +165,8 @@ def refuse_mixed_wheels(installed: Sequence[str]) -> None:
     # Uninstalling one wheel removes files of the other, so all have to be uninstalled.
     raise MissingExtra(
         f"{' and '.join(installed)} are both installed and overwrite each other's files. Uninstall all of "
-        f"them (pip uninstall {' '.join(installed)}), then install the wheel that you want, such as "
-        f"pip install {installed[-1]}."
+        f"them ({pip_command('uninstall', *installed)}), then install the wheel that you want, such as with "
+        f"{pip_command('install', installed[-1])}."
     )
 
 
@@ -195,8 +196,9 @@ def _split(device: str) -> tuple[str, int]:
 
 
 def _missing(name: str, device: _Device) -> str:
-    wanted = f"'vecmill[{device.extra}]'" if device.extra else device.wheel
+    wanted = f"vecmill[{device.extra}]" if device.extra else device.wheel
     return (
         f"The device {name} needs ONNX Runtime's {device.provider}, which the installed wheel does not have. "
-        f"Replace that wheel by {device.wheel}: pip uninstall onnxruntime, then pip install {wanted}."
+        f"Replace that wheel by {device.wheel}: {pip_command('uninstall', 'onnxruntime')}, then "
+        f"{pip_command('install', wanted)}."
     )

@@ -98,6 +98,11 @@ class ModelDescription:
         return first if first.suffix == ".onnx" else None
 
     @property
+    def has_pytorch_weights(self) -> bool:
+        """Whether weights are in PyTorch's files, which are pickles."""
+        return any(path.suffix == ".bin" for path in self.weights_files)
+
+    @property
     def output_shape(self) -> OutputShape:
         """The shape of the output for a text."""
         if self.task is Task.SPARSE:

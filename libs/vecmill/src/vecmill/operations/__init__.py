@@ -15,6 +15,7 @@ from vecmill.operations.embed import embed
 from vecmill.operations.embed_sparse import embed_sparse
 from vecmill.operations.embed_tokens import embed_tokens
 from vecmill.operations.rerank import rerank
+from vecmill.operations.score_tokens import score_tokens
 from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.requests import (
     Classify,
@@ -25,6 +26,7 @@ from vecmill.requests import (
     EmbedTokens,
     Request,
     Rerank,
+    ScoreTokens,
     Tokenize,
 )
 
@@ -37,6 +39,7 @@ OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any
         Rerank: rerank,
         Classify: classify,
         ClassifyTokens: classify_tokens,
+        ScoreTokens: score_tokens,
         EmbedSparse: embed_sparse,
         EmbedTokens: embed_tokens,
         Tokenize: tokenize,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
@@ -32,6 +33,11 @@ from vecmill.values.observer import Observer
 
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
 INLINE_NUMBERS = 32_768
+
+# In English. A request counts as half of what follows from this.
+CHARACTERS_PER_TOKEN = 4
+# A request of fewer texts takes no more than a few milliseconds to tokenise.
+FEW_TEXTS = 16
 
 # More than the special tokens that any tokenizer adds to a text.
 TOKENS_AROUND = 8
@@ -106,9 +112,15 @@ class Admission:
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
         self.check_sizes(sizes, uncounted)
-        most_tokens = sum(sizes) + TOKENS_AROUND * len(sizes)
-        self.dispatcher.refuse_if_full(request.client, most_tokens, request.priority)
-        sequences = await self._encode(encode, request, sizes)
+        refuse = partial(
+            self.dispatcher.refuse_if_full,
+            request.client,
+            sum(sizes) + TOKENS_AROUND * len(sizes),
+            request.priority,
+            self._likely_tokens(request, sizes),
+        )
+        refuse()
+        sequences = await self._encode(encode, request, sizes, refuse)
         tokenized = self._clock()
         ended = await self.dispatcher.submit(
             sequences,
@@ -194,9 +206,12 @@ class Admission:
         encode: Callable[[], Slices[list[TokenSequence]]],
         request: Request[Any],
         sizes: Sequence[int],
+        refuse: Callable[[], None],
     ) -> list[TokenSequence]:
         most_read = self.tokenizer.most_read(request.options.truncation)
-        sequences = await self.tokenize(encode(), request, sizes, most_read)
+        # Other requests are admitted in the meantime. If many large ones arrive together, only those that
+        # will be admitted must cost the time of tokenising.
+        sequences = await self.tokenize(encode(), request, sizes, most_read, refuse)
         self.check_tokens(sum(map(len, sequences)))
         return sequences
 
@@ -206,6 +221,7 @@ class Admission:
         request: Request[Any],
         sizes: Sequence[int],
         most_read: int | None = None,
+        check: Callable[[], None] | None = None,
     ) -> T:
         """Do `work` on the texts of a request, and return its result. See `Tokenizing.run`.
 
@@ -214,7 +230,14 @@ class Admission:
         characters = sum(sizes)
         read = characters if most_read is None else sum(min(size, most_read) for size in sizes)
         deadline = self._clock() + self._longest_s(request)
-        return await self._tokenizing.run(work, Load(len(sizes), characters, read), deadline)
+        return await self._tokenizing.run(work, Load(len(sizes), characters, read), deadline, check)
+
+    def _likely_tokens(self, request: Request[Any], sizes: Sequence[int]) -> list[int]:
+        """Return the likely number of tokens of each text, nothing for requests that are surely small."""
+        if len(sizes) < FEW_TEXTS:
+            return []
+        longest = self.tokenizer.longest(request.options.truncation)
+        return [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in sizes]
 
     def _longest_s(self, request: Request[Any]) -> float:
         # Background work is worth computing however late.

@@ -10,6 +10,7 @@ from vecmill.operations.late_chunking import embed_chunks
 from vecmill.operations.requirements import require_dimensions, require_task
 from vecmill.requests import Embed
 from vecmill.results import EmbedResult
+from vecmill.tokenization.refusals import inputs_renumbered
 from vecmill.tokenization.slices import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
@@ -52,8 +53,10 @@ async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
 
 def _encode(admission: Admission, request: Embed, prompt: str) -> Slices[list[TokenSequence]]:
     tokenizer, truncation = admission.tokenizer, request.options.truncation
-    texts = [item for item in request.inputs if isinstance(item, str)]
-    of_texts = iter((yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)))
+    texts = {index: item for index, item in enumerate(request.inputs) if isinstance(item, str)}
+    with inputs_renumbered([*texts]):
+        found = yield from tokenizer.encode_in_slices([*texts.values()], prompt=prompt, truncation=truncation)
+    of_texts = iter(found)
     sequences = []
     for index, item in enumerate(request.inputs):
         if isinstance(item, str):

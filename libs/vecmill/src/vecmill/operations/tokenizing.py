@@ -14,6 +14,7 @@ Rules: `_condition` guards the turns and the sums. Futures are touched on the ev
 import asyncio
 import math
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -77,11 +78,15 @@ class Tokenizing:
         self._inline_left = INLINE_CHARACTERS_PER_TURN
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, work: Slices[T], load: Load, deadline: float) -> T:
+    async def run(
+        self, work: Slices[T], load: Load, deadline: float, check: Callable[[], None] | None = None
+    ) -> T:
         """Do `work`, and return its result. `deadline` is a time of the clock.
 
+        `check` is called before each slice, on any thread, and ends the work if it raises an error.
+
         Raises `QueueFull` if too much other work waits, `DeadlineExceeded`, `ShuttingDown`, and the errors of
-        `work`. Cancelling the call ends the work before its next piece.
+        `work` and `check`. Cancelling the call ends the work before its next piece.
         """
         if self._may_run_inline(load.work):
             return complete(work)
@@ -89,6 +94,8 @@ class Tokenizing:
         loop = asyncio.get_running_loop()
         self._loop = loop
         job, future = TextWork(work, load.work, deadline), loop.create_future()
+        if check is not None:
+            job.check = check
         self._jobs[job] = future
         self._waiting_characters += load.characters
         timer = None
@@ -164,8 +171,8 @@ class Tokenizing:
                 name=f"vecmill-tokenize-{len(self._threads)}",
                 daemon=True,
             )
+            thread.start()  # may raise; the next request then tries again
             self._threads.append(thread)
-            thread.start()
 
     def _expire(self, job: TextWork) -> None:
         error = DeadlineExceeded(
@@ -216,6 +223,7 @@ class Tokenizing:
         """
         done = 0
         try:
+            job.check()
             while not job.is_dropped and _may_go_on(job, done, takes_long):
                 done += 0 if job.announced is None else job.announced + TEXT_CHARACTERS
                 job.announced = next(job.work)

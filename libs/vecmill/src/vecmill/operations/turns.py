@@ -7,6 +7,7 @@ longest for a turn, if it has waited `AGE_S`.
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,11 @@ AGE_S = 0.1
 LONG_PIECE = 65_536
 
 _SIZES = 64  # more than the bits of any number of characters
+_FEW = 64  # entries that a line may hold before it looks for those of jobs that no longer wait
+
+
+def _nothing() -> None:
+    """Check nothing."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,7 +33,7 @@ class TextWork:
 
     `announced` is the number of characters of the next piece, `None` before the first piece is known.
     `place` is a number of its own for each wait for a turn, 0 while the work does not wait. `is_dropped`
-    ends the work.
+    ends the work. `check` raises the error of a request that is not wanted any more.
     """
 
     work: Slices[Any]
@@ -38,6 +44,7 @@ class TextWork:
     place: int = 0
     since: float = 0.0
     is_dropped: bool = False
+    check: Callable[[], None] = _nothing
 
 
 class Turns:
@@ -101,15 +108,28 @@ class Turns:
 
 
 class _Line:
-    """Jobs by size and by age. Entries of jobs that no longer wait are skipped."""
+    """Jobs by size and by age. Entries of jobs that no longer wait are skipped.
+
+    Under a stream of short jobs, entries of long jobs are never reached. So whenever the entries double, the
+    entries of jobs that no longer wait are removed.
+    """
 
     def __init__(self) -> None:
         self._by_size: list[tuple[tuple[int, float, int], TextWork]] = []
         self._by_age: deque[tuple[int, TextWork]] = deque()
+        self._most = _FEW
+
+    def __len__(self) -> int:
+        return len(self._by_size) + len(self._by_age)
 
     def add(self, job: TextWork) -> None:
         heapq.heappush(self._by_size, (_urgency(job), job))
         self._by_age.append((job.place, job))
+        if len(self) > self._most:
+            self._by_size = [(key, job) for key, job in self._by_size if key[2] == job.place]
+            self._by_age = deque((place, job) for place, job in self._by_age if place == job.place)
+            heapq.heapify(self._by_size)
+            self._most = 2 * len(self) + _FEW
 
     def shortest(self) -> TextWork | None:
         while self._by_size and self._by_size[0][0][2] != self._by_size[0][1].place:

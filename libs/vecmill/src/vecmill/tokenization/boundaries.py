@@ -5,10 +5,11 @@ of the part after it. Boundaries are recognised by the characters around a posit
 for example) after a letter, a digit or a punctuation mark, and before a letter or a digit. The rules hold
 for these steps of a tokenizer; with any other step no position counts as a boundary:
 
-- Added tokens: they are found in the text first, so no added token may contain a separator, or take the
-  whitespace beside a letter.
+- Added tokens: they are found in the text first. So no added token may contain a separator, unless it is
+  whitespace alone, or take the whitespace beside a letter.
 - Normalisers: those that change single characters, or sequences that never continue across a space. Unicode
   normal forms never combine a space, a CJK ideograph or CJK punctuation with the character before it.
+  Removing spaces at the beginning of a text must not change its words.
 - Pre-tokenizers: those that always begin a word at a separator: splits at whitespace, sentencepiece's
   Metaspace, and the regular expressions of GPT-2, Qwen2 and Llama 3.
 - Models: each of them encodes each word alone, unless BPE drops merges at random. If a text is one word whose
@@ -54,7 +55,9 @@ _NORMALIZERS = frozenset(
         "StripAccents",
     }
 )
-_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
+_SPACE_KEEPERS = frozenset({"Lowercase", "NFC", "NFD", "NFKC", "NFKD"})
+_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"})
+_MADE_SPACES = {"Regex": r"\s{2,}|[\n\r\t]"}
 _BYTE_LEVEL_WORDS = frozenset(
     {
         # GPT-2
@@ -89,8 +92,10 @@ class Boundaries:
             pattern = f"{_SPACED})" if _keeps_words_apart(library) else None
         else:
             pattern = _choose_pattern(normalizers, splits) if all(map(_is_local, normalizers)) else None
+        keeps_spaces = all(stage["type"] in _SPACE_KEEPERS for stage in normalizers)
         tokens = library.get_added_tokens_decoder().values()
-        return None if pattern is None or any(map(_may_cross, tokens)) else cls(re.compile(pattern))
+        may_cross = any(_may_cross(token, keeps_spaces) for token in tokens)
+        return None if pattern is None or may_cross else cls(re.compile(pattern))
 
     def first(self, text: str, start: int, end: int) -> int | None:
         """Return the first boundary in `start + 1 .. end - 1`, `None` if there is none."""
@@ -137,7 +142,8 @@ def _flatten(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _is_local(normalizer: Mapping[str, Any]) -> bool:
     if normalizer["type"] == "Replace":
-        return normalizer["pattern"] in _REPLACED
+        is_space = normalizer["pattern"] == _MADE_SPACES and normalizer["content"] == " "
+        return is_space or normalizer["pattern"] in _REPLACED
     return normalizer["type"] in _NORMALIZERS
 
 
@@ -163,19 +169,31 @@ def _keeps_words_apart(library: Any) -> bool:
 def _choose_pattern(
     normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]
 ) -> str | None:
-    kinds = [split["type"] for split in splits]
-    if not kinds or not all(map(_is_known_split, splits)):
+    if not splits or not all(map(_is_known_split, splits)):
         return None
-    if kinds[0] in _WORD_SPLITS:
-        ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
+    ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
+    if splits[0]["type"] in _WORD_SPLITS:
         between = rf"|{_IDEOGRAPH}(?={_IDEOGRAPH})" if ideographs else ""
         return rf"{_SPACED}|\n{_LETTER}){between}"
-    if "Metaspace" in kinds:
+    # Later steps only split words further. After `ByteLevel`, which replaces spaces, none finds a space.
+    words = next((split for split in splits if split["type"] not in _INNER_SPLITS), {})
+    # Spaces around ideographs would add to a separator, and become tokens.
+    if ideographs or (_strips_beginnings(normalizers) and words.get("prepend_scheme") != "always"):
+        return None
+    if words.get("type") == "Metaspace":
         return f"{_SPACED})"
-    cuts_words = any(split["type"] == "Split" or split.get("use_regex") for split in splits)
     # A newline after a punctuation mark belongs to the same word as the mark.
     after_letter = rf"(?<={_LETTER})[\n{_CJK_PUNCTUATION}]{_LETTER}"
-    return f"{_SPACED}|{after_letter})" if cuts_words else None
+    return f"{_SPACED}|{after_letter})" if words.get("type") == "Split" or words.get("use_regex") else None
+
+
+def _strips_beginnings(normalizers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether spaces at the beginning of a text are removed, and those after an added token.
+
+    The first word then lacks its space, unless the pre-tokenizer puts one before it. A piece that begins
+    with a letter keeps that space.
+    """
+    return any(stage["type"] == "Strip" and stage["strip_left"] for stage in normalizers)
 
 
 def _is_known_split(split: Mapping[str, Any]) -> bool:
@@ -190,11 +208,16 @@ def _is_known_split(split: Mapping[str, Any]) -> bool:
     return kind == "ByteLevel" or kind in _WORD_SPLITS or kind in _INNER_SPLITS
 
 
-def _may_cross(token: Any) -> bool:
-    """Return whether an added token may lie on both sides of a boundary, or depend on what lies there."""
+def _may_cross(token: Any, keeps_spaces: bool) -> bool:
+    """Return whether an added token may lie on both sides of a boundary, or depend on what lies there.
+
+    `keeps_spaces` tells whether the normalisers leave whitespace as it is, or replace single characters.
+    """
     content: str = token.content
     if token.single_word or (token.normalized and not content.isascii()):
         return True
+    if content.isspace():  # GPT-NeoX, ModernBERT and Gemma have tokens for runs of spaces or newlines
+        return bool(token.normalized and not keeps_spaces)
     if any(character.isspace() or character in _CJK_PUNCTUATION for character in content):
         return True
     if re.search(_IDEOGRAPH * 2, content):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vecmill.errors import UnsupportedModel
 from vecmill.models.heads import ChatTemplate
+from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:
     import jinja2
@@ -67,7 +68,8 @@ def _compile(template: ChatTemplate) -> "jinja2.Template":
         import jinja2.meta
         import jinja2.sandbox
     except ImportError as error:
-        raise _refusal(template, "needs a package that is not installed: pip install jinja2") from error
+        command = pip_command("install", "jinja2")
+        raise _refusal(template, f"needs a package that is not installed: {command}") from error
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
     )

@@ -16,7 +16,7 @@ from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
 from vecmill.tokenization.pieces import Known, Reading
-from vecmill.tokenization.refusals import check_length, input_at, refuse_empty
+from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
 from vecmill.tokenization.slices import Slices, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
@@ -89,7 +89,8 @@ class PairTokenizer:
         if self._frame is None:
             return (yield from self._encode_prose(pairs, prompt, truncation))
         sequences = []
-        queries: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
+        # The query of a rerank request comes with every document.
+        queries, lengths = dict[str, list[int]](), dict[str, int]()
         known: Known = {}
         for index, (first, second) in enumerate(pairs):
             where = input_at(index)
@@ -99,13 +100,13 @@ class PairTokenizer:
             if query not in queries:
                 queries[query] = yield from read(query, reading=reading, shared=len(prompt), known=known)
             ids = (queries[query], (yield from read(second, reading=reading)))
-            if reading.room is not None and reading.room % 2 and min(map(len, ids)) >= reading.room:
+            counts = (len(ids[0]), len(ids[1]))
+            if reading.room is not None and reading.room % 2 and min(counts) >= reading.room:
                 # The longer text keeps the odd token, so both texts are counted to their ends.
-                ids = (
-                    (yield from read(query, reading=Reading())),
-                    (yield from read(second, reading=Reading())),
-                )
-            sequences.append(self._join(*ids, self._frame, truncation, where))
+                if query not in lengths:
+                    lengths[query] = len((yield from read(query, reading=Reading())))
+                counts = (lengths[query], len((yield from read(second, reading=Reading()))))
+            sequences.append(self._join(ids, counts, self._frame, truncation, where))
         return sequences
 
     def _reading(self, truncation: Truncation, frame: "_Frame") -> Reading:
@@ -117,22 +118,25 @@ class PairTokenizer:
 
     def _join(
         self,
-        first: list[int],
-        second: list[int],
+        ids: tuple[list[int], list[int]],
+        counts: tuple[int, int],
         frame: "_Frame",
         truncation: Truncation,
         where: str,
     ) -> TokenSequence:
+        """Join two texts of `counts` tokens. `ids` are all tokens of each text, or as many as may be kept."""
         limit = self._tokenizer.longest(truncation)
-        count = len(first) + len(second) + frame.tokens
+        count = sum(counts) + frame.tokens
         if not count:
             refuse_empty(where)
         if count > limit:
             check_length(count, limit, truncation)
-            kept = longest_first(len(first), len(second), max(0, limit - frame.tokens))
-            first = self._keep(first, kept[0], truncation)
-            second = self._keep(second, kept[1], truncation)
-        return frame.fill(first, second)
+            kept = longest_first(*counts, max(0, limit - frame.tokens))
+            ids = (
+                self._keep(ids[0], kept[0], truncation),
+                self._keep(ids[1], kept[1], truncation),
+            )
+        return frame.fill(*ids)
 
     def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
         return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
@@ -145,7 +149,7 @@ class PairTokenizer:
         room = limit + 1 if truncation.is_allowed else None
         reading = Reading(room, self._tokenizer.keeps_end(truncation))
         sequences = []
-        before, shared, known = "", 0, dict[str, list[int]]()
+        before, shared, known = "", 0, Known()
         for index, (query, document) in enumerate(pairs):
             text = self._fill(prompt, query, document)
             # A template and a query that all pairs begin with are tokenised once.
@@ -267,15 +271,20 @@ def encode_texts_and_pairs(
 
     `pairs` may be `None` if there are no pairs. Token ids get no prompt and no special tokens.
     """
-    texts = [item for item in inputs if isinstance(item, str)]
-    found = yield from tokenizer.encode_in_slices(texts, prompt=prompt, truncation=truncation)
+    texts = {index: item for index, item in enumerate(inputs) if isinstance(item, str)}
+    with inputs_renumbered([*texts]):
+        found = yield from tokenizer.encode_in_slices([*texts.values()], prompt=prompt, truncation=truncation)
     if len(texts) == len(inputs):
         return found
     of_texts, of_pairs = iter(found), iter(list[TokenSequence]())
-    together = [cast(Pair, item) for item in inputs if _is_pair(item)]
+    together = {index: cast(Pair, item) for index, item in enumerate(inputs) if _is_pair(item)}
     if together:
         assert pairs is not None, "the model reads no pairs"
-        of_pairs = iter((yield from pairs.encode_in_slices(together, prompt=prompt, truncation=truncation)))
+        with inputs_renumbered([*together]):
+            joined = yield from pairs.encode_in_slices(
+                [*together.values()], prompt=prompt, truncation=truncation
+            )
+        of_pairs = iter(joined)
     sequences = []
     for index, item in enumerate(inputs):
         if isinstance(item, str) or _is_pair(item):

@@ -31,8 +31,9 @@ NO_PLACES.flags.writeable = False
 # Text, whether places are needed -> the library's encoding, without special tokens.
 Encode = Callable[[str, bool], Any]
 
-# The token ids of pieces that several texts begin with.
-Known = dict[str, list[int]]
+# The token ids of pieces that several texts begin with. A piece may have other tokens where a text begins,
+# since some tokenizers put a space before a text.
+Known = dict[tuple[bool, str], list[int]]
 
 
 @dataclass(slots=True)
@@ -100,11 +101,11 @@ class PieceReader:
             in_head = start < head
             end = self._end_of_piece(text, start, reading.piece, head if in_head else len(text))
             if in_head and known is not None:
-                piece = text[start:end]
-                if piece not in known:
+                key = (start == 0, text[start:end])
+                if key not in known:
                     yield end - start
-                    known[piece] = self._part(text, start, end, places=False).ids
-                body.ids += known[piece]
+                    known[key] = self._part(text, start, end, places=False).ids
+                body.ids += known[key]
             else:
                 yield end - start
                 self._append(body, self._part(text, start, end, reading.places), spellings)

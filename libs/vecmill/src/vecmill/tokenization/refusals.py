@@ -1,14 +1,33 @@
 """Refusals of texts that cannot be tokenised, or are too long."""
 
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
-from vecmill.errors import InputTooLong, InvalidRequest
+from vecmill.errors import InputTooLong, InvalidRequest, RequestError
 from vecmill.requests import Truncation
 
 
 def input_at(index: int) -> str:
     """Return the name of input number `index` in errors. `fields_renamed` changes the name."""
     return f"`input[{index}]`"
+
+
+@contextmanager
+def inputs_renumbered(numbers: Sequence[int]) -> Iterator[None]:
+    """Replace the number of an input in a `RequestError` that is raised inside the context.
+
+    `numbers` are the positions in the request of the inputs that are encoded together.
+    """
+    try:
+        yield
+    except RequestError as error:
+        error.message = re.sub(
+            r"^`input\[(\d+)\]`", lambda found: input_at(numbers[int(found[1])]), error.message
+        )
+        error.args = (error.message,)
+        raise
 
 
 def check_text(value: object, where: str) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from vecmill.models import ModelDescription, Task
+from vecmill.models.fingerprint import stage_files
+from vecmill.models.weights import PYTORCH_SUFFIX, Weights
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import SparseEmbedding
@@ -40,7 +42,11 @@ def reference_library(description: ModelDescription) -> str:
 
 
 def load_reference_implementation(description: ModelDescription) -> ComputeOutputs:
-    """Load the model into its reference implementation. Raises any exception of that library."""
+    """Load the model into its reference implementation. Raises any exception of that library.
+
+    Raises `SetupError` for PyTorch files that `Weights` refuses. The library never opens these files.
+    """
+    _refuse_other_pickles(description)
     match description.task:
         case Task.EMBED:
             return _load_embedder(description)
@@ -58,6 +64,12 @@ def load_reference_implementation(description: ModelDescription) -> ComputeOutpu
             return _load_sparse(description)
         case Task.MULTI_VECTOR:
             return _load_multi_vector(description)
+
+
+def _refuse_other_pickles(description: ModelDescription) -> None:
+    for path in (*description.weights_files, *stage_files(description)):
+        if path.suffix == PYTORCH_SUFFIX:
+            Weights.open(path)
 
 
 def _load_library(class_name: str, description: ModelDescription) -> Any:

@@ -47,6 +47,11 @@ class BatchService:
         """Release the folder. Can be called twice."""
         await self._store_thread.close()
 
+    @property
+    def is_open(self) -> bool:
+        """True while the methods for routes can be used."""
+        return self._store_thread.is_open
+
     # Methods for routes.
 
     async def upload(

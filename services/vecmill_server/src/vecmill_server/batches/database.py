@@ -84,6 +84,18 @@ class Database:
         ).fetchall()
         return rows[: page.limit], len(rows) > page.limit
 
+    def keep_newest(self, table: str, condition: str, count: int) -> int:
+        """Delete the oldest objects of each owner with more than `count` that meet the condition.
+
+        Returns the number of deleted objects.
+        """
+        return self.execute(
+            f"""DELETE FROM {table} WHERE place IN (SELECT place FROM (
+                SELECT place, row_number() OVER (PARTITION BY owner ORDER BY place DESC) AS number
+                FROM {table} WHERE {condition}) WHERE number > ?)""",
+            (count,),
+        ).rowcount
+
     def _place(self, table: str, owner: str, object_id: str) -> int:
         """Return the place of an object in its list, also of a file that was deleted within the last day."""
         row = self.find(table, object_id, owner)

@@ -31,7 +31,7 @@ from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.errors import StorageFull
+from vecmill_server.errors import ModelUnavailable, StorageFull
 from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
@@ -75,7 +75,12 @@ async def validate_batch(context: BatchContext, batch_id: str) -> None:
     settings = context.settings
     batch = await context.store_thread.call(lambda store: store.batch(batch_id))
     path = context.store_thread.store.folder.path(batch.input_file_id)
-    check = Validation(batch.endpoint, settings.max_batch_lines, settings.max_body_bytes)
+    check = Validation(
+        batch.endpoint,
+        settings.max_batch_lines,
+        settings.max_body_bytes,
+        context.catalog.document_limits,
+    )
 
     def read_on() -> None:
         check.read(read_lines(path, check.offset, check.lines, settings.max_body_bytes))
@@ -96,7 +101,11 @@ async def fail_batch(context: BatchContext, batch_id: str, problems: Sequence[Li
 
 
 async def run_batch(context: BatchContext, batch_id: str) -> None:
-    """Run a batch in progress to its end. Raises `FileNotFoundError` if a file was removed from the disk."""
+    """Run a batch in progress to its end.
+
+    Raises `FileNotFoundError` if a file was removed from the disk. Raises `ModelUnavailable` if the model of
+    a line cannot answer in this process; the results of the lines before are stored.
+    """
     run = _BatchRun(context, await context.store_thread.call(lambda store: store.batch(batch_id)))
     await context.store_thread.call(lambda store: store.check_contents(batch_id))
     try:
@@ -121,7 +130,9 @@ class _BatchRun:
     batch: BatchObject
     limit: InFlightLimit = field(default_factory=InFlightLimit)
     unread: deque[LineRequest] = field(default_factory=deque)
-    in_flight: deque[tuple[LineRequest, asyncio.Task[LineResult]]] = field(default_factory=deque)
+    in_flight: deque[tuple[LineRequest, asyncio.Task[LineResult | ModelUnavailable]]] = field(
+        default_factory=deque
+    )
     ended: list[LineResult] = field(default_factory=list)
     committed_at: float = 0.0
     read_offset: int = 0
@@ -178,7 +189,11 @@ class _BatchRun:
         while self.in_flight and self.in_flight[0][1].done():
             request, task = self.in_flight.popleft()
             self.limit.leave(request.texts, request.line.size)
-            self.ended.append(task.result())
+            result = task.result()
+            if isinstance(result, ModelUnavailable):
+                await self._commit()
+                raise result
+            self.ended.append(result)
 
     def _is_time(self) -> bool:
         late = self.context.clock() - self.committed_at >= COMMIT_S
@@ -235,12 +250,17 @@ class _BatchRun:
     def _read_requests(self, lines: list[InputLine]) -> list[LineRequest]:
         return [read_line_request(line, self.batch.endpoint, self.context.options) for line in lines]
 
-    async def _answer(self, request: LineRequest) -> LineResult:
-        """Return the result of a line. Raises only when it is cancelled."""
+    async def _answer(self, request: LineRequest) -> LineResult | ModelUnavailable:
+        """Return the result of a line, or the error if its model cannot answer in this process.
+
+        Raises only when it is cancelled.
+        """
         while True:
             began = self.context.clock()
             try:
                 ended = await self._ask(request)
+            except ModelUnavailable as error:
+                return error
             except PASSING as error:
                 self.limit.observe(request.texts, LONGEST_PAUSE_S)
                 await self.context.pause(_retry_s(error))

@@ -1,7 +1,8 @@
 """The scheduler of batches, which runs a few open batches at a time, the oldest first.
 
 The validation of inputs, the running of lines, and the ending of batches have separate workers. So an invalid
-file is reported soon, and a waiting batch can be cancelled, however long other batches take.
+file is reported soon, and a waiting batch can be cancelled, however long other batches take. A batch whose
+model cannot answer in this process leaves its place to another batch.
 """
 
 import asyncio
@@ -13,16 +14,20 @@ from vecmill_server.batches.execution import BatchContext, fail_batch, run_batch
 from vecmill_server.batches.folder import is_disk_full
 from vecmill_server.batches.objects import BatchStatus, LineError
 from vecmill_server.batches.store import Store
+from vecmill_server.errors import ModelUnavailable
 
 logger = logging.getLogger(__name__)
 
 VALIDATIONS_AT_ONCE = 1
 BATCHES_AT_ONCE = 4
 ENDINGS_AT_ONCE = 4
-# The interval of the search for expired files, and for batches after a missed call of `wake`.
+# The interval of the search for expired files, for batches after a missed call of `wake`, and for batches
+# whose model could not answer.
 LOOK_S = 60.0
 # The pause after an unexpected error, such as a full disk.
 REST_S = 30.0
+# The ended batches that are kept for each owner. The limit on stored bytes does not count their rows.
+KEPT_BATCHES = 10_000
 
 GONE = LineError(
     "file_gone",
@@ -69,6 +74,7 @@ class BatchScheduler:
         while True:
             try:
                 deleted = await context.store_thread.call(lambda store: store.delete_expired(context.now))
+                await context.store_thread.call(lambda store: store.forget_batches(KEPT_BATCHES))
                 if deleted:
                     logger.info("deleted %d expired files", deleted)
             except Exception:
@@ -98,6 +104,7 @@ class _Workers:
         self._at_once = at_once
         self._busy = busy
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._resting: dict[str, float] = {}  # the times until which batches wait for their models
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Run jobs until cancelled, which cancels the jobs. `wake` is called when a job ends."""
@@ -121,16 +128,22 @@ class _Workers:
         except Exception:
             logger.exception("the open batches could not be read")
             return
+        now = self._context.clock()
+        self._resting = {batch_id: end for batch_id, end in self._resting.items() if end > now}
         for batch_id in waiting:
             if len(self._running) >= self._at_once:
                 return
-            if batch_id not in self._busy:
+            if batch_id not in self._busy and batch_id not in self._resting:
                 self._busy.add(batch_id)
                 self._running[batch_id] = asyncio.create_task(self._run_job(batch_id, wake))
 
     async def _run_job(self, batch_id: str, wake: Callable[[], None]) -> None:
         try:
             await self._do_or_fail(batch_id)
+        except ModelUnavailable as error:
+            # Another batch gets the place, whose model may answer.
+            logger.warning("%s waits for at least %g s: %s", batch_id, LOOK_S, error.message)
+            self._resting[batch_id] = self._context.clock() + LOOK_S
         except Exception as error:
             if is_disk_full(error):
                 logger.error("the disk is full, so %s pauses for %g s: %s", batch_id, REST_S, error)

@@ -212,6 +212,11 @@ class Store:
         values = (BatchStatus.FINALIZING, BatchStatus.CANCELLING, BatchStatus.IN_PROGRESS, now)
         return [row["id"] for row in self._database.execute(query, values)]
 
+    def forget_batches(self, kept: int) -> None:
+        """Delete the oldest ended batches of each owner with more than `kept`. Their files are kept."""
+        with self._database.transaction():
+            self._database.keep_newest("batches", f"status NOT IN {_OPEN}", kept)
+
     def begin(self, batch_id: str, total: int, now: int) -> BatchObject:
         """Set a batch in progress, whose input is valid and has `total` requests."""
         return self._change(

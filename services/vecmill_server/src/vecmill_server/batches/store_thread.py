@@ -37,6 +37,11 @@ class StoreThread:
             self._thread.shutdown(wait=False)
 
     @property
+    def is_open(self) -> bool:
+        """True between `open` and `close`."""
+        return self._store is not None
+
+    @property
     def store(self) -> Store:
         """The store, for access to its folder from any thread. Raises `NotReady`."""
         if self._store is None:

@@ -12,7 +12,8 @@ from typing import Any
 from vecmill_server.batches.jsonl import ENDPOINTS, InputLine
 from vecmill_server.batches.objects import LineError
 from vecmill_server.errors import InvalidJson
-from vecmill_server.json_io import decode_object, kind_of
+from vecmill_server.json_io import LARGE_BODY_BYTES, decode_object, kind_of
+from vecmill_server.json_measure import DocumentLimits, measure_document
 
 # A file with this many errors probably repeats one mistake, so the validation stops.
 MAX_ERRORS = 100
@@ -26,6 +27,7 @@ class Validation:
     endpoint: str
     max_lines: int
     max_line_bytes: int
+    document_limits: DocumentLimits
     total: int = 0
     offset: int = 0
     lines: int = 0
@@ -69,6 +71,13 @@ class Validation:
                 line=line.number,
             )
             return
+        if not self._is_decodable(line.text):
+            yield LineError(
+                "line_too_long",
+                "The line has too many JSON values or characters. Put fewer texts into a request.",
+                line=line.number,
+            )
+            return
         try:
             entry = decode_object(line.text)
         except InvalidJson:
@@ -78,6 +87,16 @@ class Validation:
             return
         yield from self._check_id(entry, line.number)
         yield from self._check_rest(entry, line.number)
+
+    def _is_decodable(self, text: bytes) -> bool:
+        """Return False if the line is over the limits that a request body has over HTTP."""
+        if len(text) <= LARGE_BODY_BYTES:
+            return True
+        try:
+            measure_document(text, self.document_limits)
+        except InvalidJson:
+            return False
+        return True
 
     def _check_id(self, entry: Mapping[str, Any], number: int) -> Iterator[LineError]:
         custom_id = entry.get("custom_id")

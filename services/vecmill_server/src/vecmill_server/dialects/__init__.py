@@ -12,7 +12,7 @@ lists the routes of all modules.
     openai        OpenAI, and the embeddings of Jina, Voyage, Mistral, Infinity and vLLM
     azure         Azure's paths of OpenAI's embeddings
     cohere_rerank the rerank of Cohere, Jina, vLLM and Infinity
-    voyage        Voyage's rerank                weaviate      Weaviate's rerank
+    voyage        Voyage's rerank and own paths  weaviate      Weaviate's rerank
     cohere        Cohere's embed and tokenize    vllm          vLLM and Infinity
     tei, predict  Text Embeddings Inference      ollama        Ollama
     llama_cpp     the server of llama.cpp        rankings      Mixedbread, NVIDIA, DeepInfra, Pinecone

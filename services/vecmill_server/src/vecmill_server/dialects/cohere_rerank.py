@@ -5,7 +5,7 @@ them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,17 +13,17 @@ from vecmill.requests import Rerank
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
 from vecmill_server import json_schema
-from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.dialect import (
     Asked,
     Envelope,
-    InferenceBody,
     InferenceRoute,
     describe_envelope,
     write_envelope,
     write_usage,
 )
 from vecmill_server.dialects.fields import Field, Json, RequestBody
+from vecmill_server.dialects.known_fields import TemplatedBody
 from vecmill_server.json_schema import Component, Schema
 from vecmill_server.settings import RerankDocument, ServerSettings
 
@@ -127,7 +127,7 @@ EXCLUSIVE_OPTIONS = (
 TOP_NOTE = "The number of results, the best first; 0 returns all."
 
 
-class RankedBody(InferenceBody):
+class RankedBody(TemplatedBody):
     """A body with a query and documents, which may be objects."""
 
     query = Field({"query": _DOCUMENT}, _read_query, ("query",))
@@ -141,11 +141,20 @@ class RankedBody(InferenceBody):
     )
     rank_fields = _RANK_FIELDS
     instruction = text_fields.INSTRUCTION
+    chunks = fields.count(
+        "max_chunks_per_doc",
+        note="The number of chunks that a document may be split into. The server does not split documents: "
+        "with more than 1, a document that is too long is refused instead of cut.",
+        depends_on_model=True,
+    )
+    harmless = known_fields.RERANK
 
     def read_request(self, documents: Sequence[RankedDocument]) -> Rerank:
         """Return the request to score `documents`."""
-        texts = tuple(document.text for document in documents)
-        return Rerank((self.query,), texts, self.raw_scores, self.instruction, options=self.options)
+        texts, options, chunks = tuple(document.text for document in documents), self.options, self.chunks
+        if chunks is not None and chunks > 1:
+            options = replace(options, truncation=replace(options.truncation, is_allowed=False))
+        return Rerank((self.query,), texts, self.raw_scores, self.instruction, options=options)
 
 
 def describe_result(document: Any) -> Schema:

@@ -15,6 +15,7 @@ from vecmill_server.dialects import (
     rankings,
     tei,
     vllm,
+    vllm_pooling,
     voyage,
     weaviate,
 )
@@ -30,6 +31,7 @@ ROUTES: tuple[InferenceRoute, ...] = (
     *voyage.ROUTES,
     *weaviate.ROUTES,
     *vllm.ROUTES,
+    *vllm_pooling.ROUTES,
     *tei.ROUTES,
     *llama_cpp.ROUTES,
     *predict.ROUTES,
@@ -47,6 +49,16 @@ def routes_by_path(routes: Iterable[InferenceRoute] = ROUTES) -> dict[str, Infer
         for path in route.paths:
             sharing.setdefault(path, []).append(route)
     return {path: _merge(path, found) for path, found in sharing.items()}
+
+
+def main_paths() -> dict[str, str]:
+    """Return for each path the first path of its route that reads the same bodies: itself or another path."""
+    by_path = routes_by_path()
+    usual = {path: route for route in ROUTES if route.when is None for path in route.paths}
+    return {
+        path: next(other for other in usual[path].paths if by_path[other].bodies == route.bodies)
+        for path, route in by_path.items()
+    }
 
 
 def _merge(path: str, routes: list[InferenceRoute]) -> InferenceRoute:

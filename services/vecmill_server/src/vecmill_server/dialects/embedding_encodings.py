@@ -16,6 +16,12 @@ from vecmill.vectors.transforms import quantize
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.float_formats import (
+    BYTE_ORDER,
+    FLOAT_TYPE,
+    FloatFormat,
+    read_float_format,
+)
 from vecmill_server.json_schema import Schema
 
 _BASE64 = "base64"
@@ -31,41 +37,52 @@ ENCODING_LIST: Schema = {
 EMBEDDING: Schema = {
     "anyOf": [
         json_schema.like([float]),
-        json_schema.described(str, "base64 of the little-endian bytes of the embedding"),
+        json_schema.described(str, "base64 of the bytes of the embedding, by default little-endian"),
     ]
 }
+_FLOAT32 = FloatFormat()
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingEncoding:
-    """The encoding of embeddings of one dtype, as lists of numbers or as base64 of their bytes."""
+    """The encoding of embeddings of one dtype, as lists of numbers or as base64 of their bytes.
+
+    `float_format` is the format of float embeddings in base64.
+    """
 
     dtype: OutputDtype = OutputDtype.FLOAT
     is_base64: bool = False
+    float_format: FloatFormat = _FLOAT32
 
-    def encode(self, embeddings: npt.NDArray[np.generic]) -> list[str] | npt.NDArray[np.generic]:
-        """Encode embeddings (inputs, dim) that already have the dtype."""
-        return encode_base64(embeddings) if self.is_base64 else embeddings
+    def encode(
+        self, arrays: Iterable[npt.NDArray[np.generic]]
+    ) -> list[str] | Iterable[npt.NDArray[np.generic]]:
+        """Encode embeddings, or other arrays, that already have the dtype."""
+        return encode_base64(arrays, self.float_format) if self.is_base64 else arrays
 
-    def encode_result(self, result: EmbedResult) -> list[str] | npt.NDArray[np.generic]:
+    def encode_result(self, result: EmbedResult) -> list[str] | Iterable[npt.NDArray[np.generic]]:
         """Quantise and encode the embeddings of `result`."""
         return self.encode(quantize(result.embeddings, self.dtype, result.ranges))
 
 
-def encode_base64(arrays: Iterable[npt.NDArray[np.generic]]) -> list[str]:
-    """Return each array as base64 of its little-endian bytes."""
-    little_endian = (array.astype(array.dtype.newbyteorder("<"), copy=False) for array in arrays)
-    return [binascii.b2a_base64(array.tobytes(), newline=False).decode("ascii") for array in little_endian]
+def encode_base64(
+    arrays: Iterable[npt.NDArray[np.generic]], float_format: FloatFormat = _FLOAT32
+) -> list[str]:
+    """Return each array as base64 of its bytes, by default little-endian."""
+    packed = map(float_format.to_bytes, arrays)
+    return [binascii.b2a_base64(each, newline=False).decode("ascii") for each in packed]
 
 
-def named_encoding(name: str, *, is_base64: bool = False) -> EmbeddingEncoding:
+def named_encoding(
+    name: str, *, is_base64: bool = False, float_format: FloatFormat = _FLOAT32
+) -> EmbeddingEncoding:
     """Return the encoding for a name in `ENCODING_NAMES`.
 
     With `is_base64`, any dtype is written as base64.
     """
     if name == _BASE64:
-        return EmbeddingEncoding(OutputDtype.FLOAT, is_base64=True)
-    return EmbeddingEncoding(OutputDtype(name), is_base64)
+        return EmbeddingEncoding(OutputDtype.FLOAT, True, float_format)
+    return EmbeddingEncoding(OutputDtype(name), is_base64, float_format)
 
 
 def to_encoding_names(value: JsonValue, field: str) -> tuple[str, ...]:
@@ -102,7 +119,8 @@ _TYPES = _types(ENCODING_LIST, " With several, each embedding is an object with 
 def _read_encodings(body: RequestBody) -> Mapping[str, EmbeddingEncoding]:
     is_base64, dtype, types = _FORMAT.read(body) == _BASE64, _DTYPE.read(body), _TYPES.read(body)
     names = types or (OutputDtype.FLOAT,) if dtype is None else (dtype,)
-    return {name: named_encoding(name, is_base64=is_base64) for name in names}
+    float_format = read_float_format(body)
+    return {name: named_encoding(name, is_base64=is_base64, float_format=float_format) for name in names}
 
 
 def _read_encoding(body: RequestBody) -> EmbeddingEncoding:
@@ -114,14 +132,14 @@ def _read_encoding(body: RequestBody) -> EmbeddingEncoding:
     return next(iter(encodings.values()))
 
 
-# The encoding of embeddings: `encoding_format` (OpenAI), `output_dtype` (Voyage, Mistral), and
-# `embedding_type` or `encoding_type` (Jina).
-ENCODING = fields.combined(_FORMAT, _DTYPE, _ONE_TYPE, read=_read_encoding, absent=EmbeddingEncoding())
+# The encoding of embeddings: `encoding_format` (OpenAI), `output_dtype` (Voyage, Mistral), `embedding_type`
+# or `encoding_type` (Jina), and `embed_dtype` with `endianness` (vLLM).
+ENCODING = fields.combined(
+    *(_FORMAT, _DTYPE, _ONE_TYPE, FLOAT_TYPE, BYTE_ORDER), read=_read_encoding, absent=EmbeddingEncoding()
+)
 # One encoding or several, by name.
 ENCODINGS: Field[Mapping[str, EmbeddingEncoding]] = fields.combined(
-    _FORMAT,
-    _DTYPE,
-    _TYPES,
+    *(_FORMAT, _DTYPE, _TYPES, FLOAT_TYPE, BYTE_ORDER),
     read=_read_encodings,
     absent=MappingProxyType({str(OutputDtype.FLOAT): EmbeddingEncoding()}),
 )

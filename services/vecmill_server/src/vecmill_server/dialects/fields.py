@@ -83,13 +83,15 @@ class RequestBody:
     """The JSON object that a client sent. Subclasses declare its fields, as attributes.
 
     `rules` are JSON Schema keywords about several fields. The name of the schema is `schema_name`, by default
-    the name of the class.
+    the name of the class. `harmless` are further fields that clients send, each with the reason why the
+    server may ignore it: no number of a response depends on it.
     """
 
     __slots__ = ("dialect_options", "json")
 
     schema_name: ClassVar[str | None] = None
     rules: ClassVar[Mapping[str, Any]] = {}
+    harmless: ClassVar[Mapping[str, str]] = {}
     _refusals: ClassVar[tuple[Field[None], ...]] = ()
 
     def __init__(self, json: Json, options: DialectOptions) -> None:
@@ -185,12 +187,24 @@ def combined(*parts: Field[Any], read: Callable[[RequestBody], T], absent: T) ->
 
 def refused(name: str, reason: str, note: str) -> Field[None]:
     """Return a field that must be absent or null."""
+    return fixed(name, json_schema.NOTHING, lambda value, field: False, reason, note)
+
+
+def fixed(
+    name: str, schema: Any, is_usual: Callable[[JsonValue, str], bool], reason: str, note: str
+) -> Field[None]:
+    """Return a field that must be absent, null, or a value that changes nothing.
+
+    `schema` describes such values, and `is_usual` tells whether a value is one. `reason` is the error message
+    for other values.
+    """
 
     def read(body: RequestBody) -> None:
-        if body.json.get(name) is not None:
+        value = body.json.get(name)
+        if value is not None and not is_usual(value, name):
             raise InvalidRequest(reason, field=name)
 
-    return Field({name: json_schema.described(json_schema.NOTHING, note)}, read, is_refusal=True)
+    return Field({name: json_schema.described(schema, note)}, read, is_refusal=True)
 
 
 def string(*names: str, note: str = "", depends_on_model: bool = False) -> Field[str | None]:

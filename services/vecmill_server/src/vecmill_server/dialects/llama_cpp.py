@@ -15,7 +15,7 @@ from vecmill.requests import Embed, TextOptions, Tokenize
 from vecmill.results import EmbedResult, TokenizeResult, Tokens
 from vecmill.values.aliases import JsonValue
 from vecmill_server import json_schema
-from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.dialect import (
     USUAL_STYLE,
     Asked,
@@ -90,6 +90,7 @@ class LlamaInputRequest(InferenceBody):
     )
     options = Field(text_fields.TRUNCATION_OPTIONS.properties, _read_options)
     style = LLAMA_STYLE
+    harmless = known_fields.CALLER
     responses = (Component("LlamaEmbeddingResponse", [{"index": int, "embedding": [[float]]}]),)
     input_name: ClassVar[str] = "input"
 

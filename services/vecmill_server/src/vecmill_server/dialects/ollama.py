@@ -16,7 +16,7 @@ import numpy as np
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.operations.requirements import require_task
-from vecmill.requests import Embed
+from vecmill.requests import Embed, TextOptions, Truncation
 from vecmill.results import NO_TIME, EmbedResult, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
@@ -29,10 +29,13 @@ from vecmill_server.dialects.dialect import (
     InferenceBody,
     InferenceRoute,
 )
-from vecmill_server.dialects.fields import Field, string
+from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
+from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_SHOW
 from vecmill_server.error_responses import ErrorResponse, sentence_response
 from vecmill_server.errors import UnknownModel
+from vecmill_server.json_io import kind_of
 from vecmill_server.json_schema import (
+    OPTIONAL_COUNT,
     Component,
     Schema,
     any_of,
@@ -88,6 +91,23 @@ def _write_embeddings(model: str | None, result: EmbedResult, envelope: Envelope
     }
 
 
+def _to_context(value: JsonValue, field: str) -> int | None:
+    if not isinstance(value, dict):
+        raise invalid(field, f"must be an object, not {kind_of(value)}.")
+    size = value.get("num_ctx")
+    return None if size is None else to_count(size, f"{field}.num_ctx")
+
+
+# The other options are about the generation of text, or the use of memory and cores.
+_CONTEXT = optional(
+    ("options",),
+    {"type": "object", "nullable": True, "properties": {"num_ctx": OPTIONAL_COUNT}},
+    _to_context,
+    "Only `num_ctx` matters: the number of tokens that texts are cut to.",
+    depends_on_model=True,
+)
+
+
 class OllamaEmbedRequest(InferenceBody):
     """The body of `/api/embed`. The embeddings have length 1 for any model."""
 
@@ -95,9 +115,11 @@ class OllamaEmbedRequest(InferenceBody):
         {"input": _describe_texts},
         lambda body: () if body.json.get("input") in (None, []) else text_fields.read_inputs(body, "input"),
     )
-    options = text_fields.TRUNCATION_OPTIONS
+    truncation = text_fields.TRUNCATION
+    context = _CONTEXT
     dimensions = text_fields.DIMENSIONS
     style = OLLAMA_STYLE
+    harmless = OLLAMA
     responses = (
         Component(
             "OllamaEmbedResponse",
@@ -113,7 +135,8 @@ class OllamaEmbedRequest(InferenceBody):
 
     def read(self) -> Asked:
         inputs, write = self.inputs, partial(_write_embeddings, self.model)
-        request = Embed(inputs, self.dimensions, normalize=True, options=self.options)
+        options = TextOptions(truncation=self.truncation.within(self.context))
+        request = Embed(inputs, self.dimensions, normalize=True, options=options)
         return self.asked(request if inputs else EmbedNothing(), write)
 
 
@@ -128,14 +151,17 @@ class OllamaEmbeddingsRequest(InferenceBody):
     """
 
     prompt = string("prompt")
+    context = _CONTEXT
     style = OLLAMA_STYLE
+    harmless = OLLAMA
     responses = (Component("OllamaEmbeddingsResponse", {"embedding": [float]}),)
 
     def read(self) -> Asked:
-        prompt = self.prompt
+        prompt, context = self.prompt, self.context
         if prompt is None:
             return self.asked(EmbedNothing(), _write_embedding)
-        return self.asked(Embed((prompt,)), _write_embedding, input="prompt")
+        options = TextOptions(truncation=Truncation(max_tokens=context))
+        return self.asked(Embed((prompt,), options=options), _write_embedding, input="prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +236,7 @@ class OllamaShowRequest(InferenceBody):
         depends_on_model=True,
     )
     style = OLLAMA_STYLE
+    harmless = OLLAMA_SHOW
     responses = (
         Component(
             "OllamaShowResponse",

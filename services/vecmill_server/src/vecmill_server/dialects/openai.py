@@ -18,7 +18,6 @@ from vecmill_server.dialects.dialect import (
     USUAL_STYLE,
     Asked,
     Envelope,
-    InferenceBody,
     InferenceRoute,
     describe_envelope,
     write_envelope,
@@ -32,6 +31,7 @@ from vecmill_server.dialects.embedding_encodings import (
     encode_all,
 )
 from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.tei_conventions import TEI_HEADERS, tei_headers
 from vecmill_server.json_schema import Component
 from vecmill_server.request_context import HeaderList, server_timing
@@ -92,7 +92,7 @@ def _refuse_multivector(body: RequestBody) -> None:
         )
 
 
-class EmbeddingsRequest(InferenceBody):
+class EmbeddingsRequest(InputBody):
     """The body of `/embeddings`. Jina names the purpose `task`; the other APIs name it `input_type`."""
 
     modality = text_fields.MODALITY
@@ -109,6 +109,11 @@ class EmbeddingsRequest(InferenceBody):
         },
         _refuse_multivector,
         is_refusal=True,
+    )
+    prompt_template = fields.refused(
+        "prompt_template",
+        "`prompt_template` is not applied: send `prompt`, a text to put before each text.",
+        "See `prompt`.",
     )
     encodings = ENCODINGS
     dimensions = text_fields.DIMENSIONS

@@ -222,6 +222,18 @@ class PredictRequest(TeiBody):
         note="For tokens: an entry for each token, or for each group of tokens.",
     )
     top_k = fields.count("top_k", note="The number of labels of a text, the best first; 0 returns all.")
+    ignore_labels = fields.fixed(
+        "ignore_labels",
+        {"type": "array", "nullable": True, "items": json_schema.STRING, "enum": [["O"], None]},
+        lambda value, _name: value == ["O"],
+        '`ignore_labels` must be ["O"]: all entities are returned, and other tokens are left out.',
+        "Tokens outside of entities are left out.",
+    )
+    stride = fields.refused(
+        "stride",
+        "`stride` is not supported: long texts are cut, not split.",
+        "Long texts are cut, not split.",
+    )
     responses = (Component("PredictResponse", json_schema.any_of(_ANSWER, [_ANSWER])),)
 
     def read(self) -> Asked:

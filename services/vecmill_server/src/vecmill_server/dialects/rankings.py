@@ -12,7 +12,7 @@ from vecmill.requests import Rerank
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
 from vecmill_server import json_schema
-from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.cohere_rerank import (
     EXCLUSIVE_OPTIONS,
     RERANKING_PATHS,
@@ -146,6 +146,7 @@ class NvidiaRankRequest(InferenceBody):
         "passages", {"type": "array", "minItems": 1, "items": _PASSAGE}, _to_passages, "a list of texts"
     )
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
+    harmless = known_fields.CALLER
     responses = (
         Component("NvidiaRankResponse", {"rankings": [{"index": int, "logit": float}], "usage": USAGE}),
     )
@@ -181,6 +182,7 @@ class DeepInfraRankRequest(InferenceBody):
     documents = fields.text_list("documents")
     instruction = text_fields.INSTRUCTION
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
+    harmless = known_fields.CALLER
     responses = (
         Component(
             "DeepInfraRankResponse",

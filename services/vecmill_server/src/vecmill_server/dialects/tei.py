@@ -237,6 +237,11 @@ class TeiTokenizeRequest(TeiBody):
     """The body of `/tokenize`, recognised by the key `inputs`."""
 
     needs_engine = False
+    prompt_name = fields.refused(
+        "prompt_name",
+        "`prompt_name` is not for this route: put the prompt before each text.",
+        "Put the prompt before each text.",
+    )
     texts = fields.text_or_texts(INPUTS)
     special = ADD_SPECIAL_TOKENS
     responses = (

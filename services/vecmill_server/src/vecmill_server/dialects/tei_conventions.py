@@ -9,6 +9,7 @@ from vecmill.requests import Request
 from vecmill.results import Result
 from vecmill_server.dialects.dialect import Asked, InferenceBody, ResponseStyle
 from vecmill_server.dialects.fields import DialectOptions, Json, invalid
+from vecmill_server.dialects.known_fields import HUGGING_FACE
 from vecmill_server.error_responses import ErrorResponse, ErrorSpec, make_response, message_of, spec_of
 from vecmill_server.errors import EmptyInput
 from vecmill_server.json_io import kind_of
@@ -119,6 +120,7 @@ class TeiBody(InferenceBody):
     """
 
     style = TEI_STYLE
+    harmless = HUGGING_FACE
 
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:

@@ -145,10 +145,14 @@ TEXT_OPTIONS = text_options(
 TRUNCATION_OPTIONS = text_options(truncation=TRUNCATION)
 PAIR_LIMITS = {
     "query_tokens": fields.count(
-        "max_tokens_per_query", note="The number of tokens that queries are cut to; 0 means no limit."
+        "max_tokens_per_query",
+        "max_query_length",
+        note="The number of tokens that queries are cut to; 0 means no limit.",
     ),
     "document_tokens": fields.count(
-        "max_tokens_per_doc", note="The number of tokens that documents are cut to; 0 means no limit."
+        "max_tokens_per_doc",
+        "max_doc_length",
+        note="The number of tokens that documents are cut to; 0 means no limit.",
     ),
 }
 
@@ -161,6 +165,7 @@ DIMENSIONS = fields.count(
 NORMALIZE = fields.flag(
     "normalize",
     "normalized",
+    "use_activation",
     note="Whether to scale embeddings to length 1; by default as the model does. If false, the model's own "
     "final normalisation is left out too.",
     depends_on_model=True,
@@ -181,7 +186,9 @@ EMBD_NORMALIZE = fields.optional(
 )
 
 _RAW = fields.flag("raw_scores", note="Whether to leave out the model's activation function.")
-_ACTIVATED = fields.flag("use_activation", note="The opposite of `raw_scores`, which takes precedence.")
+_ACTIVATED = fields.flag(
+    "use_activation", "activation", "softmax", note="The opposite of `raw_scores`, which takes precedence."
+)
 
 
 def _read_raw_scores(body: RequestBody) -> bool:

@@ -1,24 +1,15 @@
-"""vLLM's `/score`, `/pooling`, `/classify`, `/tokenize` and `/detokenize`; Infinity's `/classify`.
+"""vLLM's `/score`, `/classify`, `/tokenize` and `/detokenize`; Infinity's `/classify`.
 
 Source: vLLM's protocol classes. A body of `/classify` with the key `raw_scores` comes from an Infinity
-client.
+client. `/pooling` is in `vllm_pooling`.
 """
 
 from functools import partial
 from typing import Any
 
-from vecmill.errors import InvalidRequest
-from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, Tokenize
-from vecmill.results import (
-    ClassifyResult,
-    DetokenizeResult,
-    EmbedResult,
-    EmbedTokensResult,
-    RerankResult,
-    TokenizeResult,
-)
+from vecmill.requests import Classify, Detokenize, Rerank, Tokenize
+from vecmill.results import ClassifyResult, DetokenizeResult, RerankResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import DetokenizeRequest
@@ -31,13 +22,8 @@ from vecmill_server.dialects.dialect import (
     write_envelope,
     write_usage,
 )
-from vecmill_server.dialects.embedding_encodings import (
-    EMBEDDING,
-    ENCODING,
-    EmbeddingEncoding,
-    encode_base64,
-)
-from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
 from vecmill_server.dialects.labels import LABEL, write_labels
 from vecmill_server.json_schema import Component, Schema
 
@@ -69,20 +55,22 @@ def _one_is_present(names: tuple[str, ...]) -> Any:
     )
 
 
-def _response(name: str, entry: Schema) -> Component:
+def describe_list(name: str, entry: Schema) -> Component:
+    """Return the schema called `name` of a response whose `data` is a list of `entry`."""
     return Component(name, describe_envelope("list", data=[entry]))
 
 
-def _write_list(prefix: str, data: list[dict[str, Any]], tokens: int, envelope: Envelope) -> JsonValue:
+def write_list(prefix: str, data: list[dict[str, Any]], tokens: int, envelope: Envelope) -> JsonValue:
+    """Return a response with `data`. The id is `prefix` followed by the id of the request."""
     return {**write_envelope("list", prefix, envelope), "usage": write_usage(tokens), "data": data}
 
 
 def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(result.scores)]
-    return _write_list("score", data, result.token_count, envelope)
+    return write_list("score", data, result.token_count, envelope)
 
 
-class ScoreRequest(InferenceBody):
+class ScoreRequest(TemplatedBody):
     """The body of `/score`: one query for all documents, or one query for each document."""
 
     queries = _side(SCORE_KEYS)
@@ -91,120 +79,12 @@ class ScoreRequest(InferenceBody):
     options = text_fields.text_options(truncation=text_fields.TRUNCATION, **text_fields.PAIR_LIMITS)
     instruction = text_fields.INSTRUCTION
     rules = json_schema.all_of(_one_is_present(SCORE_KEYS), _one_is_present(_DOCUMENTS))
-    responses = (_response("ScoreResponse", {"index": int, "object": "score", "score": float}),)
+    responses = (describe_list("ScoreResponse", {"index": int, "object": "score", "score": float}),)
 
     def read(self) -> Asked:
         queries, documents, raw_scores = self.queries, self.documents, self.raw_scores
         request = Rerank(queries, documents, raw_scores, self.instruction, options=self.options)
         return self.asked(request, _write_scores)
-
-
-_POOLED = _response(
-    "PoolingResponse",
-    {"index": int, "object": "pooling", "data": json_schema.any_of(EMBEDDING, [[float]])},
-)
-
-
-def _write_pooled(values: Any, tokens: int, envelope: Envelope) -> JsonValue:
-    data = [{"index": index, "object": "pooling", "data": value} for index, value in enumerate(values)]
-    return _write_list("pool", data, tokens, envelope)
-
-
-def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, envelope: Envelope) -> JsonValue:
-    return _write_pooled(encoding.encode_result(result), result.token_count, envelope)
-
-
-def _write_token_embeddings(
-    encoding: EmbeddingEncoding, result: EmbedTokensResult, envelope: Envelope
-) -> JsonValue:
-    """Write the token embeddings of each text. In base64, the embeddings are concatenated."""
-    values = encode_base64(result.embeddings) if encoding.is_base64 else result.embeddings
-    return _write_pooled(values, result.token_count, envelope)
-
-
-def _write_probabilities(
-    encoding: EmbeddingEncoding, result: ClassifyResult, envelope: Envelope
-) -> JsonValue:
-    return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
-
-
-class PoolingEmbedRequest(InferenceBody):
-    """The body of `/pooling` for embeddings."""
-
-    task = fields.choice("task", choices=("embed",))
-    encoding = ENCODING
-    inputs = text_fields.embed_inputs("input")
-    options = text_fields.TEXT_OPTIONS
-    dimensions = text_fields.DIMENSIONS
-    normalize = text_fields.NORMALIZE
-    rules = json_schema.not_both("prompt", "prompt_name")
-    responses = (_POOLED,)
-
-    def read(self) -> Asked:
-        encoding, inputs, options = self.encoding, self.inputs, self.options
-        dtypes = (encoding.dtype,)
-        request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
-        return self.asked(request, partial(_write_embeddings, encoding))
-
-
-def _task(name: str) -> Field[str]:
-    return Field({"task": json_schema.word(name)}, lambda body: name, ("task",))
-
-
-def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
-    encoding = ENCODING.read(body)
-    if encoding.dtype is not OutputDtype.FLOAT:
-        raise InvalidRequest(
-            "This `task` has only float results: leave out the field that asks for another dtype.",
-            field="task",
-        )
-    return encoding
-
-
-# The encoding of results that cannot be quantised; `PoolingEmbedRequest` describes its fields.
-_PLAIN_ENCODING = Field({}, _read_plain_encoding)
-
-
-class PoolingTokenEmbedRequest(InferenceBody):
-    """The body of `/pooling` for an embedding of each token."""
-
-    encoding = _PLAIN_ENCODING
-    texts = fields.text_or_texts("input")
-    task = _task("token_embed")
-    options = text_fields.TEXT_OPTIONS
-    rules = json_schema.not_both("prompt", "prompt_name")
-
-    def read(self) -> Asked:
-        encoding = self.encoding
-        request = EmbedTokens(self.texts, options=self.options)
-        return self.asked(request, partial(_write_token_embeddings, encoding))
-
-
-class PoolingClassifyRequest(InferenceBody):
-    """The body of `/pooling` for the scores of labels."""
-
-    encoding = _PLAIN_ENCODING
-    texts = fields.text_or_texts("input")
-    task = _task("classify")
-    options = text_fields.TRUNCATION_OPTIONS
-    raw_scores = text_fields.RAW_SCORES
-
-    def read(self) -> Asked:
-        encoding = self.encoding
-        request = Classify(self.texts, self.raw_scores, options=self.options)
-        return self.asked(request, partial(_write_probabilities, encoding))
-
-
-_POOLING_TASKS: dict[str, type[InferenceBody]] = {
-    "embed": PoolingEmbedRequest,
-    "token_embed": PoolingTokenEmbedRequest,
-    "classify": PoolingClassifyRequest,
-}
-
-
-def _choose_pooling(json: Json, _options: DialectOptions) -> type[InferenceBody]:
-    task = json.get("task")
-    return _POOLING_TASKS["embed" if task is None else fields.choice_of(tuple(_POOLING_TASKS))(task, "task")]
 
 
 def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
@@ -218,7 +98,7 @@ def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
         }
         for index, scores in enumerate(result.scores)
     ]
-    return _write_list("classify", data, result.token_count, envelope)
+    return write_list("classify", data, result.token_count, envelope)
 
 
 def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
@@ -226,7 +106,7 @@ def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
     return {**head, "usage": write_usage(result.token_count), "data": write_labels(result)}
 
 
-class ClassifyRequest(InferenceBody):
+class ClassifyRequest(InputBody):
     """The body of `/classify`. If it has `raw_scores`, the response has Infinity's shape."""
 
     modality = text_fields.MODALITY
@@ -243,7 +123,7 @@ class ClassifyRequest(InferenceBody):
     )
     options = text_fields.TRUNCATION_OPTIONS
     responses = (
-        _response(
+        describe_list(
             "ClassifyResponse",
             {"index": int, "label": str, "probs": [float], "num_classes": int},
         ),
@@ -314,13 +194,6 @@ class VllmDetokenizeRequest(DetokenizeRequest):
 ROUTES = (
     InferenceRoute("score", ("/score", "/v1/score"), "Score pairs, in their order", (ScoreRequest,)),
     InferenceRoute("classify", ("/classify", "/v1/classify"), "Classify texts", (ClassifyRequest,)),
-    InferenceRoute(
-        "pooling",
-        ("/pooling", "/v1/pooling"),
-        "Pooled output of the model",
-        tuple(_POOLING_TASKS.values()),
-        choose=_choose_pooling,
-    ),
     InferenceRoute("tokenize", ("/tokenize", "/v1/tokenize"), "Tokens of texts", (TokenizeRequest,)),
     InferenceRoute("detokenize", ("/detokenize",), "Text of token ids", (VllmDetokenizeRequest,)),
 )

@@ -1,6 +1,8 @@
-"""Voyage's `/rerank`, recognised by the key `truncation` or `top_k`.
+"""Voyage's `/rerank`, recognised by the key `truncation` or `top_k`, and the paths below `/voyage`.
 
-Voyage's `/embeddings` is in `openai`.
+Voyage's `/embeddings` is in `openai`. Some clients leave both keys out: the npm package, Continue and
+LiteLLM. Their bodies are those of Cohere's clients, so these clients need a path of Voyage's own. The path
+has `/embeddings` too, because a client has one base URL.
 """
 
 from functools import partial
@@ -17,6 +19,7 @@ from vecmill_server.dialects.cohere_rerank import (
 )
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceRoute
 from vecmill_server.dialects.fields import Json, count, flag
+from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.json_schema import Component, all_of, any_of, without
 
 _RESPONSE = Component(
@@ -55,9 +58,21 @@ class VoyageRerankRequest(RankedBody):
         return self.asked(request, partial(_write, self.top_k, returned))
 
 
+class VoyagePathRerankRequest(VoyageRerankRequest):
+    """The body of `/voyage/v1/rerank`, which needs no key to be recognised."""
+
+    rules = all_of(*EXCLUSIVE_OPTIONS)
+
+
 def is_voyage(json: Json) -> bool:
     """Return whether a body of `/rerank` comes from a Voyage client."""
     return json.get("texts") is None and ("truncation" in json or "top_k" in json)
 
 
-ROUTES = (InferenceRoute("rerank", RERANK_PATHS, "", (VoyageRerankRequest,), when=is_voyage),)
+ROUTES = (
+    InferenceRoute("rerank", RERANK_PATHS, "", (VoyageRerankRequest,), when=is_voyage),
+    InferenceRoute(
+        "rerank", ("/voyage/v1/rerank",), "Score documents, as Voyage", (VoyagePathRerankRequest,)
+    ),
+    InferenceRoute("embeddings", ("/voyage/v1/embeddings",), "Embed texts", (EmbeddingsRequest,)),
+)

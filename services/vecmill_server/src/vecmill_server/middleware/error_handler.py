@@ -44,7 +44,7 @@ class ErrorHandler:
         except VecmillError as error:
             await self._answer(error, scope, receive, send)
         except HTTPException as error:
-            await self._answer(_from_starlette(error, scope), scope, receive, send)
+            await self._answer(from_starlette(error, scope), scope, receive, send)
         except Exception as error:
             context = RequestContext.of(scope)
             logger.exception("unexpected error", extra={"request_id": context.request_id})
@@ -85,7 +85,8 @@ async def _send(response: ErrorResponse, send: Send, *, more_body: bool) -> None
     await send({"type": "http.response.body", "body": response.body, "more_body": more_body})
 
 
-def _from_starlette(error: HTTPException, scope: Scope) -> VecmillError:
+def from_starlette(error: HTTPException, scope: Scope) -> VecmillError:
+    """Return the error for an exception of the router."""
     if error.status_code == 405:
         # The exception lists the methods of one route, but several routes may share the path.
         routes: Sequence[Route] = scope["router"].routes

@@ -1,4 +1,4 @@
-"""The middleware that requires an API key, except on the paths of probes and scrapers."""
+"""The middleware that requires an API key, except on the paths of probes, scrapers and the API's page."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,11 @@ from vecmill_server.settings import ServerSettings
 
 # The paths that may be read without a key. A new route requires a key unless it is listed here. Other
 # methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATH requires it.
-PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics"})
+PUBLIC_PATHS = frozenset(
+    {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/openapi.json"}
+)
+# The prefix of the assets of the page at /docs.
+PUBLIC_PREFIX = "/docs/"
 METRICS_PATH = "/metrics"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 
@@ -58,7 +62,7 @@ def _find_holder(keys: ApiKeys, scope: Scope) -> KeyHolder:
 
 def is_public(method: str, path: str) -> bool:
     """Return True if a request needs no API key."""
-    return path in PUBLIC_PATHS and method in _READ_METHODS
+    return method in _READ_METHODS and (path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIX))
 
 
 def requires_key(settings: ServerSettings, method: str, path: str) -> bool:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill_server.errors import ForeignHost, ForeignOrigin
+from vecmill_server.listener import Address
 from vecmill_server.request_context import RequestContext
 from vecmill_server.settings import ServerSettings
 
@@ -75,12 +76,18 @@ class OriginRules:
     is_socket: bool = False
 
     @classmethod
-    def of(cls, settings: ServerSettings) -> "OriginRules":
-        """Return the rules of a server with these settings."""
-        names = (settings.host, socket.gethostname(), *settings.allowed_host)
+    def of(cls, settings: ServerSettings, address: Address | None = None) -> "OriginRules":
+        """Return the rules of a server with these settings that listens on `address`.
+
+        The address of an inherited socket is not in the settings. `None` stands for the address in the
+        settings.
+        """
+        if address is None:
+            address = Address(settings.host, settings.port, settings.uds)
+        names = (settings.host, address.host, socket.gethostname(), *settings.allowed_host)
         hosts = frozenset(name if name == ANY else _host_name(name) for name in names)
         return cls(
-            frozenset(settings.cors_origin), hosts, _is_loopback(settings.host), settings.uds is not None
+            frozenset(settings.cors_origin), hosts, _is_loopback(address.host), address.path is not None
         )
 
     def check(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -6,10 +6,15 @@ from typing import Any
 from vecmill_server.dialects.dialect import USUAL_STYLE, InferenceRoute, ResponseStyle
 from vecmill_server.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED
 from vecmill_server.json_schema import STRING, Component, Schema, any_of, like
+from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.response_headers import headers
 
 # Operations by method and path.
 Paths = Mapping[str, Mapping[str, dict[str, Any]]]
+
+# The key of an operation that is the same as the operation of another path: that path.
+ALIAS_OF = "x-alias-of"
 
 # Errors of other operations, errors before routing, and errors at startup.
 _NOT_OF_INFERENCE = frozenset(
@@ -33,14 +38,19 @@ _BEFORE_THE_DIALECT = frozenset(
 )
 
 
-def inference(route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
-    """Return the operation of an inference route, with the errors of each of its dialects."""
+def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
+    """Return the operation of an inference route at `path`, with the errors of each of its dialects."""
     styles = list(dict.fromkeys(body.style for body in route.bodies))
     responses = dict.fromkeys(response.name for body in route.bodies for response in body.responses)
     by_name = {response.name: response for body in route.bodies for response in body.responses}
     done = any_of(*(by_name[name] for name in responses))
-    return {
+    content = as_json(any_of(*(body.component() for body in route.bodies)))
+    content["application/json"]["examples"] = {
+        name: {"value": example} for name, example in examples_of(route).items()
+    }
+    operation: dict[str, Any] = {
         "summary": route.summary,
+        "tags": apis_of(path, route),
         "parameters": [
             header_parameter(
                 "x-request-timeout-ms", {"type": "integer", "minimum": 1, "maximum": 999_999_999}
@@ -48,10 +58,7 @@ def inference(route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, 
             header_parameter("x-request-id", STRING),
             *parameters,
         ],
-        "requestBody": {
-            "required": True,
-            "content": as_json(any_of(*(body.component() for body in route.bodies))),
-        },
+        "requestBody": {"required": True, "content": content},
         "responses": {
             "200": {
                 "description": "Done",
@@ -61,6 +68,10 @@ def inference(route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, 
             **_inference_errors(styles),
         },
     }
+    tasks = tasks_of_route(route)
+    if tasks:
+        operation["description"] = f"Needs a model with the task {_alternatives(tasks)}."
+    return operation
 
 
 def get(
@@ -69,10 +80,12 @@ def get(
     *,
     errors: Mapping[str, str] | None = None,
     parameters: Sequence[Schema] = (),
+    apis: Sequence[Api] = (Api.SERVER,),
 ) -> dict[str, Any]:
     """Return a GET operation. `errors` maps statuses other than 200 to their descriptions."""
     operation: dict[str, Any] = {
         "summary": summary,
+        "tags": list(apis),
         "responses": {
             "200": {"description": "Done", "content": content},
             **{status: describe_error(text) for status, text in (errors or {}).items()},
@@ -82,8 +95,10 @@ def get(
 
 
 def at(*paths: str, **operations: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the same operations, by method, at each of `paths`."""
-    return {path: dict(operations) for path in paths}
+    """Return the same operations, by method, at each of `paths`. All but the first path are aliases."""
+    main, *others = paths
+    aliases = {method: {**operation, ALIAS_OF: main} for method, operation in operations.items()}
+    return {main: dict(operations), **{path: dict(aliases) for path in others}}
 
 
 def describe_error(description: str, bodies: Iterable[Component] = (ERROR_BODY,)) -> dict[str, Any]:
@@ -104,6 +119,11 @@ def header_parameter(name: str, schema: Schema) -> dict[str, Any]:
 def path_parameter(name: str) -> dict[str, Any]:
     """Return a path parameter."""
     return {"name": name, "in": "path", "required": True, "schema": STRING}
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _inference_errors(styles: Sequence[ResponseStyle]) -> dict[str, Any]:

@@ -54,6 +54,8 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = MappingProxyType(
         "etag": (STRING, "A tag that changes with the file."),
         "content-security-policy": (STRING, "Allows the page to load only from this server."),
         "cache-control": (STRING, "The time for which the response may be cached."),
+        "referrer-policy": (STRING, "no-referrer"),
+        "x-content-type-options": (STRING, "nosniff"),
     }
 )
 

@@ -12,12 +12,13 @@ from vecmill_server.api_keys import UNNAMED
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject, list_schema
-from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES
+from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES, WRITE_BYTES
 from vecmill_server.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.errors import BatchesOff
 from vecmill_server.json_io import decode_object, encode_json
 from vecmill_server.json_schema import STRING, Component, Schema, described, word
-from vecmill_server.openapi.operations import Paths, as_json, describe_error
+from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.operations import Paths, as_json, at, describe_error
 from vecmill_server.openapi.response_headers import headers
 from vecmill_server.request_context import RequestContext, allow_body_time, header
 from vecmill_server.service import Service
@@ -73,7 +74,11 @@ class FileRoutes:
             body = stream_body(request.scope["headers"], request.receive, self._limits)
             kind = header(request.scope, b"content-type") or b""
             size = int(header(request.scope, b"content-length") or 0)  # the HTTP parser accepts only digits
-            return _json((await batches.upload(owner, kind, size, body)).to_json())
+            budget = self._service.budget
+            with budget.hold() as held:
+                # The most bytes of the file that wait to be written to the disk.
+                held.reserve(min(size or WRITE_BYTES, WRITE_BYTES, budget.large_limit))
+                return _json((await batches.upload(owner, kind, size, body)).to_json())
         page = read_page(request.query_params, default=MOST_FILES, most=MOST_FILES)
         files, has_more = await batches.files(owner, page, request.query_params.get("purpose") or None)
         return _json(_list(files, has_more))
@@ -163,7 +168,12 @@ def _operation(
 ) -> dict[str, Any]:
     errors = {str(status): describe_error("An error") for status in (*statuses, 503)}
     done = {"description": "Done", "content": as_json(response)}
-    operation = {"summary": summary, "parameters": list(parameters), "responses": {"200": done, **errors}}
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "tags": [Api.BATCHES],
+        "parameters": list(parameters),
+        "responses": {"200": done, **errors},
+    }
     return operation if body is None else {**operation, "requestBody": {"required": True, "content": body}}
 
 
@@ -196,6 +206,13 @@ def _read_content() -> dict[str, Any]:
         },
     }
     return operation
+
+
+def _describe_request() -> dict[str, Any]:
+    content = as_json(BatchRequest.component())
+    example = {"input_file_id": "file-1", "endpoint": "/v1/embeddings", "completion_window": "24h"}
+    content["application/json"]["examples"] = {"BatchRequest": {"value": example}}
+    return content
 
 
 _ID = (_parameter("id", "path"),)
@@ -236,12 +253,14 @@ _OPERATIONS: Paths = {
             "Run the requests of a file",
             BATCH,
             *(400, 404, 408, 413, 415, 429),
-            body=as_json(BatchRequest.component()),
+            body=_describe_request(),
         ),
     },
     "/batches/{id}": {"get": _operation("A batch", BATCH, 404, parameters=_ID)},
     "/batches/{id}/cancel": {"post": _operation("Cancel a batch", BATCH, 404, 409, parameters=_ID)},
 }
 PATHS: Paths = {
-    f"{prefix}{path}": operations for path, operations in _OPERATIONS.items() for prefix in _PREFIXES
+    alias: operations
+    for path, found in _OPERATIONS.items()
+    for alias, operations in at(*(f"{prefix}{path}" for prefix in _PREFIXES), **found).items()
 }

@@ -1,6 +1,7 @@
 """The routes of the OpenAPI document, `/openapi.json`, and of the page that renders it, `/docs`."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -16,11 +17,16 @@ from vecmill_server.openapi.response_headers import headers
 from vecmill_server.service import Service
 from vecmill_server.settings import ServerSettings
 
-# Allows the page to load only from this server.
+# Allows the page to load only from this server, and no other page to show it in a frame.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; connect-src 'self'"
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+PAGE_HEADERS = {
+    "content-security-policy": PAGE_POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
 
 ASSETS = {
     "swagger-ui-bundle.js": "text/javascript",
@@ -31,30 +37,51 @@ PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>vecmill</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>vecmill API</title>
 <link rel="stylesheet" href="{prefix}/docs/swagger-ui.css">
 </head>
 <body>
 <div id="api"></div>
+<noscript>This page needs JavaScript. /openapi.json has the same content for programs.</noscript>
 <script src="{prefix}/docs/swagger-ui-bundle.js"></script>
 <script src="{prefix}/docs/start.js"></script>
 </body>
 </html>
 """
 
-START = 'SwaggerUIBundle({{url: "{prefix}/openapi.json", dom_id: "#api", validatorUrl: null}});\n'
+# The groups are closed at first, and the examples can be sent without a further click.
+START = """SwaggerUIBundle({{
+  url: "{prefix}/openapi.json",
+  dom_id: "#api",
+  validatorUrl: null,
+  docExpansion: "none",
+  defaultModelsExpandDepth: 0,
+  tryItOutEnabled: true,
+}});
+"""
 
 
-def docs_routes(service: Service, describe: Callable[[ServerSettings], Mapping[str, Any]]) -> list[Route]:
-    """Return the routes of the document that `describe` returns, of the page, and of the page's assets."""
-    prefix = service.settings.url_prefix
+def docs_routes(
+    service: Service, describe: Callable[[ServerSettings, str | None], Mapping[str, Any]]
+) -> list[Route]:
+    """Return the routes of the document that `describe` returns, of the page, and of the page's assets.
+
+    `describe` is called once, with the settings and the name of the first model.
+    """
+    settings = service.settings
+    prefix = settings.url_prefix
+
+    @cache
+    def document() -> bytes:
+        first = next((model.name for model in service.catalog), None)
+        return encode_json(describe(settings, first))
 
     async def openapi(request: Request) -> Response:
-        return Response(encode_json(describe(service.settings)), media_type="application/json")
+        return Response(document(), media_type="application/json")
 
     async def page(request: Request) -> Response:
-        policy = {"content-security-policy": PAGE_POLICY}
-        return Response(PAGE.format(prefix=prefix), media_type="text/html", headers=policy)
+        return Response(PAGE.format(prefix=prefix), media_type="text/html", headers=PAGE_HEADERS)
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
@@ -80,8 +107,8 @@ def _read_asset(name: str) -> bytes:
     return (release / name).read_bytes()
 
 
-def _with_header(operation: dict[str, Any], name: str) -> dict[str, Any]:
-    operation["responses"]["200"]["headers"] = headers((name,))
+def _with_headers(operation: dict[str, Any], *names: str) -> dict[str, Any]:
+    operation["responses"]["200"]["headers"] = headers(names)
     return operation
 
 
@@ -90,10 +117,10 @@ _ASSET = get(
     "An asset of the page at /docs",
     {name: {"schema": STRING} for name in ("text/javascript", "text/css")},
     errors={"404": "The page has no asset with this name"},
-    parameters=[path_parameter("name")],
+    parameters=[{**path_parameter("name"), "example": "swagger-ui.css"}],
 )
 PATHS: Paths = {
     "/openapi.json": {"get": get("This document", as_json({"type": "object"}))},
-    "/docs": {"get": _with_header(_PAGE, "content-security-policy")},
-    "/docs/{name}": {"get": _with_header(_ASSET, "cache-control")},
+    "/docs": {"get": _with_headers(_PAGE, *PAGE_HEADERS)},
+    "/docs/{name}": {"get": _with_headers(_ASSET, "cache-control")},
 }

@@ -115,8 +115,7 @@ async def _send_error(response: ErrorResponse, scope: Scope, send: Send) -> None
 async def unless_client_leaves(awaitable: Awaitable[T], receive: Receive) -> T:
     """Return the result of `awaitable`; cancel it and raise `ClientGone` if the client disconnects.
 
-    The body must have been read. A client that closes only its sending side counts as disconnected, because
-    the server cannot distinguish the two before it writes.
+    The body must have been read. `half_closed` describes clients that close only their sending side.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -1,11 +1,15 @@
 """The routes of the liveness and readiness probes, which never wait for a model."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server import json_schema
+from vecmill_server.browser_page import BrowserPage, wants_page
 from vecmill_server.catalog import ModelState
 from vecmill_server.error_responses import UNAVAILABLE_RETRY_S
 from vecmill_server.json_io import encode_json
@@ -22,7 +26,7 @@ def health_routes(service: Service) -> list[Route]:
         Route("/readyz", health.ready, methods=["GET"], name="readyz"),
         Route("/health", health.ready, methods=["GET"], name="health"),
         Route("/ping", health.ready, methods=["GET"], name="health"),
-        Route("/", health.ready, methods=["GET"], name="health"),
+        Route("/", health.root, methods=["GET"], name="health"),
     ]
 
 
@@ -32,6 +36,7 @@ class Health:
     def __init__(self, service: Service, clock: Clock = monotonic) -> None:
         self._service = service
         self._clock = clock
+        self._page = BrowserPage(service)
 
     async def live(self, request: Request) -> Response:
         """Answer 200 if the event loop runs."""
@@ -52,6 +57,16 @@ class Health:
         worst = next((state for state in _WORST_FIRST if state in states), ModelState.LOADING)
         return self._response(503, worst, models=models)
 
+    async def root(self, request: Request) -> Response:
+        """Answer as `ready`, with a page in place of JSON if a browser asks."""
+        answer = await self.ready(request)
+        if not wants_page(request.scope):
+            return answer
+        headers, body = self._page.render(request.scope)
+        page = Response(body, answer.status_code)
+        page.raw_headers = [*headers, *(pair for pair in answer.raw_headers if pair[0] == b"retry-after")]
+        return page
+
     def _response(self, status_code: int, status: str, **more: object) -> Response:
         body = encode_json({"status": status, "unix": self._service.wall_clock(), **more})
         headers = {"retry-after": f"{UNAVAILABLE_RETRY_S:.0f}"} if status_code == 503 else None
@@ -69,19 +84,21 @@ _MODEL_STATUS = {
 }
 _ALIVE = as_json(Component("Alive", _STATUS))
 _READINESS = as_json(Component("Status", {**_STATUS, "models": [_MODEL_STATUS]}))
+# A page where `Accept` has text/html and not application/json.
+_READINESS_OR_PAGE = {**_READINESS, "text/html": {"schema": json_schema.STRING}}
 
 
-def _describe_ready(summary: str) -> dict[str, object]:
-    operation = get(summary, _READINESS)
+def _describe_ready(summary: str, content: Mapping[str, Any] = _READINESS) -> dict[str, Any]:
+    operation = get(summary, content)
     operation["responses"]["503"] = {
         "description": "The server is loading or stopping, or none of its models is ready",
-        "content": _READINESS,
+        "content": content,
     }
     return operation
 
 
 PATHS: Paths = {
     "/livez": {"get": get("Liveness: the process runs", _ALIVE)},
-    "/readyz": {"get": _describe_ready("Readiness: at least one model is ready")},
-    **at("/health", "/ping", "/", get=_describe_ready("The same as /readyz")),
+    **at("/readyz", "/health", "/ping", get=_describe_ready("Readiness: at least one model is ready")),
+    "/": {"get": _describe_ready("The same as /readyz, or a page for browsers", _READINESS_OR_PAGE)},
 }

@@ -11,6 +11,7 @@ from vecmill_server import __version__
 from vecmill_server.dialects.llama_cpp import LLAMA_STYLE, llama_response
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
+from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.operations import Paths, as_json, describe_error, get
 from vecmill_server.request_context import RequestContext
 from vecmill_server.service import Service
@@ -89,7 +90,7 @@ _PROPS = Component(
 
 
 def _describe(summary: str, content: Component) -> dict[str, object]:
-    operation = get(summary, as_json(content))
+    operation = get(summary, as_json(content), apis=(Api.LLAMA_CPP,))
     error = describe_error("The server or the model is loading", (LLAMA_STYLE.error_body,))
     operation["responses"]["503"] = error
     return operation

@@ -21,6 +21,7 @@ from vecmill_server.catalog import ModelState, ServedModel
 from vecmill_server.dialects.tei_conventions import TEI_STYLE
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
+from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.request_context import RequestContext
 from vecmill_server.routes.model_entries import (
@@ -68,22 +69,25 @@ class Models:
         self._modified = datetime.fromtimestamp(self._created, UTC).isoformat()
 
     async def list_all(self, request: Request) -> Response:
-        """List all models, in the order of the command line.
+        """List all models, in the order of the command line, and then the aliases.
 
         `models` has the format of llama.cpp's server, and the fields that Cohere's clients read.
         """
-        models = self._service.catalog
+        listed = self._service.catalog.listed()
         return _json(
             {
                 "object": "list",
-                "data": [self._entry(model) for model in models],
-                "models": [listed_entry(model, self._modified) for model in models],
+                "data": [self._entry(model) for model in listed],
+                "models": [listed_entry(model, self._modified) for model in listed],
             }
         )
 
     async def retrieve(self, request: Request) -> Response:
-        """Describe one model, by any name that requests may use."""
-        return _json(self._entry(self._service.catalog.resolve(request.path_params["id"])))
+        """Describe one model, by any name that requests may use.
+
+        For an alias, `id` is the alias and `root` is the name of the model.
+        """
+        return _json(self._entry(self._service.catalog.describe(request.path_params["id"])))
 
     async def info(self, request: Request) -> Response:
         """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
@@ -118,9 +122,10 @@ class Models:
         }
 
     async def tags(self, request: Request) -> Response:
-        """List all models in Ollama's format."""
+        """List all models and aliases in Ollama's format."""
+        listed = self._service.catalog.listed()
         return _json(
-            {"models": [ollama_entry(model, self._modified) for model in self._service.catalog]},
+            {"models": [ollama_entry(model, self._modified) for model in listed]},
         )
 
     async def running(self, request: Request) -> Response:
@@ -140,7 +145,7 @@ class Models:
             "created": self._created,
             # Infinity's client accepts no other owner.
             "owned_by": "infinity",
-            "root": model.name,
+            "root": self._service.catalog.resolve(model.name).name,
             "parent": None,
             "name": model.name,
             "model_name": model.name,
@@ -278,11 +283,12 @@ _INFO = Component(
 
 
 def _describe_info() -> dict[str, object]:
-    operation = get("The first model, in TEI's format", as_json(_INFO))
+    operation = get("The first model, in TEI's format", as_json(_INFO), apis=(Api.TEI,))
     operation["responses"]["503"] = describe_error("The model is loading", (TEI_STYLE.error_body,))
     return operation
 
 
+_APIS_WITH_MODELS = (Api.OPENAI, Api.MISTRAL, Api.INFINITY, Api.VLLM)
 PATHS: Paths = {
     **at(
         "/v1/models",
@@ -290,6 +296,7 @@ PATHS: Paths = {
         get=get(
             "The served models",
             as_json(Component("ModelList", {"object": "list", "data": [_MODEL], "models": [LISTED_ENTRY]})),
+            apis=_APIS_WITH_MODELS,
         ),
     ),
     **at(
@@ -300,6 +307,7 @@ PATHS: Paths = {
             as_json(_MODEL),
             errors={"404": "No model has that name"},
             parameters=[path_parameter("id")],
+            apis=_APIS_WITH_MODELS,
         ),
     ),
     "/info": {"get": _describe_info()},
@@ -307,13 +315,17 @@ PATHS: Paths = {
         "get": get(
             "The served models, in Ollama's format",
             as_json(Component("OllamaTags", {"models": [OLLAMA_ENTRY]})),
+            apis=(Api.OLLAMA,),
         )
     },
     "/api/ps": {
         "get": get(
             "The loaded models, in Ollama's format",
             as_json(Component("OllamaProcesses", {"models": [RUNNING_ENTRY]})),
+            apis=(Api.OLLAMA,),
         )
     },
-    "/api/version": {"get": get("The version", as_json(Component("OllamaVersion", {"version": str})))},
+    "/api/version": {
+        "get": get("The version", as_json(Component("OllamaVersion", {"version": str})), apis=(Api.OLLAMA,))
+    },
 }

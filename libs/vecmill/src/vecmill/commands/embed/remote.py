@@ -239,7 +239,8 @@ def _read_embeddings(
     try:
         entries = sorted(document["data"], key=lambda entry: entry["index"])
         indices = [entry["index"] for entry in entries]
-        embeddings = np.stack([_read_embedding(entry["embedding"], kind) for entry in entries])
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused below
+            embeddings = np.stack([_read_embedding(entry["embedding"], kind) for entry in entries])
     except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
         raise ServerFailed(f"{answer.url} returned a response without {kind} embeddings.") from error
     if indices != list(range(count)) or embeddings.ndim != 2 or (dim and embeddings.shape[1] != dim):

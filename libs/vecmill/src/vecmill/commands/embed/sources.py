@@ -6,8 +6,10 @@ cannot be read to its end raises `InvalidCorpus`.
 """
 
 import csv
+import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BufferedReader, TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -16,12 +18,12 @@ from typing import Any, Protocol, TypeVar
 
 from vecmill.commands.embed.input_records import Record, is_writable
 from vecmill.errors import InvalidCorpus, MissingExtra
+from vecmill.values.pip_command import pip_command
 
 BATCH_ROWS = 512  # read from Parquet at a time
 BUFFER_BYTES = 2**20  # read from a file, or a Parquet column, at a time
 
 _DELIMITERS = ",;\t"
-_COMPRESSIONS = MappingProxyType({".gz": "gzip", ".zst": "zstd"})
 
 # The default limit of the csv module, meant to detect missing quotes, is too low for long texts.
 _MOST_CHARACTERS = 2**31 - 1
@@ -188,6 +190,14 @@ _SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = MappingProx
 )
 
 
+def _open_zst(path: Path) -> Any:
+    # pyarrow's stream has no `readline`.
+    return BufferedReader(import_arrow().input_stream(path, compression="zstd"), BUFFER_BYTES)
+
+
+_COMPRESSIONS: Mapping[str, Callable[[Path], Any]] = MappingProxyType({".gz": gzip.open, ".zst": _open_zst})
+
+
 def open_source(path: Path) -> Source:
     """Open a file by its file name extension. Raises `InvalidCorpus`, `MissingExtra`."""
     is_compressed = path.suffix.lower() in _COMPRESSIONS
@@ -208,7 +218,8 @@ def import_arrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise MissingExtra(
-            "Parquet and compressed files need pyarrow: install it with pip install 'vecmill[corpus]'."
+            "Parquet and .zst files need pyarrow: install it with "
+            f"{pip_command('install', 'vecmill[corpus]')}."
         ) from error
     return pyarrow
 
@@ -241,11 +252,9 @@ def _parse_line(line: bytes) -> dict[str, Any] | str:
 
 def _open(path: Path) -> Any:
     """Open a file for reading bytes, decompressed if its extension names a compressed format."""
-    compression = _COMPRESSIONS.get(path.suffix.lower())
+    open_compressed = _COMPRESSIONS.get(path.suffix.lower())
     try:
-        if compression is None:
-            return path.open("rb")
-        return BufferedReader(import_arrow().input_stream(path, compression=compression), BUFFER_BYTES)
+        return path.open("rb") if open_compressed is None else open_compressed(path)
     except OSError as error:
         raise InvalidCorpus(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -253,5 +262,7 @@ def _open(path: Path) -> Any:
 def _read_lines(path: Path, file: Iterator[T]) -> Iterator[T]:
     try:
         yield from file
-    except OSError as error:
+    except (OSError, zlib.error) as error:
         raise InvalidCorpus(f"{path} cannot be read to its end: {_first_line(error)}.") from error
+    except EOFError as error:
+        raise InvalidCorpus(f"{path} cannot be read to its end: Truncated gzip file.") from error

@@ -11,6 +11,7 @@ from vecmill.engines import ENGINES
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InvalidConfig
 from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
+from vecmill.values.pip_command import pip_command
 
 CPU = "cpu"
 
@@ -89,7 +90,7 @@ def choose_engines(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         if names and name not in names:
             left_out[name] = "not named with --engine"
         elif not names and not entry.is_installed:
-            left_out[name] = f"not installed: pip install 'vecmill[{entry.extra}]'"
+            left_out[name] = f"not installed: {pip_command('install', entry.package)}"
         else:
             chosen.append(name)
     return chosen, left_out

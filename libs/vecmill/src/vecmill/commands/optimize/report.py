@@ -9,6 +9,7 @@ from vecmill.commands.optimize.output_directory import OptimizationResult
 from vecmill.commands.optimize.search import describe_plan
 from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.pip_command import pip_command
 
 HEADINGS = (
     "plan",
@@ -118,7 +119,8 @@ def _remark(result: OptimizationResult, measured: Measurements, plan: EnginePlan
 
 def _pictures(pictures: Sequence[Path]) -> str:
     if not pictures:
-        return "(Plots of speed against accuracy need matplotlib: pip install 'vecmill[optimize]'.)"
+        command = pip_command("install", "vecmill[optimize]")
+        return f"(Plots of speed against accuracy need matplotlib: {command}.)"
     return "\n".join(f"![{picture.stem.replace('-', ' against ')}]({picture.name})" for picture in pictures)
 
 

@@ -27,6 +27,7 @@ from vecmill.graphs.steps import list_steps
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
+from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -104,6 +105,11 @@ def load_transformers_program(
             f"{description.directory}: model_type {description.architecture!r} with a {kind} head is not "
             "supported."
         )
+    if description.has_pytorch_weights:
+        raise UnsupportedModel(
+            f"{description.weights_files[0]}: for model_type {description.architecture!r} only safetensors "
+            "are read. Save the model as safetensors, with any recent transformers."
+        )
     model = _load(_CLASSES[kind], description, description.weights_files[0].parent, dtype)
     program = TransformersProgram(model.to(device).eval(), description, device)
     source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
@@ -118,7 +124,7 @@ def _load(class_name: str, description: "ModelDescription", folder: Path, dtype:
     except ImportError as error:
         raise MissingExtra(
             f"model_type {description.architecture!r} needs transformers, which is not installed: "
-            "pip install 'vecmill[torch]'."
+            f"{pip_command('install', 'vecmill[torch]')}."
         ) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of transformers' own code

@@ -1,0 +1,107 @@
+"""Fields that clients send and that the server does not support: refused fields, and harmless fields.
+
+The rule: a field that changes numbers is never ignored. Each field of an API is read, or it is refused unless
+it has the value that changes nothing, or it is in `harmless` of its body, with the reason why the server may
+ignore it.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from vecmill_server import json_schema
+from vecmill_server.dialects import fields
+from vecmill_server.dialects.dialect import InferenceBody
+
+_NO_TEMPLATE = "This server has no chat templates."
+_OF_MESSAGES = "Only for `messages`, which are refused."
+_OF_MEDIA = "Only for images and audio, which are refused."
+
+# OpenAI, Mistral, LiteLLM, RAGFlow.
+CALLER: Mapping[str, str] = MappingProxyType(
+    {
+        "user": "The end user, for the statistics of a provider.",
+        "metadata": "Notes of the client.",
+        "drop_params": "An option of LiteLLM's proxy.",
+    }
+)
+VLLM: Mapping[str, str] = MappingProxyType(
+    {
+        **CALLER,
+        "request_id": "The id of the request. Here the header x-request-id sets it.",
+        "priority": "The order of waiting requests.",
+        "cache_salt": "A part of the keys of a prefix cache.",
+        "mm_processor_kwargs": _OF_MEDIA,
+        "media_io_kwargs": _OF_MEDIA,
+        "add_generation_prompt": _OF_MESSAGES,
+        "continue_final_message": _OF_MESSAGES,
+    }
+)
+# Cohere, Jina, SiliconFlow, Xinference.
+RERANK: Mapping[str, str] = MappingProxyType(
+    {
+        **VLLM,
+        "overlap_tokens": "The overlap of chunks. The server splits no documents; see `max_chunks_per_doc`.",
+        "return_len": "The response always has the number of tokens.",
+        "relevant_spans": "Parts of the documents beside the scores, which are never returned.",
+    }
+)
+COHERE: Mapping[str, str] = MappingProxyType({"priority": "The order of waiting requests."})
+OLLAMA: Mapping[str, str] = MappingProxyType(
+    {"keep_alive": "The time that a model stays loaded. Here models are always loaded."}
+)
+OLLAMA_SHOW: Mapping[str, str] = MappingProxyType(
+    {
+        "verbose": "Whether to show the vocabulary too, which is never shown.",
+        "system": "A message for the generation of text.",
+        "template": "A template for the generation of text.",
+        "options": "Options of the generation of text.",
+    }
+)
+HUGGING_FACE: Mapping[str, str] = MappingProxyType(
+    {"options": "Caching and waiting of Hugging Face's endpoints."}
+)
+
+
+class TemplatedBody(InferenceBody):
+    """A body of vLLM's clients, whose texts a chat template could change."""
+
+    padding = fields.fixed(
+        "padding",
+        json_schema.one_of_words(("do_not_pad",)),
+        lambda value, name: fields.to_string(value, name) == "do_not_pad",
+        "`padding` must be do_not_pad: texts are not padded with tokens that change their results.",
+        "Texts are never padded.",
+    )
+    chat_template = fields.refused(
+        "chat_template", f"`chat_template` is not applied. {_NO_TEMPLATE}", _NO_TEMPLATE
+    )
+    chat_template_kwargs = fields.refused(
+        "chat_template_kwargs",
+        f"`chat_template_kwargs` are not applied. {_NO_TEMPLATE} Rerankers that are language models take "
+        "`instruction`.",
+        _NO_TEMPLATE,
+    )
+    harmless = VLLM
+
+
+class InputBody(TemplatedBody):
+    """A body of vLLM's and OpenAI's clients with `input`."""
+
+    messages = fields.refused(
+        "messages",
+        "`messages` are not read: send the text itself as `input`.",
+        "Send the text itself as `input`.",
+    )
+    add_special_tokens = fields.fixed(
+        "add_special_tokens",
+        json_schema.ALWAYS,
+        fields.to_flag,
+        "`add_special_tokens` must be true: texts are read with the model's special tokens. Token ids are "
+        "used as they are, on a server that was started with --token-ids native.",
+        "Texts are always read with the model's special tokens.",
+    )
+    late_chunking_params = fields.refused(
+        "late_chunking_params",
+        "`late_chunking_params` is not supported. With `late_chunking`, the texts are chunks of one text.",
+        "See `late_chunking` at /embeddings.",
+    )

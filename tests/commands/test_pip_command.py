@@ -1,0 +1,26 @@
+"""Commands in error messages install into the interpreter that runs, wherever they are typed."""
+
+import shlex
+import sys
+
+import pytest
+
+from vecmill.values import pip_command as module
+from vecmill.values.pip_command import pip_command
+
+
+def test_the_command_names_the_interpreter() -> None:
+    assert shlex.split(pip_command("install", "vecmill[openvino]")) == [
+        *(sys.executable, "-m", "pip", "install", "vecmill[openvino]")
+    ]
+
+
+def test_a_shell_leaves_the_brackets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/a folder/python")
+    assert pip_command("install", "vecmill[gpu]") == "'/a folder/python' -m pip install 'vecmill[gpu]'"
+
+
+def test_an_environment_without_pip_is_one_of_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "executable", "/venv/bin/python")
+    assert pip_command("uninstall", "onnxruntime") == "uv pip uninstall --python /venv/bin/python onnxruntime"

@@ -1,0 +1,177 @@
+"""The page at `/docs`: operations in groups by client, with examples that the server answers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from support.batches import request_line, upload
+from support.described_models import describe_tasks
+from support.http_server import MODEL, QUIET, serve_in_thread
+from support.server import LiveServer
+from vecmill.models import Task
+from vecmill_server import app
+from vecmill_server.dialects.dialect_routes import ROUTES
+from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.document import describe_api
+from vecmill_server.openapi.examples import EXAMPLES, tasks_of
+from vecmill_server.openapi.operations import ALIAS_OF
+from vecmill_server.settings import ServerSettings
+
+DOCUMENT = describe_api(ServerSettings(), MODEL)
+OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
+    (method, path, operation)
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+]
+MAIN = [each for each in OPERATIONS if ALIAS_OF not in each[2]]
+# The ids of files and batches are random, so no example can name one.
+WITHOUT_ID = [each for each in OPERATIONS if "{id}" not in each[1] or "/models/" in each[1]]
+READS = [path for method, path, _ in WITHOUT_ID if method == "get"]
+SENT = [
+    (path, name)
+    for method, path, operation in WITHOUT_ID
+    if method == "post"
+    for name in operation["requestBody"]["content"].get("application/json", {}).get("examples", ())
+]
+
+# The class of each body, by the name of its schema.
+BODIES = {body.component().name: body for body in EXAMPLES}
+
+
+def fill(path: str, operation: dict[str, Any]) -> str:
+    """The path with the examples of its parameters."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
+    return path
+
+
+def send_example(client: httpx.Client, document: dict[str, Any], path: str, name: str) -> httpx.Response:
+    """The answer to what the page sends for an example."""
+    operation = document["paths"][path]["post"]
+    body = operation["requestBody"]["content"]["application/json"]["examples"][name]["value"]
+    if "input_file_id" in body:
+        body = {**body, "input_file_id": upload(client, [request_line("a", {"input": "a"})])}
+    return client.post(fill(path, operation), json=body)
+
+
+@pytest.fixture(scope="module")
+def real(server: LiveServer) -> Iterator[httpx.Client]:
+    """The embedded model on its real engine, with batches."""
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def every_task_with_batches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A model for each task, and batches."""
+    settings = replace(QUIET, batch_dir=tmp_path_factory.mktemp("batches"))
+    with serve_in_thread(settings, models=list(describe_tasks().values())) as server:
+        yield server.client
+
+
+def test_every_operation_is_in_a_group_that_is_described() -> None:
+    described = [tag["name"] for tag in DOCUMENT["tags"]]
+    assert [api for api in Api if api in described] == described
+    used = {tag for _, _, operation in OPERATIONS for tag in operation["tags"]}
+    assert used == set(described)
+    assert all(operation["tags"] for _, _, operation in OPERATIONS)
+
+
+def test_every_body_has_an_example() -> None:
+    missing = {body.__name__ for route in ROUTES for body in route.bodies} - {
+        body.__name__ for body in EXAMPLES
+    }
+    assert missing == set(), f"give {missing} an example in openapi/examples.py"
+
+
+def test_groups_are_short_because_aliases_are_apart() -> None:
+    sizes = Counter(tag for _, _, operation in MAIN for tag in operation["tags"])
+    assert Api.OTHER_PATHS not in sizes
+    assert len(MAIN) < 0.6 * len(OPERATIONS)
+    assert sizes["OpenAI"] <= 4
+    aliases = [operation for _, _, operation in OPERATIONS if ALIAS_OF in operation]
+    assert all(operation["tags"] == [Api.OTHER_PATHS] for operation in aliases)
+
+
+def test_an_alias_is_the_operation_of_another_path_that_names_it() -> None:
+    apart = {"tags", "description", ALIAS_OF}
+    for method, path, operation in OPERATIONS:
+        if ALIAS_OF not in operation:
+            continue
+        main = DOCUMENT["paths"][operation[ALIAS_OF]][method]
+        assert ALIAS_OF not in main
+        assert f"`{path}`" in main["description"]
+        assert {name: value for name, value in operation.items() if name not in apart} == {
+            name: value for name, value in main.items() if name not in apart
+        }
+
+
+def test_no_field_is_filled_in_by_a_guess() -> None:
+    """The page invents values for a body without an example, such as LeFT and 2147483647."""
+    for method, path, operation in OPERATIONS:
+        body = operation.get("requestBody", {"content": {}})["content"].get("application/json")
+        assert body is None or body["examples"], f"{method} {path}"
+
+
+@pytest.mark.parametrize(("path", "name"), SENT)
+def test_an_example_is_answered_by_the_embedded_model(path: str, name: str, real: httpx.Client) -> None:
+    answer = send_example(real, DOCUMENT, path, name)
+    if answer.status_code in (400, 424):
+        tasks = tasks_of(BODIES[name])
+        assert tasks, answer.text
+        assert Task.EMBED not in tasks, answer.text
+        pytest.skip(f"needs a model with the task {' or '.join(tasks)}")
+    assert answer.status_code == 200, answer.text
+
+
+def test_examples_are_answered_by_the_models_whose_tasks_fit(every_task_with_batches: httpx.Client) -> None:
+    client = every_task_with_batches
+    document = client.get("/openapi.json").json()
+    answers = {(path, name): send_example(client, document, path, name) for path, name in SENT}
+    assert {place: answer.text for place, answer in answers.items() if answer.status_code != 200} == {}
+
+
+@pytest.mark.parametrize("path", READS)
+def test_what_can_be_read_is_answered(path: str, real: httpx.Client) -> None:
+    assert real.get(fill(path, DOCUMENT["paths"][path]["get"])).status_code == 200
+
+
+def test_an_operation_says_which_models_answer_it() -> None:
+    paths = DOCUMENT["paths"]
+    assert paths["/embed_sparse"]["post"]["description"] == "Needs a model with the task sparse."
+    tasks = "rerank, classify or classify_tokens"
+    assert paths["/predict"]["post"]["description"] == f"Needs a model with the task {tasks}."
+    assert "description" not in paths["/decode"]["post"]
+
+
+def test_with_keys_the_page_is_open_and_the_calls_are_not() -> None:
+    with serve_in_thread(replace(QUIET, api_key=("secret",))) as server:
+        for path in ("/docs", "/docs/swagger-ui.css", "/docs/start.js", "/openapi.json"):
+            assert server.client.get(path).status_code == 200
+            assert server.client.head(path).status_code == 200
+            assert server.client.post(path).status_code == 401
+        assert server.client.post("/v1/embeddings", json={"input": "a"}).status_code == 401
+        document = server.client.get("/openapi.json").json()
+        assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+        assert "security" in document["paths"]["/v1/embeddings"]["post"]
+        assert "security" not in document["paths"]["/docs"]["get"]
+
+
+def test_the_description_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may read it, and making it takes a while."""
+    calls: list[str | None] = []
+
+    def describe(settings: ServerSettings, model: str | None) -> dict[str, Any]:
+        calls.append(model)
+        return describe_api(settings, model)
+
+    monkeypatch.setattr(app, "describe_api", describe)
+    with serve_in_thread() as server:
+        first, second = (server.client.get("/openapi.json").content for _ in range(2))
+    assert first == second
+    assert calls == [MODEL]

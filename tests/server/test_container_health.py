@@ -1,0 +1,71 @@
+"""The health check of the image asks the server where it really listens."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.server import LiveServer, free_port
+from vecmill_server.cli import serve
+from vecmill_server.container_health import ProbeTarget, find_target, find_target_of
+from vecmill_server.options import build_settings
+from vecmill_server.settings import ServerSettings
+
+PROGRAM = ["/opt/vecmill/bin/python", "/opt/vecmill/bin/vecmill", "serve"]
+
+
+def test_the_defaults_are_those_of_the_server() -> None:
+    settings = ServerSettings()
+    assert find_target(PROGRAM, {}) == ProbeTarget(settings.host, settings.port, "", settings.url_prefix)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--port", "80", "--url-prefix", "/a/b"], {}),
+        (["--port=80", "owner/name", "--api-key", "k", "--url-prefix=/a"], {"VECMILL_PORT": "90"}),
+        ([], {"VECMILL_PORT": "90", "VECMILL_URL_PREFIX": "/c", "VECMILL_HOST": "::1"}),
+        (["--uds", "/run/vecmill.sock", "--max-inputs", "8"], {"VECMILL_PORT": "90"}),
+        (["--host", "127.0.0.2", "--port", "1", "--port", "2"], {}),
+        (["vecmill", "--alias", "vecmill-server"], {"VECMILL_URL_PREFIX": ""}),
+    ],
+)
+def test_options_are_read_as_the_server_reads_them(
+    arguments: list[str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings = build_settings(ServerSettings, serve.make_context("serve", list(arguments)).params)
+    uds = "" if settings.uds is None else str(settings.uds)
+    wanted = ProbeTarget(settings.host, settings.port, uds, settings.url_prefix)
+    for program in (PROGRAM, ["/sbin/docker-init", "--", "vecmill", "serve"], ["vecmill-server"]):
+        assert find_target([*program, *arguments], environment) == wanted
+
+
+@pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("::", "::1")])
+def test_a_wildcard_address_is_reached_on_the_loopback_address(host: str, reached: str) -> None:
+    assert find_target(PROGRAM, {"VECMILL_HOST": host}).host == reached
+
+
+def test_the_check_follows_the_socket_and_the_prefix_of_a_running_server(tmp_path: Path) -> None:
+    options = ("--engine", "fake", "--url-prefix", "/a", "--uds", str(tmp_path / "a socket"))
+    command = [sys.executable, "-m", "vecmill", "serve", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        try:
+            assert running.stdout is not None
+            assert b"vecmill serves" in running.stdout.readline()
+            assert find_target_of(running.pid).is_ready()
+        finally:
+            running.kill()
+
+
+def test_the_live_server_is_found_by_its_process(server: LiveServer) -> None:
+    target = find_target_of(server.process.pid)
+    assert server.url == f"http://{target.host}:{target.port}"
+    assert target.is_ready()
+
+
+def test_nothing_there_is_not_ready() -> None:
+    assert not ProbeTarget("127.0.0.1", free_port(), "", "").is_ready()
+    assert not ProbeTarget("127.0.0.1", 1, "/nothing/here", "").is_ready()
