@@ -148,6 +148,9 @@ class _ModelMetrics:
         self.tokens = counter("vecmill_tokens", "Computed tokens, without padding.")
         self.computed_tokens = counter("vecmill_computed_tokens", "Computed tokens, padding included.")
         self.rejections = counter("vecmill_rejections", "Requests refused before admission.", "reason")
+        self.truncated_texts = counter(
+            "vecmill_texts_truncated", "Answered texts that were longer than their limit, and were cut."
+        )
         self.waits = histogram(
             "vecmill_queue_wait_seconds", "Time of a text from admission to its engine call.", _SECONDS
         )
@@ -174,6 +177,7 @@ class ModelObserver(Observer):
         self._tokens = metrics.tokens.labels(model)
         self._computed_tokens = metrics.computed_tokens.labels(model)
         self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
+        self._truncated_texts = metrics.truncated_texts.labels(model)
         self._waits = metrics.waits.labels(model)
         self._batch_texts = metrics.batch_texts.labels(model)
         self._batch_tokens = metrics.batch_tokens.labels(model)
@@ -187,6 +191,9 @@ class ModelObserver(Observer):
 
     def rejected(self, reason: Rejection) -> None:
         self._rejections[reason].inc()
+
+    def truncated(self, texts: int) -> None:
+        self._truncated_texts.inc(texts)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)

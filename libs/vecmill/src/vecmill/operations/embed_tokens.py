@@ -33,4 +33,4 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
 
     numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
     embeddings = await admission.compute(keep, numbers)
-    return EmbedTokensResult(embeddings, done.token_count, done.timings)
+    return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)

@@ -126,6 +126,11 @@ class BatchPrediction:
         return sum(result.token_count for result in self.results)
 
     @property
+    def truncated_count(self) -> int:
+        """The number of inputs of all requests that were truncated."""
+        return sum(result.truncated_count for result in self.results)
+
+    @property
     def timings(self) -> Timings:
         """The timings of the request that took the longest."""
         timings: Timings = max(

@@ -37,6 +37,9 @@ _BEFORE_THE_DIALECT = frozenset(
     {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
 )
 
+# Of responses to requests whose texts were cut.
+_TRUNCATED = ("x-truncated-inputs",)
+
 
 def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
     """Return the operation of an inference route at `path`, with the errors of each of its dialects."""
@@ -63,7 +66,7 @@ def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) ->
             "200": {
                 "description": "Done",
                 "content": as_json(done),
-                "headers": headers(name for style in styles for name in style.header_names),
+                "headers": headers((*(name for style in styles for name in style.header_names), *_TRUNCATED)),
             },
             **_inference_errors(styles),
         },

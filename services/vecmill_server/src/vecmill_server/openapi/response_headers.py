@@ -37,6 +37,10 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = MappingProxyType(
         ),
         "x-compute-time": (NUMBER, "Seconds in the engine; on TEI's routes, milliseconds of the request."),
         "server-timing": (STRING, "Milliseconds of tokenize, queue, inference and total."),
+        "x-truncated-inputs": (
+            {"type": "integer", "minimum": 1},
+            "The number of inputs that were longer than their limit and were cut; absent if none was.",
+        ),
         "x-compute-type": (STRING, "The device, such as cpu or cuda:0."),
         "x-compute-characters": (COUNT, "Characters of the texts."),
         "x-compute-tokens": (COUNT, "Tokens of the texts."),

@@ -98,6 +98,8 @@ class Endpoint:
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)
+        if result.truncated_count:
+            headers.append((b"x-truncated-inputs", b"%d" % result.truncated_count))
         if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
             pieces = await self._run_large(True, lambda: encode_in_pieces(asked.write(result, envelope)))
         else:
