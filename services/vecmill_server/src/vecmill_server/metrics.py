@@ -58,6 +58,12 @@ class ServerMetrics:
         self._errors = Counter("vecmill_http_errors", "Error responses.", ("reason",), registry=self.registry)
         for reason in REASONS:
             self._errors.labels(reason)
+        self._unknown_fields = Counter(
+            "vecmill_unknown_fields",
+            "Fields of requests that the server does not know.",
+            ("route",),
+            registry=self.registry,
+        )
         self._batch_lines = Counter(
             "vecmill_batch_api_lines",
             "Ended requests of batches, by outcome.",
@@ -94,6 +100,10 @@ class ServerMetrics:
         text = "Requests with an unknown model name that --alias '*' served."
         counter = Counter("vecmill_unknown_model_names", text, registry=self.registry)
         return counter.inc
+
+    def unknown_fields(self, route: str, count: int) -> None:
+        """Count unknown fields. `route` must be a name from the route table."""
+        self._unknown_fields.labels(route).inc(count)
 
     def batch_lines(self, *, completed: int, failed: int, dropped: int) -> None:
         """Count batch requests whose results are stored; `dropped` requests were not run."""

@@ -55,7 +55,7 @@ class RequestContexts:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 context.status = message["status"]
-                message["headers"].extend(id_headers)
+                message["headers"].extend((*id_headers, *context.headers))
                 if not self._drain.is_serving:  # so that the next request goes to another process
                     message["headers"].append((b"connection", b"close"))
             await send(message)
