@@ -4,17 +4,22 @@ Every label has a fixed set of values (routes, statuses, reasons, models, lanes)
 series does not depend on what clients send.
 """
 
+import platform
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import StrEnum
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from vecmill.errors import NotReady
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server import __version__
 from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.error_responses import REASONS
 
@@ -73,6 +78,7 @@ class ServerMetrics:
         self._batches_ended = Counter(
             "vecmill_batch_api_batches", "Ended batches, by status.", ("status",), registry=self.registry
         )
+        _add_process_metrics(self.registry)
         self._model_metrics = _ModelMetrics(self.registry)
         self._queues = _QueueCollector()
         self.registry.register(self._queues)
@@ -142,6 +148,18 @@ class ServerMetrics:
     def render(self) -> bytes:
         """Return all metrics in the format `CONTENT_TYPE`."""
         return generate_latest(self.registry)
+
+
+def _add_process_metrics(registry: CollectorRegistry) -> None:
+    """Add the memory, processor time and open files of the process (Linux only), and its versions."""
+    ProcessCollector(registry=registry)
+    build = Gauge(
+        "vecmill_build_info",
+        "Always 1. The labels have the versions of the server, of the library and of Python.",
+        ("version", "library", "python"),
+        registry=registry,
+    )
+    build.labels(__version__, version("vecmill"), platform.python_version()).set(1)
 
 
 class _ModelMetrics:
@@ -272,7 +290,20 @@ class _QueueCollector(Collector):
         )
         for model, is_ready in self.is_ready.items():
             ready.add_metric((model,), is_ready())
-        return (admitted, finished, joined, open_texts, texts, tokens, seconds, ready)
+        served = self._describe_models()
+        return (admitted, finished, joined, open_texts, texts, tokens, seconds, ready, served)
+
+    def _describe_models(self) -> Metric:
+        served = GaugeMetricFamily(
+            "vecmill_model_info",
+            "Always 1. The labels have the task of a loaded model, and its engine, precision and device.",
+            labels=("model", "task", "engine", "precision", "device"),
+        )
+        for model, mill in self.mills.items():
+            with suppress(NotReady):
+                info, task = mill.info, mill.description.task
+                served.add_metric((model, task, info.name, info.precision, info.device), 1)
+        return served
 
 
 class _LogCollector(Collector):
