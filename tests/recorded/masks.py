@@ -169,6 +169,8 @@ BATCHING = frozenset(
         "vecmill_tokens_total",
     }
 )
+# Families about the machine and its packages. They are left out.
+_OF_THE_MACHINE = re.compile("process_.*|vecmill_build_info")
 # When a series began: families that Prometheus' own package adds to each of ours. They are left out.
 _CREATED = "_created"
 
@@ -188,9 +190,9 @@ def write_metrics(exposition: str, *, times: frozenset[str], chance: frozenset[s
     for line in exposition.splitlines():
         if line.startswith("# TYPE "):
             _, _, family, kind = line.split(" ")
-            if not family.endswith(_CREATED):
+            if not _is_left_out(family):
                 families[family] = {"type": kind, "series": {}}
-        elif not line.startswith("#") and not family.endswith(_CREATED):
+        elif not line.startswith("#") and not _is_left_out(family):
             _add_sample(families[family], family, line)
     for name, found in families.items():
         for labels, values in found["series"].items():
@@ -203,6 +205,10 @@ def write_metrics(exposition: str, *, times: frozenset[str], chance: frozenset[s
         # In no order of its own: that in which models happened to be loaded.
         found["series"] = dict(sorted(found["series"].items()))
     return families
+
+
+def _is_left_out(family: str) -> bool:
+    return family.endswith(_CREATED) or _OF_THE_MACHINE.fullmatch(family) is not None
 
 
 def _add_sample(family: dict[str, Any], name: str, line: str) -> None:

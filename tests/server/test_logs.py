@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -52,3 +53,11 @@ def test_json_lines_are_for_machines(root: logging.Logger) -> None:
 def test_the_level_is_kept(root: logging.Logger) -> None:
     assert written(root, ServerSettings(log_level=LogLevel.ERROR)) == ""
     assert len(written(root, ServerSettings(log_level=LogLevel.DEBUG)).splitlines()) == 2
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_times_are_of_rfc_3339(root: logging.Logger, log_format: LogFormat) -> None:
+    (line,) = written(root, ServerSettings(log_format=log_format)).splitlines()
+    time = json.loads(line)["time"] if log_format is LogFormat.JSON else line.split(" ")[0]
+    assert time.endswith("Z")
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds()) < 60

@@ -37,6 +37,11 @@ class Result(Protocol):
         """The seconds that the request spent in each stage."""
         ...
 
+    @property
+    def truncated_count(self) -> int:
+        """The number of inputs that were truncated. An input is a text, or a pair of a reranker."""
+        ...
+
 
 class _Rows:
     """The old name `rows` for the embeddings of a result, from version 0.1."""
@@ -63,6 +68,7 @@ class EmbedResult(_Rows):
     token_counts: tuple[int, ...]
     timings: Timings
     ranges: FloatArray | None = None
+    truncated_count: int = 0
 
     @property
     def token_count(self) -> int:
@@ -77,6 +83,7 @@ class RerankResult:
     scores: FloatArray
     token_count: int
     timings: Timings
+    truncated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,7 @@ class ClassifyResult:
     scores: FloatArray
     token_count: int
     timings: Timings
+    truncated_count: int = 0
 
     def ranked(self, index: int) -> list[tuple[str, float]]:
         """Return the labels of input `index` with their scores, the best first."""
@@ -118,6 +126,7 @@ class ClassifyTokensResult:
     entities: tuple[tuple[Entity, ...], ...]
     token_count: int
     timings: Timings
+    truncated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,7 @@ class ScoreTokensResult:
     scores: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
+    truncated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,7 @@ class EmbedSparseResult(_Rows):
     embeddings: tuple[SparseEmbedding, ...]
     token_count: int
     timings: Timings
+    truncated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,7 @@ class EmbedTokensResult(_Rows):
     embeddings: tuple[FloatArray, ...]
     token_count: int
     timings: Timings
+    truncated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +226,7 @@ class TokenizeResult:
     tokens: tuple[Tokens, ...]
     max_tokens: int
     timings: Timings = NO_TIME
+    truncated_count: int = 0
 
     @property
     def token_count(self) -> int:
@@ -228,3 +241,4 @@ class DetokenizeResult:
     texts: tuple[str, ...]
     token_count: int
     timings: Timings = NO_TIME
+    truncated_count: int = 0

@@ -3,21 +3,49 @@
 import os
 import signal
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import click
 
 from vecmill.config import MillConfig
+from vecmill.errors import SetupError
+from vecmill_server.exit_status import ExitStatus
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.options_of_others import ServeCommand
-from vecmill_server.settings import ServerSettings
+from vecmill_server.settings import LogFormat, ServerSettings
 
 STANDARD_OUTPUT = 1
 STANDARD_FILES = range(3)
 
+_LOG_FORMAT = "--log-format"
+
+
+class LoggedServeCommand(ServeCommand):
+    """The command, whose usage errors have the format of the log, if that is JSON."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        given = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if not self._asks_for_json(info_name, given, parent):
+                raise
+            _log_usage_error(error)
+            raise SystemExit(error.exit_code) from error
+
+    def _asks_for_json(self, info_name: str | None, args: list[str], parent: click.Context | None) -> bool:
+        """Return whether the arguments, which have an error, or the environment ask for a log in JSON."""
+        if f"{_LOG_FORMAT}={LogFormat.JSON}" in args or (_LOG_FORMAT, LogFormat.JSON) in pairwise(args):
+            return True
+        with super().make_context(info_name, args, parent, resilient_parsing=True) as context:
+            return context.params.get("log_format") == LogFormat.JSON
+
 
 @click.command(
-    cls=ServeCommand,
+    cls=LoggedServeCommand,
     context_settings={
         "auto_envvar_prefix": "VECMILL",
         "show_default": True,
@@ -39,22 +67,40 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     end_at_signals()
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
     from vecmill_server.line_writer import LineWriter
-    from vecmill_server.logs import configure_logging
+    from vecmill_server.log_stream import redirect_standard_error
+    from vecmill_server.logs import configure_logging, report_setup_error
     from vecmill_server.runner import run_server
     from vecmill_server.service import load_service
 
-    settings = build_settings(ServerSettings, values)
-    config = build_settings(MillConfig, values)
-    log = configure_logging(settings)
+    # Before all settings are checked, so that their errors have the format of the log too.
+    log_format = LogFormat(values["log_format"])
+    log = configure_logging(ServerSettings(log_format=log_format, log_level=values["log_level"]))
     output = LineWriter(STANDARD_OUTPUT)
     try:
+        if log_format is LogFormat.JSON:
+            redirect_standard_error()
+        settings = build_settings(ServerSettings, values)
+        config = build_settings(MillConfig, values)
         service = load_service(models, settings, config)
         service.metrics.watch_log(lambda: log.dropped)
         status = run_server(service, output.write)
+    except SetupError as error:
+        if log_format is LogFormat.TEXT:
+            raise
+        report_setup_error(error.message, log_format)
+        status = ExitStatus.SETUP
     finally:
         output.flush()
         log.flush()  # so that an error message is the last line
     context.exit(status)
+
+
+def _log_usage_error(error: click.UsageError) -> None:
+    from vecmill_server.logs import configure_logging, report_setup_error
+
+    log = configure_logging(ServerSettings(log_format=LogFormat.JSON))
+    report_setup_error(error.format_message(), LogFormat.JSON)
+    log.flush()
 
 
 def open_standard_files() -> None:

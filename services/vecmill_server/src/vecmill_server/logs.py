@@ -1,17 +1,20 @@
-"""The log on standard error, as text or JSON, with times in UTC and without any text of a request."""
+"""The log on standard error, as text or JSON, with times of RFC 3339 and without any text of a request."""
 
 import logging
 import time
 
+import click
 from pythonjsonlogger.orjson import OrjsonFormatter
 
 from vecmill_server.line_writer import MAX_LINES, LineWriter
 from vecmill_server.settings import LogFormat, ServerSettings
 
+logger = logging.getLogger(__name__)
+
 STANDARD_ERROR = 2
 
 # The extra fields of a log record, in the order of the text format.
-_FIELDS = ("request_id", "method", "route", "status", "duration_ms", "texts", "tokens", "reason")
+_FIELDS = ("request_id", "client", "method", "route", "status", "duration_ms", "texts", "tokens", "reason")
 
 
 class TextFormatter(logging.Formatter):
@@ -62,7 +65,9 @@ class LogHandler(logging.Handler):
 def configure_logging(settings: ServerSettings, fd: int = STANDARD_ERROR) -> LogHandler:
     """Send the log of this process, and Python's warnings, to `fd`, as `settings` say; return its handler."""
     formatter = _formatter(settings.log_format)
+    # Times such as 2026-01-31T23:59:59.250Z.
     formatter.converter = time.gmtime
+    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
     handler = LogHandler(formatter, fd)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     # Otherwise Python would write a warning to standard error itself, and wait for the reader.
@@ -80,6 +85,20 @@ def adopt_hub_log() -> None:
     import huggingface_hub  # which adds a handler
 
     logging.getLogger(huggingface_hub.__name__).handlers.clear()
+
+
+def flush_log() -> None:
+    """Wait until all lines of the log are written, for a limited time."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
+def report_setup_error(message: str, log_format: LogFormat) -> None:
+    """Print an error that ends the start: as a log line in JSON, and as a sentence in the text format."""
+    if log_format is LogFormat.JSON:
+        logger.critical("%s", message)
+    else:
+        click.ClickException(message).show()
 
 
 def _formatter(log_format: LogFormat) -> logging.Formatter:

@@ -4,17 +4,22 @@ Every label has a fixed set of values (routes, statuses, reasons, models, lanes)
 series does not depend on what clients send.
 """
 
+import platform
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import StrEnum
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from vecmill.errors import NotReady
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server import __version__
 from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.error_responses import REASONS
 
@@ -58,6 +63,12 @@ class ServerMetrics:
         self._errors = Counter("vecmill_http_errors", "Error responses.", ("reason",), registry=self.registry)
         for reason in REASONS:
             self._errors.labels(reason)
+        self._unknown_fields = Counter(
+            "vecmill_unknown_fields",
+            "Fields of requests that the server does not know.",
+            ("route",),
+            registry=self.registry,
+        )
         self._batch_lines = Counter(
             "vecmill_batch_api_lines",
             "Ended requests of batches, by outcome.",
@@ -67,6 +78,7 @@ class ServerMetrics:
         self._batches_ended = Counter(
             "vecmill_batch_api_batches", "Ended batches, by status.", ("status",), registry=self.registry
         )
+        _add_process_metrics(self.registry)
         self._model_metrics = _ModelMetrics(self.registry)
         self._queues = _QueueCollector()
         self.registry.register(self._queues)
@@ -94,6 +106,10 @@ class ServerMetrics:
         text = "Requests with an unknown model name that --alias '*' served."
         counter = Counter("vecmill_unknown_model_names", text, registry=self.registry)
         return counter.inc
+
+    def unknown_fields(self, route: str, count: int) -> None:
+        """Count unknown fields. `route` must be a name from the route table."""
+        self._unknown_fields.labels(route).inc(count)
 
     def batch_lines(self, *, completed: int, failed: int, dropped: int) -> None:
         """Count batch requests whose results are stored; `dropped` requests were not run."""
@@ -134,6 +150,18 @@ class ServerMetrics:
         return generate_latest(self.registry)
 
 
+def _add_process_metrics(registry: CollectorRegistry) -> None:
+    """Add the memory, processor time and open files of the process (Linux only), and its versions."""
+    ProcessCollector(registry=registry)
+    build = Gauge(
+        "vecmill_build_info",
+        "Always 1. The labels have the versions of the server, of the library and of Python.",
+        ("version", "library", "python"),
+        registry=registry,
+    )
+    build.labels(__version__, version("vecmill"), platform.python_version()).set(1)
+
+
 class _ModelMetrics:
     """The metrics that have a label for the model."""
 
@@ -148,6 +176,9 @@ class _ModelMetrics:
         self.tokens = counter("vecmill_tokens", "Computed tokens, without padding.")
         self.computed_tokens = counter("vecmill_computed_tokens", "Computed tokens, padding included.")
         self.rejections = counter("vecmill_rejections", "Requests refused before admission.", "reason")
+        self.truncated_texts = counter(
+            "vecmill_texts_truncated", "Answered texts that were longer than their limit, and were cut."
+        )
         self.waits = histogram(
             "vecmill_queue_wait_seconds", "Time of a text from admission to its engine call.", _SECONDS
         )
@@ -174,6 +205,7 @@ class ModelObserver(Observer):
         self._tokens = metrics.tokens.labels(model)
         self._computed_tokens = metrics.computed_tokens.labels(model)
         self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
+        self._truncated_texts = metrics.truncated_texts.labels(model)
         self._waits = metrics.waits.labels(model)
         self._batch_texts = metrics.batch_texts.labels(model)
         self._batch_tokens = metrics.batch_tokens.labels(model)
@@ -187,6 +219,9 @@ class ModelObserver(Observer):
 
     def rejected(self, reason: Rejection) -> None:
         self._rejections[reason].inc()
+
+    def truncated(self, texts: int) -> None:
+        self._truncated_texts.inc(texts)
 
     def batch_done(self, record: BatchRecord) -> None:
         self._tokens.inc(record.tokens)
@@ -255,7 +290,20 @@ class _QueueCollector(Collector):
         )
         for model, is_ready in self.is_ready.items():
             ready.add_metric((model,), is_ready())
-        return (admitted, finished, joined, open_texts, texts, tokens, seconds, ready)
+        served = self._describe_models()
+        return (admitted, finished, joined, open_texts, texts, tokens, seconds, ready, served)
+
+    def _describe_models(self) -> Metric:
+        served = GaugeMetricFamily(
+            "vecmill_model_info",
+            "Always 1. The labels have the task of a loaded model, and its engine, precision and device.",
+            labels=("model", "task", "engine", "precision", "device"),
+        )
+        for model, mill in self.mills.items():
+            with suppress(NotReady):
+                info, task = mill.info, mill.description.task
+                served.add_metric((model, task, info.name, info.precision, info.device), 1)
+        return served
 
 
 class _LogCollector(Collector):

@@ -1,7 +1,7 @@
 """The state of one HTTP request that middleware and routes share, and the access to its headers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Scope, Send
@@ -23,7 +23,7 @@ class RequestContext:
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
     the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
     the API key, which is empty for keys without a name; `None` if the request needs no key. `client` tells
-    holders of keys apart, for fair sharing.
+    holders of keys apart, for fair sharing. `headers` are for the response, whatever its status.
     """
 
     request_id: str
@@ -34,6 +34,7 @@ class RequestContext:
     tokens: int = 0
     owner: str | None = None
     client: str | None = None
+    headers: HeaderList = field(default_factory=list)
 
     @classmethod
     def of(cls, scope: Scope) -> "RequestContext":

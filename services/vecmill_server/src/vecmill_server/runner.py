@@ -14,7 +14,6 @@ from functools import partial
 from types import FrameType
 from typing import NoReturn
 
-import click
 import uvicorn
 
 from vecmill.errors import SetupError
@@ -24,9 +23,11 @@ from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import BACKLOG, Acceptor, Address, Listener, open_listener
+from vecmill_server.logs import flush_log, report_setup_error
 from vecmill_server.protocol import HttpConnection
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import Service
+from vecmill_server.settings import LogFormat
 from vecmill_server.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -54,18 +55,18 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
     runner.owns_process = True
     runner.run()
     if runner.is_loading_left:
-        end_at_once(runner.exit_status, runner.load_error)
+        end_at_once(runner.exit_status, runner.load_error, service.settings.log_format)
     if runner.load_error is not None:
         raise runner.load_error
     return runner.exit_status
 
 
-def end_at_once(status: ExitStatus, error: SetupError | None) -> NoReturn:
+def end_at_once(status: ExitStatus, error: SetupError | None, log_format: LogFormat) -> NoReturn:
     """Print the error, and end the process. The interpreter would wait for all threads first."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
+    flush_log()
     if error is not None:
-        click.ClickException(error.message).show()
+        report_setup_error(error.message, log_format)
+        flush_log()
     os._exit(status)
 
 

@@ -35,6 +35,7 @@ from vecmill_server.logs import adopt_hub_log
 from vecmill_server.metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
+from vecmill_server.unknown_fields import UnknownFields
 from vecmill_server.unknown_names import UnknownNames
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Service:
     drain: Drain
     dialect_options: DialectOptions
     budget: ByteBudget
+    unknown_fields: UnknownFields
     batches: BatchService | None = None
     keys: ApiKeys | None = None
     wall_clock: Callable[[], float] = time.time
@@ -139,11 +141,12 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
         plain_documents=settings.rerank_document is RerankDocument.STRING,
     )
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
-    batches = _assemble_batches(settings, catalog, metrics, options, keys)
+    unknown_fields = UnknownFields(metrics)
+    batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields)
     budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())
     metrics.watch_budget(budget)
     drain = Drain(lame_duck_s=settings.lame_duck_s)
-    return Service(settings, catalog, metrics, drain, options, budget, batches, keys)
+    return Service(settings, catalog, metrics, drain, options, budget, unknown_fields, batches, keys)
 
 
 def _assemble_batches(
@@ -152,6 +155,7 @@ def _assemble_batches(
     metrics: ServerMetrics,
     options: DialectOptions,
     keys: ApiKeys | None,
+    unknown_fields: UnknownFields,
 ) -> BatchService | None:
     if settings.batch_dir is None:
         return None
@@ -161,7 +165,17 @@ def _assemble_batches(
         lambda: 1 if keys is None else keys.owner_count,
     )
     thread = StoreThread(settings.batch_dir, limits)
-    return BatchService(BatchContext(thread, settings, catalog, metrics, options, time.time, monotonic))
+    context = BatchContext(
+        thread,
+        settings,
+        catalog,
+        metrics,
+        options,
+        time.time,
+        monotonic,
+        report_unknown=unknown_fields.report,
+    )
+    return BatchService(context)
 
 
 def _refuse_unserved(option: str, names: Set[str | None]) -> None:

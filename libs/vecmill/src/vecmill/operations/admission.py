@@ -63,6 +63,11 @@ class Computation:
         """The number of tokens of all sequences."""
         return sum(map(len, self.sequences))
 
+    @property
+    def truncated_count(self) -> int:
+        """The number of sequences whose text or pair was truncated."""
+        return sum(sequence.is_truncated for sequence in self.sequences)
+
 
 class Admission:
     """The admission of requests to one loaded model. Use from one event loop."""
@@ -152,6 +157,10 @@ class Admission:
             self._open_requests -= 1
             if not self._open_requests:
                 self.idle.set()
+
+    def report_truncated(self, texts: int) -> None:
+        """Tell the observer that some texts of an answered request were truncated."""
+        self._observer.truncated(texts)
 
     async def compute(self, work: Callable[[], T], numbers: int) -> T:
         """Return `work()`, called in another thread if it reads or makes many numbers."""

@@ -34,7 +34,7 @@ async def classify(admission: Admission, request: Classify) -> ClassifyResult:
     scores = await admission.compute(
         lambda: _score(done.embeddings, activation), len(request.inputs) * len(head.labels)
     )
-    return ClassifyResult(head.labels, scores, done.token_count, done.timings)
+    return ClassifyResult(head.labels, scores, done.token_count, done.timings, done.truncated_count)
 
 
 def _score(embeddings: Sequence[Embedding], activation: Activation | None) -> FloatArray:

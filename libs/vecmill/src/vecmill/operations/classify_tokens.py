@@ -58,7 +58,7 @@ async def classify_tokens(admission: Admission, request: ClassifyTokens) -> Clas
         lambda: tuple(map(find, request.texts, done.sequences, spans, done.embeddings)),
         done.token_count * (ENTITY_NUMBERS + len(head.labels)),
     )
-    return ClassifyTokensResult(entities, done.token_count, done.timings)
+    return ClassifyTokensResult(entities, done.token_count, done.timings, done.truncated_count)
 
 
 class Speller:

@@ -1,6 +1,7 @@
 """The `Embed` request: one embedding for each text."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 from vecmill.errors import DeadlineExceeded, InvalidRequest, fields_renamed
@@ -30,7 +31,7 @@ async def embed(admission: Admission, request: Embed) -> EmbedResult:
         return result
     left_s = None if request.timeout_s is None else request.timeout_s - result.timings.total_s
     ranges = await _find_ranges(admission, request, left_s)
-    return EmbedResult(result.embeddings, result.token_counts, result.timings, ranges)
+    return replace(result, ranges=ranges)
 
 
 async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
@@ -48,7 +49,7 @@ async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
         ),
         len(sizes) * description.dim,
     )
-    return EmbedResult(embeddings, done.token_counts, done.timings)
+    return EmbedResult(embeddings, done.token_counts, done.timings, truncated_count=done.truncated_count)
 
 
 def _encode(admission: Admission, request: Embed, prompt: str) -> Slices[list[TokenSequence]]:

@@ -17,4 +17,5 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
         lambda: admission.tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
         sizes=[size + len(prompt) for size in request.sizes],
     )
-    return EmbedSparseResult(tuple(map(sparse, done.embeddings)), done.token_count, done.timings)
+    embeddings = tuple(map(sparse, done.embeddings))
+    return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated_count)

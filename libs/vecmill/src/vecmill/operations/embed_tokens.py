@@ -41,7 +41,7 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
 
     numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
     embeddings = await admission.compute(keep, numbers)
-    return EmbedTokensResult(embeddings, done.token_count, done.timings)
+    return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)
 
 
 async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
@@ -57,7 +57,8 @@ async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> Emb
 
     sizes = [size + len(prompt) for size in request.sizes]
     done = await admission.run(request, encode, sizes=sizes)
-    return EmbedTokensResult(tuple(map(dense, done.embeddings)), done.token_count, done.timings)
+    states = tuple(map(dense, done.embeddings))
+    return EmbedTokensResult(states, done.token_count, done.timings, done.truncated_count)
 
 
 def _check_numbers(tokens: int, width: int) -> None:

@@ -49,12 +49,13 @@ async def rerank(admission: Admission, request: Rerank) -> RerankResult:
         )
     numbers = method.numbers(admission, request, done)
     scores = await admission.compute(lambda: method.score(admission, request, done), numbers)
-    return RerankResult(scores, done.token_count, done.timings)
+    return RerankResult(scores, done.token_count, done.timings, done.truncated_count)
 
 
 def _encode(admission: Admission, request: Rerank, method: "_RerankMethod") -> Slices[list[TokenSequence]]:
     truncated = yield from _truncate_texts(admission, request)
-    return (yield from method.encode(admission, truncated))
+    sequences = yield from method.encode(admission, truncated)
+    return _mark_truncated(sequences, request, truncated)
 
 
 def _document_sizes(admission: Admission, request: Rerank) -> list[int]:
@@ -123,6 +124,28 @@ def _truncate_texts(admission: Admission, request: Rerank) -> Slices[Rerank]:
     if options.document_tokens is not None:
         documents = tuple((yield from cut(documents, options.document_tokens)))
     return replace(request, queries=queries, documents=documents)
+
+
+def _mark_truncated(
+    sequences: list[TokenSequence], request: Rerank, truncated: Rerank
+) -> list[TokenSequence]:
+    """Return the sequences, marked also where `_truncate_texts` has cut the document or the query."""
+    if truncated.queries == request.queries and truncated.documents == request.documents:
+        return sequences
+    documents = _are_cut(request.documents, truncated.documents)
+    queries = _are_cut(request.queries, truncated.queries)
+    are_cut = [*documents, *queries]
+    if len(sequences) == len(documents):  # pairs
+        of_pairs = zip(documents, _for_each(queries, len(documents)), strict=True)
+        are_cut = [document or query for document, query in of_pairs]
+    return [
+        replace(sequence, is_truncated=sequence.is_truncated or is_cut)
+        for sequence, is_cut in zip(sequences, are_cut, strict=True)
+    ]
+
+
+def _are_cut(texts: Sequence[str], cut: Sequence[str]) -> list[bool]:
+    return [len(after) < len(before) for before, after in zip(texts, cut, strict=True)]
 
 
 def _for_each(queries: Sequence[T], count: int) -> Sequence[T]:

@@ -36,4 +36,4 @@ async def score_tokens(admission: Admission, request: ScoreTokens) -> ScoreToken
 
     numbers = done.token_count * len(head.labels) + TEXT_NUMBERS * len(request.texts)
     scores = await admission.compute(score, numbers)
-    return ScoreTokensResult(head.labels, scores, done.token_count, done.timings)
+    return ScoreTokensResult(head.labels, scores, done.token_count, done.timings, done.truncated_count)

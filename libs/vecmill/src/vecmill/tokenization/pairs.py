@@ -101,8 +101,9 @@ class PairTokenizer:
                 queries[query] = yield from read(query, reading=reading, shared=len(prompt), known=known)
             ids = (queries[query], (yield from read(second, reading=reading)))
             counts = (len(ids[0]), len(ids[1]))
-            if reading.room is not None and reading.room % 2 and min(counts) >= reading.room:
-                # The longer text keeps the odd token, so both texts are counted to their ends.
+            if reading.room is not None and reading.room % 2 == 0 and min(counts) >= reading.room:
+                # An odd number of tokens fits. The longer text keeps the odd token, so both texts are counted
+                # to their ends.
                 if query not in lengths:
                     lengths[query] = len((yield from read(query, reading=Reading())))
                 counts = (lengths[query], len((yield from read(second, reading=Reading()))))
@@ -110,11 +111,14 @@ class PairTokenizer:
         return sequences
 
     def _reading(self, truncation: Truncation, frame: "_Frame") -> Reading:
-        """Return how much to read of each text of a pair: all of it if its tokens must be counted."""
+        """Return how much to read of each text of a pair: all of it if its tokens must be counted.
+
+        One token more than fits tells whether the pair is truncated.
+        """
         if not truncation.is_allowed:
             return Reading()
         room = max(0, self._tokenizer.longest(truncation) - frame.tokens)
-        return Reading(room, self._tokenizer.keeps_end(truncation))
+        return Reading(room + 1, self._tokenizer.keeps_end(truncation))
 
     def _join(
         self,
@@ -136,7 +140,7 @@ class PairTokenizer:
                 self._keep(ids[0], kept[0], truncation),
                 self._keep(ids[1], kept[1], truncation),
             )
-        return frame.fill(*ids)
+        return frame.fill(*ids, is_truncated=count > limit)
 
     def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
         return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
@@ -164,7 +168,7 @@ class PairTokenizer:
                 if end is None:
                     end = yield from self._find_end(prompt)
                 ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end
-            sequences.append(TokenSequence.of(ids))
+            sequences.append(TokenSequence.of(ids, is_truncated=count > limit))
         return sequences
 
     def _count(self, text: str) -> int:
@@ -247,7 +251,7 @@ class _Frame:
             [types[start] for start in starts],
         )
 
-    def fill(self, first: list[int], second: list[int]) -> TokenSequence:
+    def fill(self, first: list[int], second: list[int], *, is_truncated: bool) -> TokenSequence:
         ids = [*self._before, *first, *self._between, *second, *self._after]
         types = [
             *self._types_before,
@@ -256,7 +260,7 @@ class _Frame:
             *[self._second_type] * len(second),
             *self._types_after,
         ]
-        return TokenSequence.of(ids, types)
+        return TokenSequence.of(ids, types, is_truncated=is_truncated)
 
 
 def encode_texts_and_pairs(

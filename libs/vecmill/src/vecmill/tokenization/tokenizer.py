@@ -134,7 +134,10 @@ class Tokenizer:
                 if self._adds_special:
                     refuse_empty(where)
                 ids, types = [self._vocab_size], [0]  # tables have a row for this
-            sequences.append(TokenSequence.of(ids, types, prompt_length=min(prompt_length, len(ids))))
+            sequence = TokenSequence.of(
+                ids, types, prompt_length=min(prompt_length, len(ids)), is_truncated=count > limit
+            )
+            sequences.append(sequence)
         return sequences
 
     def encode_with_spans(
@@ -173,7 +176,7 @@ class Tokenizer:
                 )
             )
             spans = Spans(tuple(starts), tuple(ends), tuple(map(bool, special)))
-            found.append((TokenSequence.of(ids, types), spans))
+            found.append((TokenSequence.of(ids, types, is_truncated=count > limit), spans))
         return found
 
     def encode_expanded_in_slices(
@@ -196,6 +199,7 @@ class Tokenizer:
                     [*plain.token_type_ids.tolist(), *[0] * missing],
                     prompt_length=plain.prompt_length,
                     unseen=0 if expansion.attend else missing,
+                    is_truncated=plain.is_truncated,
                 )
             )
         return expanded
@@ -219,7 +223,7 @@ class Tokenizer:
         if count > limit:
             check_length(count, limit, truncation)
         kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
-        return TokenSequence.of(list(kept))
+        return TokenSequence.of(list(kept), is_truncated=count > limit)
 
     def split(self, texts: Sequence[str], *, special: bool) -> tuple[Tokens, ...]:
         """Return all tokens of each text, without truncation; with `special` add special tokens."""
@@ -296,11 +300,14 @@ class Tokenizer:
         return encode([text], add_special_tokens=False)[0]
 
     def _reading(self, truncation: Truncation, *, places: bool = False) -> Reading:
-        """Return how much of a text to read: all of it if its tokens must be counted."""
+        """Return how much of a text to read: all of it if its tokens must be counted.
+
+        One token more than fits tells whether the text is truncated.
+        """
         if not truncation.is_allowed:
             return Reading(places=places)
         room = max(0, self.longest(truncation) - self._leading - self._trailing)
-        return Reading(room, self.keeps_end(truncation), places)
+        return Reading(room + 1, self.keeps_end(truncation), places)
 
     def _read(
         self,

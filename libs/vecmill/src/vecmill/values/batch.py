@@ -18,6 +18,7 @@ class TokenSequence:
     some models leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the
     same output for both. No token attends to the last `unseen` tokens, but these tokens attend to all other
     tokens. With `gives_tokens`, the output of an embedding model is the last hidden state of each token.
+    `is_truncated` tells whether a part of the text or pair was cut off.
     """
 
     token_ids: IntArray
@@ -26,6 +27,7 @@ class TokenSequence:
     key: bytes
     unseen: int = 0
     gives_tokens: bool = False
+    is_truncated: bool = False
 
     @classmethod
     def of(
@@ -35,13 +37,14 @@ class TokenSequence:
         *,
         prompt_length: int = 0,
         unseen: int = 0,
+        is_truncated: bool = False,
     ) -> Self:
         """Make a sequence from lists of ids; token types are 0 by default."""
         ids = np.asarray(token_ids, dtype=np.int64)
         types = np.zeros_like(ids) if token_type_ids is None else np.asarray(token_type_ids, np.int64)
         key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
         key += types.tobytes() if types.any() else b""
-        return cls(ids, types, prompt_length, key, unseen)
+        return cls(ids, types, prompt_length, key, unseen, is_truncated=is_truncated)
 
     def __len__(self) -> int:
         return len(self.token_ids)

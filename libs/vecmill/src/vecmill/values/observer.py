@@ -73,5 +73,8 @@ class Observer:
     def cancelled(self, texts: int) -> None:
         """Admitted texts were cancelled, since no client waits for the result."""
 
+    def truncated(self, texts: int) -> None:
+        """Some texts or pairs of an answered request were longer than their limit, and were cut."""
+
     def lane(self, lane: int, state: LaneState) -> None:
         """Lane number `lane` changed its state."""

@@ -50,7 +50,10 @@ LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """The dependencies of batches. `wall_clock` returns Unix seconds, `clock` monotonic seconds."""
+    """The dependencies of batches. `wall_clock` returns Unix seconds, `clock` monotonic seconds.
+
+    `report_unknown` takes the names of unknown fields of a request, and the name of the route.
+    """
 
     store_thread: StoreThread
     settings: ServerSettings
@@ -60,6 +63,7 @@ class BatchContext:
     wall_clock: Callable[[], float]
     clock: Callable[[], float]
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    report_unknown: Callable[[Sequence[str], str], None] = lambda *_: None
 
     @property
     def now(self) -> int:
@@ -248,7 +252,11 @@ class _BatchRun:
         return lines
 
     def _read_requests(self, lines: list[InputLine]) -> list[LineRequest]:
-        return [read_line_request(line, self.batch.endpoint, self.context.options) for line in lines]
+        requests = [read_line_request(line, self.batch.endpoint, self.context.options) for line in lines]
+        for request in requests:
+            if request.unknown:
+                self.context.report_unknown(request.unknown, "batches")
+        return requests
 
     async def _answer(self, request: LineRequest) -> LineResult | ModelUnavailable:
         """Return the result of a line, or the error if its model cannot answer in this process.

@@ -4,7 +4,7 @@ An input line is `{"custom_id", "method", "url", "body"}`, an output line `{"id"
 "error"}`. Source: OpenAI's guide to its Batch API.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -95,7 +95,7 @@ def read_lines(
 class LineRequest:
     """A parsed line: its request, or the error in it. A blank line has neither.
 
-    `texts` is the number of inputs, or 1 if there are none.
+    `texts` is the number of inputs, or 1 if there are none. `unknown` names the unknown fields of the body.
     """
 
     line: InputLine
@@ -103,6 +103,7 @@ class LineRequest:
     asked: Asked | None = None
     error: VecmillError | None = None
     texts: int = 1
+    unknown: Sequence[str] = ()
 
     @property
     def is_blank(self) -> bool:
@@ -116,13 +117,15 @@ def read_line_request(line: InputLine, endpoint: str, options: DialectOptions) -
         return LineRequest(line, "")
     entry = decode_object(line.text)
     custom_id: str = entry["custom_id"]
+    kind, body = ENDPOINTS[endpoint], entry["body"]
+    unknown = kind.unknown_fields(body)
     try:
-        asked = ENDPOINTS[endpoint].parse(entry["body"], options)
+        asked = kind.parse(body, options)
     except VecmillError as error:
-        return LineRequest(line, custom_id, error=error)
+        return LineRequest(line, custom_id, error=error, unknown=unknown)
     background = replace(asked.request, priority=Priority.BACKGROUND)
     asked = replace(asked, request=background)
-    return LineRequest(line, custom_id, asked, texts=len(background.sizes))
+    return LineRequest(line, custom_id, asked, texts=len(background.sizes), unknown=unknown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ class InferenceBody(RequestBody):
     """The body of a request for a computation, in one dialect. Subclasses read and describe the body.
 
     `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
-    read, if the engine has too much to do.
+    read, if the engine has too much to do. `also_read` names fields that are read but not
+    described by the class. `known` names all fields that are read or harmless.
     """
 
     __slots__ = ()
@@ -121,11 +122,22 @@ class InferenceBody(RequestBody):
     needs_engine: ClassVar[bool] = True
     style: ClassVar[ResponseStyle] = USUAL_STYLE
     responses: ClassVar[tuple[Any, ...]] = ()
+    also_read: ClassVar[frozenset[str]] = frozenset()
+    known: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.known = cls.also_read.union(cls.harmless, *(field.properties for field in cls.fields()))
 
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         """Read the body. Raises `InvalidRequest`."""
         return cls(json, options).read()
+
+    @classmethod
+    def unknown_fields(cls, json: Json) -> list[str]:
+        """Return the names of the fields of the body that no client of this API has."""
+        return [name for name in json if name not in cls.known]
 
     def read(self) -> Asked:
         """Return the request for the model and the function that writes its result.

@@ -60,6 +60,13 @@ class NestedRerankRequest(TeiBody):
         outer = {name: value for name, value in self.json.items() if name != PARAMETERS}
         return TeiRerankRequest.parse({**outer, **self.inputs}, self.dialect_options)
 
+    @classmethod
+    def unknown_fields(cls, json: Json) -> list[str]:
+        outer = {name: value for name, value in json.items() if name != INPUTS}
+        inputs = json.get(INPUTS)
+        inner = TeiRerankRequest.unknown_fields(inputs) if isinstance(inputs, dict) else []
+        return [*TeiRerankRequest.unknown_fields(outer), *(f"{INPUTS}.{name}" for name in inner)]
+
 
 _BY_TASK: Mapping[Task, type[InferenceBody]] = MappingProxyType(
     {
@@ -148,6 +155,11 @@ class BatchPrediction:
     def token_count(self) -> int:
         """The number of tokens of all requests."""
         return sum(result.token_count for result in self.results)
+
+    @property
+    def truncated_count(self) -> int:
+        """The number of inputs of all requests that were truncated."""
+        return sum(result.truncated_count for result in self.results)
 
     @property
     def timings(self) -> Timings:
@@ -243,6 +255,21 @@ class VertexRequest(TeiBody):
             return {"predictions": [each.write(found, envelope) for each, found in answers]}
 
         return Asked(model, PredictInstances(asked), write)
+
+    @classmethod
+    def unknown_fields(cls, json: Json) -> list[str]:
+        # The class of an instance depends on the model: a field is known if any of the classes has it.
+        known = cls.known.union(*(body.known for body in BODIES))
+        instances = json.get(INSTANCES)
+        inner = [(INSTANCES, each) for each in instances] if isinstance(instances, list) else []
+        found = {
+            f"{place}.{name}": None
+            for place, fields_inside in [(PARAMETERS, json.get(PARAMETERS)), *inner]
+            if isinstance(fields_inside, dict)
+            for name in fields_inside
+            if name not in known
+        }
+        return [*(name for name in json if name not in cls.known), *found]
 
     def _read_instance(self, item: JsonValue, index: int, task: Task | None) -> Asked:
         place = f"{INSTANCES}[{index}]"

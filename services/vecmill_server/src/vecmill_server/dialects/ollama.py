@@ -171,6 +171,7 @@ class Shown:
     description: ModelDescription
     token_count: int = 0
     timings: Timings = NO_TIME
+    truncated_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,11 @@ class Prediction:
         """The seconds that the request spent in each stage."""
         return self.result.timings
 
+    @property
+    def truncated_count(self) -> int:
+        """The number of inputs that were truncated."""
+        return self.result.truncated_count
+
 
 @dataclass(frozen=True, slots=True)
 class Predict(CompositeRequest[Prediction]):

@@ -259,6 +259,14 @@ class PineconeRerankRequest(RankedBody):
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
         return cls(with_parameters(json, cls(json, options).parameters), options).read()
 
+    @classmethod
+    def unknown_fields(cls, json: Json) -> list[str]:
+        unknown, parameters = super().unknown_fields(json), json.get(_PARAMETERS)
+        if isinstance(parameters, dict):
+            known = text_fields.TRUNCATION.properties
+            unknown += [f"{_PARAMETERS}.{name}" for name in parameters if name not in known]
+        return unknown
+
     def read(self) -> Asked:
         documents = self.documents
         returned = [each.as_sent for each in documents] if self.return_documents else None

@@ -121,6 +121,7 @@ class TeiBody(InferenceBody):
 
     style = TEI_STYLE
     harmless = HUGGING_FACE
+    also_read = frozenset({PARAMETERS})
 
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
@@ -129,6 +130,14 @@ class TeiBody(InferenceBody):
             cls({**json, **parameters}, options).read()  # checks parameters that the body overrides too
             json = with_parameters(json, parameters)
         return cls(json, options).read()
+
+    @classmethod
+    def unknown_fields(cls, json: Json) -> list[str]:
+        unknown, parameters = super().unknown_fields(json), json.get(PARAMETERS)
+        if isinstance(parameters, dict):
+            options = cls.known - NO_OPTIONS
+            unknown += [f"{PARAMETERS}.{name}" for name in parameters if name not in options]
+        return unknown
 
     @classmethod
     def schema(cls, settings: ServerSettings) -> Schema:

@@ -129,6 +129,7 @@ class _PlainPoolingBody(InputBody):
     """A body of `/pooling` whose results cannot be quantised or shortened."""
 
     # `PoolingEmbedRequest` describes the fields of the encoding.
+    also_read = frozenset(ENCODING.properties)
     encoding = Field({}, _read_plain_encoding)
     texts = fields.text_or_texts("input")
     dimensions = _unset("dimensions")

@@ -55,7 +55,7 @@ class RequestContexts:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 context.status = message["status"]
-                message["headers"].extend(id_headers)
+                message["headers"].extend((*id_headers, *context.headers))
                 if not self._drain.is_serving:  # so that the next request goes to another process
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -74,7 +74,7 @@ class RequestContexts:
         if context.reason is not None:
             self._metrics.error_answered(context.reason)
         if self._access_log and access_logger.isEnabledFor(logging.INFO):
-            _write_access(scope["method"], name, status, duration_s, context)
+            _write_access(scope, name, status, duration_s, context)
 
     def _request_id(self, scope: Scope) -> str:
         sent = header(scope, b"x-request-id")
@@ -83,11 +83,13 @@ class RequestContexts:
         return f"{self._id_prefix}-{next(self._numbers):x}"
 
 
-def _write_access(method: str, route: str, status: int, duration_s: float, context: RequestContext) -> None:
+def _write_access(scope: Scope, route: str, status: int, duration_s: float, context: RequestContext) -> None:
+    address = scope.get("client")  # absent on a Unix socket
     # As `Logger.info`, but without the search for the calling line of source.
     fields = {
         "request_id": context.request_id,
-        "method": method,
+        "client": None if address is None else address[0],
+        "method": scope["method"],
         "route": route,
         "status": status,
         "duration_ms": round(duration_s * 1000, 3),

@@ -37,6 +37,10 @@ _BEFORE_THE_DIALECT = frozenset(
     {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
 )
 
+_UNKNOWN = ("x-unknown-fields",)
+# Headers about the request, of all dialects.
+_NOTICES = ("x-truncated-inputs", *_UNKNOWN)
+
 
 def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
     """Return the operation of an inference route at `path`, with the errors of each of its dialects."""
@@ -63,7 +67,7 @@ def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) ->
             "200": {
                 "description": "Done",
                 "content": as_json(done),
-                "headers": headers(name for style in styles for name in style.header_names),
+                "headers": headers((*(name for style in styles for name in style.header_names), *_NOTICES)),
             },
             **_inference_errors(styles),
         },
@@ -138,6 +142,9 @@ def _inference_errors(styles: Sequence[ResponseStyle]) -> dict[str, Any]:
             reasons.setdefault(status, set()).add(spec.reason)
             bodies.setdefault(status, {})[style.error_body.name] = style.error_body
     return {
-        status: describe_error(", ".join(sorted(names)), (body for _, body in sorted(bodies[status].items())))
+        status: {
+            **describe_error(", ".join(sorted(names)), (body for _, body in sorted(bodies[status].items()))),
+            "headers": headers(_UNKNOWN),
+        }
         for status, names in sorted(reasons.items())
     }

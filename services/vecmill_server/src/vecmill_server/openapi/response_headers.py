@@ -40,6 +40,14 @@ _HEADERS: Mapping[str, tuple[Schema, str]] = MappingProxyType(
             "Seconds in the engine; on TEI's routes and /embeddings, milliseconds of the request.",
         ),
         "server-timing": (STRING, "Milliseconds of tokenize, queue, inference and total."),
+        "x-truncated-inputs": (
+            {"type": "integer", "minimum": 1},
+            "The number of inputs that were longer than their limit and were cut; absent if none was.",
+        ),
+        "x-unknown-fields": (
+            STRING,
+            "Unknown fields of the body: up to eight names, and the number of the others after a plus sign.",
+        ),
         "x-compute-type": (STRING, "The device, such as cpu or cuda:0."),
         "x-compute-characters": (COUNT, "Characters of the texts."),
         "x-compute-tokens": (COUNT, "Tokens of the texts."),

@@ -28,6 +28,7 @@ from vecmill_server.json_measure import measure_document
 from vecmill_server.request_context import HeaderList, RequestContext, client_of, header, send_json
 from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
+from vecmill_server.unknown_fields import list_names
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ class Endpoint:
         self._document_limits = service.document_limits
         self._run_large = service.large_json.run
         self._options = service.dialect_options
+        self._report_unknown = service.unknown_fields.report
+        self._name = route.name
         self._usual = route.bodies[0]
         self._choose = route.choose
         self._needs_engine = all(body.needs_engine for body in route.bodies)
@@ -62,7 +65,7 @@ class Endpoint:
                     json = {**json, **scope["path_params"]}
                 kind = self.choose_body(json)
                 is_large = len(body) > LARGE_BODY_BYTES
-                asked = await self._run_large(is_large, partial(kind.parse, json, self._options))
+                asked = await self._run_large(is_large, partial(self._parse, kind, json, scope))
                 del body, json  # so that their memory is free while the model computes
                 pieces, headers = await self._answer(kind, asked, timeout_s, scope, receive, held)
             except VecmillError as error:
@@ -81,6 +84,14 @@ class Endpoint:
         held.reserve(await asyncio.to_thread(measure_document, body, self._document_limits))
         return await self._run_large(True, lambda: decode_object(body))
 
+    def _parse(self, kind: type[InferenceBody], json: Json, scope: Scope) -> Asked:
+        """Read the body, and report its unknown fields. Raises `InvalidRequest`."""
+        unknown = kind.unknown_fields(json)
+        if unknown:
+            RequestContext.of(scope).headers.append((b"x-unknown-fields", list_names(unknown)))
+            self._report_unknown(unknown, self._name)
+        return kind.parse(json, self._options)
+
     async def _answer(
         self,
         kind: type[InferenceBody],
@@ -98,6 +109,8 @@ class Endpoint:
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)
+        if result.truncated_count:
+            headers.append((b"x-truncated-inputs", b"%d" % result.truncated_count))
         if context.texts > LARGE_INPUT_COUNT or is_large_result(result):
             pieces = await self._run_large(True, lambda: encode_in_pieces(asked.write(result, envelope)))
         else:

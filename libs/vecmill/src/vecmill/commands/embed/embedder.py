@@ -30,12 +30,14 @@ class EmbedParameters:
 class EmbeddedTexts:
     """Vectors, (texts, dim) of the requested type, in the order of the texts, and the number of tokens.
 
-    The texts with the indices `left_out` cannot be embedded and have no vector.
+    The texts with the indices `left_out` cannot be embedded and have no vector. `truncated_count` texts were
+    longer than the longest input of the model, and were cut.
     """
 
     embeddings: Vectors
     token_count: int
     left_out: Sequence[int] = ()
+    truncated_count: int = 0
 
 
 class Embedder(Protocol):

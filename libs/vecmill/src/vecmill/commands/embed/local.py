@@ -50,7 +50,8 @@ class LocalEmbedder:
             result = await self._mill.run(
                 Embed(tuple(texts), self._parameters.dimensions, dtypes=(dtype,), options=self._options)
             )
-        return EmbeddedTexts(quantize(result.embeddings, dtype, result.ranges), result.token_count)
+        embeddings = quantize(result.embeddings, dtype, result.ranges)
+        return EmbeddedTexts(embeddings, result.token_count, truncated_count=result.truncated_count)
 
 
 @asynccontextmanager

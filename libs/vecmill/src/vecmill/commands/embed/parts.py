@@ -35,10 +35,14 @@ _ASSEMBLED_FILE = "assembled"  # the inode number of the complete output, writte
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """The embeddings of a part, (texts, dim), without the texts at the indices `left_out`."""
+    """The embeddings of a part, (texts, dim), without the texts at the indices `left_out`.
+
+    `truncated_count` texts of the part were cut.
+    """
 
     embeddings: Vectors
     left_out: Sequence[int]
+    truncated_count: int = 0
 
 
 class PartStore:
@@ -68,16 +72,22 @@ class PartStore:
         try:
             # Opened here, since numpy does not close a file that is not an archive.
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
-                return StoredPart(archive["rows"], archive["left_out"].tolist())
+                truncated = int(archive["truncated"]) if "truncated" in archive else 0
+                return StoredPart(archive["rows"], archive["left_out"].tolist(), truncated)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidCorpus(
                 f"{file} is missing or damaged. Run the same command again to compute it again."
             ) from error
 
-    def write(self, number: int, embeddings: Vectors, left_out: Sequence[int] = ()) -> None:
+    def write(
+        self, number: int, embeddings: Vectors, left_out: Sequence[int] = (), truncated_count: int = 0
+    ) -> None:
         """Store the embeddings of a part. Raises `InvalidConfig` if the file cannot be written."""
-        indices = np.array(left_out, np.int64)
-        write_whole(self._file(number), lambda file: np.savez(file, rows=embeddings, left_out=indices))
+        indices, truncated = np.array(left_out, np.int64), np.array(truncated_count)
+        write_whole(
+            self._file(number),
+            lambda file: np.savez(file, rows=embeddings, left_out=indices, truncated=truncated),
+        )
 
     def finish(self, write: Callable[[Path], object]) -> None:
         """Call `write` to write the output, then rename the output and remove the folder.

@@ -109,14 +109,16 @@ class RemoteEmbedder:
             middle = len(texts) // 2
             first, second = await self.embed(texts[:middle]), await self.embed(texts[middle:])
             return EmbeddedTexts(
-                np.concatenate([first.embeddings, second.embeddings]), first.token_count + second.token_count
+                np.concatenate([first.embeddings, second.embeddings]),
+                first.token_count + second.token_count,
+                truncated_count=first.truncated_count + second.truncated_count,
             )
         if answer.status_code != 200:
             raise _failure(answer)
         document = _read_document(answer)
         self._check_name(document.get("model"))
         embeddings = _read_embeddings(answer, document, len(texts), self.dim, self._kind)
-        return EmbeddedTexts(embeddings, _read_tokens(document))
+        return EmbeddedTexts(embeddings, _read_tokens(document), truncated_count=_read_truncated(answer))
 
     async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
         """Repeat a request until the server accepts it, and return the response."""
@@ -265,3 +267,9 @@ def _read_tokens(document: Mapping[str, Any]) -> int:
     usage = document.get("usage")
     tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
     return tokens if isinstance(tokens, int) else 0
+
+
+def _read_truncated(answer: httpx2.Response) -> int:
+    """Return the number of texts that were cut. Servers other than vecmill do not tell."""
+    value = answer.headers.get("x-truncated-inputs", "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0

@@ -52,12 +52,16 @@ class EmbedOptions:
 
 @dataclass(frozen=True, slots=True)
 class EmbedSummary:
-    """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work."""
+    """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work.
+
+    `truncated` texts were cut to the longest input of the model.
+    """
 
     texts: int
     skipped: int
     dim: int
     summary: str
+    truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,9 @@ def run_with_progress(options: EmbedOptions) -> int:
         return INTERRUPTED
     left_out = f", {result.skipped:,} left out" if result.skipped else ""
     written = f"{result.texts:,} embeddings of {result.dim} dimensions{left_out}"
-    click.echo(f"{options.output}: {written}. {result.summary}")
+    limit = "the longest input of the model"
+    cut = f" Texts cut to {limit}: {result.truncated:,}." if result.truncated else ""
+    click.echo(f"{options.output}: {written}.{cut} {result.summary}")
     return DONE
 
 
@@ -136,14 +142,14 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
     check_output(options.output, options.columns)
     scan = scan_source(source, options.columns)
     done = asyncio.run(_embed(options, source, scan))
-    left_out = 0
+    left_out = truncated = 0
     with open_part_store(options.output, done.run, done.dim) as store:
         if store.is_finished:
             store.remove()
         else:
             refuse_existing(options.output)
-            left_out = _assemble(options, source, scan, store, done)
-    return EmbedSummary(scan.rows - left_out, scan.skipped + left_out, done.dim, done.summary)
+            left_out, truncated = _assemble(options, source, scan, store, done)
+    return EmbedSummary(scan.rows - left_out, scan.skipped + left_out, done.dim, done.summary, truncated)
 
 
 def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
@@ -192,9 +198,10 @@ async def _embed(options: EmbedOptions, source: Source, scan: InputScan) -> Fini
 
 def _assemble(
     options: EmbedOptions, source: Source, scan: InputScan, store: PartStore, run: FinishedRun
-) -> int:
-    """Join the parts and the copied columns, and return the number of texts without an embedding.
+) -> tuple[int, int]:
+    """Join the parts and the copied columns.
 
+    Returns the number of texts without an embedding, and the number of truncated texts.
     Raises `SetupError`.
     """
     if hash_file(source.path) != scan.sha256:
@@ -207,18 +214,19 @@ def _assemble(
     about = {**run.identity, "dtype": kind}
     shape = OutputSchema(run.dim, kind.dtype, scan.column_types, types, about)
 
-    left_out = 0
+    left_out = truncated = 0
 
     def write(path: Path) -> None:
-        nonlocal left_out
+        nonlocal left_out, truncated
         with open_output(path, shape) as output:
             records = show_progress(valid_records(source, scan.columns), "Writing", scan.rows)
             for part in cut_parts(records):
                 stored = store.read(part.number)
                 left_out += len(stored.left_out)
+                truncated += stored.truncated_count
                 beside = part.without(stored.left_out)
                 columns = {name: beside.column(index) for index, name in enumerate(names, 1)}
                 output.write(stored.embeddings, columns)
 
     store.finish(write)
-    return left_out
+    return left_out, truncated

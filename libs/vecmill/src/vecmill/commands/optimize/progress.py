@@ -1,26 +1,30 @@
 """The progress display of `vecmill optimize`: a bar over the time limit, the current step, and the result."""
 
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
+from vecmill.commands.optimize.advice import describe_refused
 from vecmill.commands.optimize.output_directory import REPORT_FILE, OptimizationResult
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
 from vecmill.commands.optimize.search import describe_plan
 
 DONE, TOO_NOISY, INTERRUPTED = 0, 3, 130
-_STEP_CHARACTERS = 60
+_BAR_CHARACTERS = 24
+_ERASE_LINE = "\r\x1b[K"
 
 
 def run_with_progress(options: OptimizeOptions) -> int:
     """Optimise with progress on standard error, and return the exit status. Raises `SetupError`."""
     try:
         with _bar(options.time_limit_s) as show:
-            result = optimize_model(options, show)
+            result = optimize_model(options, show, _print_advice)
     except Interrupted:
         click.echo(f"Interrupted. The measurements are kept in {options.directory}.", err=True)
         click.echo("The same command continues with them.", err=True)
@@ -36,16 +40,29 @@ def _bar(limit_s: float) -> Iterator[Callable[[str], None]]:
     with click.progressbar(
         length=round(limit_s),
         bar_template="%(bar)s %(label)s",
-        width=24,
+        width=_BAR_CHARACTERS,
         file=sys.stderr,
     ) as bar:
 
         def show(step: str) -> None:
-            bar.label = step[:_STEP_CHARACTERS]
+            bar.label = _fit(step)
             bar.update(round(time.monotonic() - began) - bar.pos)
             bar.render_progress()
 
         yield show
+
+
+def _fit(step: str) -> str:
+    """Return a step without its last words if it does not fit into the line of a terminal."""
+    if not sys.stderr.isatty():
+        return step
+    room = shutil.get_terminal_size().columns - _BAR_CHARACTERS - 2
+    return textwrap.shorten(step, max(room, _BAR_CHARACTERS), placeholder=" ...")
+
+
+def _print_advice(sentence: str) -> None:
+    """Print a sentence above the bar."""
+    click.echo(f"{_ERASE_LINE if sys.stderr.isatty() else ''}{sentence}", err=True)
 
 
 def _print(result: OptimizationResult, options: OptimizeOptions) -> None:
@@ -54,5 +71,7 @@ def _print(result: OptimizationResult, options: OptimizeOptions) -> None:
     speed = result.measured.speed_of(choice.plan)
     if speed is not None:
         click.echo(f"{speed.texts_per_s:.0f} texts/s, {speed.latency_s * 1000:.1f} ms for a single text.")
+    for sentence in describe_refused(result.measured, result.goal, choice):
+        click.echo(sentence)
     click.echo(f"All figures are in {options.directory / REPORT_FILE}.")
     click.echo(f"To serve it: {shlex.join(['vecmill', 'serve', str(options.directory)])}")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
+from vecmill.commands.optimize.advice import describe_missing
 from vecmill.commands.optimize.bench import WorkerBench
 from vecmill.commands.optimize.candidates import SearchSpace, choose_engines, leave_torch_out, list_candidates
 from vecmill.commands.optimize.choice import Goal, choose
@@ -100,13 +101,16 @@ class RunContext:
         )
 
 
-def optimize_model(options: OptimizeOptions, on_step: Step = lambda _: None) -> OptimizationResult:
+def optimize_model(
+    options: OptimizeOptions, on_step: Step = lambda _: None, on_advice: Step = lambda _: None
+) -> OptimizationResult:
     """Search the best plan, and write the directory. Raises `SetupError`, and `Interrupted` after Ctrl-C.
 
+    `on_advice` takes sentences about engines that are worth installing, before anything is measured.
     Continues an interrupted run in the same directory if model, texts, machine, versions, engines and
     requirements are the same.
     """
-    found = collect_context(options, on_step)
+    found = collect_context(options, on_step, on_advice)
     open_directory(options.directory)
     journal = Journal.open(options.directory / JOURNAL_FILE, found.run_document(options.goal))
     if journal.is_resumed:
@@ -130,14 +134,19 @@ def _only_engine(description: ModelDescription) -> Sequence[str]:
     return () if name == DEFAULT_ENGINE else (name,)
 
 
-def collect_context(options: OptimizeOptions, on_step: Step = lambda _: None) -> RunContext:
+def collect_context(
+    options: OptimizeOptions, on_step: Step = lambda _: None, on_advice: Step = lambda _: None
+) -> RunContext:
     """Read the model, list the candidates of this machine, and choose the texts. Raises `SetupError`."""
     texts = _choose_texts(options.texts)
     on_step("reading the model")
     description = describe_model(locate_model(options.model))
     machine = Machine.current()
     on_step("looking for engines")
-    space = find_search_space(options.engines or _only_engine(description), machine.cores)
+    engines = options.engines or _only_engine(description)
+    for sentence in describe_missing(engines):
+        on_advice(sentence)
+    space = find_search_space(engines, machine.cores)
     versions = runtime_versions({plan.engine for plan in space.kinds})
     return RunContext(description, fingerprint_model(description), machine, versions, space, texts)
 

@@ -1,0 +1,60 @@
+"""What is written to Python's standard error becomes lines of the log."""
+
+import logging
+import sys
+import threading
+
+import pytest
+
+from vecmill_server.log_stream import LogStream, redirect_standard_error
+
+
+def redirect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redirect until the end of the test. pytest sets standard error anew before each test."""
+    for holder, name in ((sys, "stderr"), (sys, "excepthook"), (threading, "excepthook")):
+        monkeypatch.setattr(holder, name, getattr(holder, name))
+    redirect_standard_error()
+
+
+def test_lines_are_logged_when_they_are_complete(caplog: pytest.LogCaptureFixture) -> None:
+    stream = LogStream()
+    for text in ("one ", "line\n", "\n", "two\nthree\nrest"):
+        assert stream.write(text) == len(text)
+    assert caplog.messages == ["one line", "two", "three"]
+    assert not stream.isatty()
+
+
+def test_print_and_handlers_of_libraries_reach_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    redirect(monkeypatch)
+    library = logging.getLogger("some_library")
+    library.addHandler(handler := logging.StreamHandler())
+    library.propagate = False
+    try:
+        library.warning("100%% of %s", "it")
+        print("printed", file=sys.stderr)
+    finally:
+        library.removeHandler(handler)
+        library.propagate = True
+    assert caplog.messages == ["100% of it", "printed"]
+
+
+def test_a_traceback_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    redirect(monkeypatch)
+
+    def fail() -> None:
+        raise ValueError("the cause")
+
+    thread = threading.Thread(target=fail, name="unlucky")
+    thread.start()
+    thread.join()
+    try:
+        fail()
+    except ValueError as error:
+        sys.excepthook(ValueError, error, error.__traceback__)
+    first, second = caplog.records
+    assert "unlucky" in first.getMessage()
+    for record in (first, second):
+        assert record.exc_info is not None
+        assert str(record.exc_info[1]) == "the cause"
