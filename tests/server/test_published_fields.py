@@ -294,7 +294,11 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
         {"content": "a"},
         {**COMMON, "embd_normalize": -1, "dimensions": 8, "truncate": True},
     ),
-    "llama.cpp tokenize": (LlamaTokenizeRequest, {"content": "a"}, {"add_special": True, "with_pieces": True}),
+    "llama.cpp tokenize": (
+        LlamaTokenizeRequest,
+        {"content": "a"},
+        {"add_special": True, "with_pieces": True},
+    ),
     "Mixedbread rerank": (
         MixedbreadRerankRequest,
         {"query": "a", "input": [{"text": "b", "title": "c"}]},
