@@ -90,7 +90,8 @@ def test_aliases_are_listed_as_models(lenient: HttpServer, path: str) -> None:
         (MODEL, MODEL),
         ("text-embedding-3-small", MODEL),
     ]
-    assert listed[1] == {**listed[0], "id": "text-embedding-3-small"}
+    names = dict.fromkeys(("id", "name", "model_name"), "text-embedding-3-small")
+    assert listed[1] == {**listed[0], **names}
     assert lenient.client.get(f"{path}/text-embedding-3-small").json() == listed[1]
 
 
