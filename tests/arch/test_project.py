@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.git_files import kept_files
 from support.module_map import CHART, written_chart
 from support.source_tree import ROOT
 
@@ -54,19 +54,6 @@ def pinned(lock: Path) -> dict[str, str]:
     text = re.sub(r"^#.*\n", "", lock.read_text("utf-8"), flags=re.MULTILINE)
     entries = re.findall(r"^\S.*(?:\n[ ].*)*", text, flags=re.MULTILINE)
     return {requirement_name(entry): entry for entry in entries}
-
-
-def kept_files() -> list[str]:
-    listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listing.returncode:
-        pytest.skip("not a git checkout")
-    return [name for name in listing.stdout.splitlines() if (ROOT / name).exists()]
 
 
 def test_the_top_level_holds_only_what_belongs_there() -> None:

@@ -247,13 +247,16 @@ async def test_large_requests_are_refused_by_their_likely_size_before_they_are_t
     async with stage(FaultScript(calls={0: Fault.HANG}), cores=1, config=config) as it:
         first = it.submit_soon(0)
         await it.until_called(1)
-        it.dispatcher.refuse_if_full("many", likely_tokens=large)
+        costs_s = it.dispatcher.likely_costs_s(large)
+        it.dispatcher.refuse_if_full("many", likely_costs_s=costs_s)
         waiting = [it.submit_soon(*range(n, n + 1_000), length=length, client="many") for n in (1_000, 2_000)]
         await asyncio.sleep(0)
         with pytest.raises(QueueFull) as refusal:
-            it.dispatcher.refuse_if_full("many", most_tokens=2 * sum(large), likely_tokens=large)
+            it.dispatcher.refuse_if_full("many", most_tokens=2 * sum(large), likely_costs_s=costs_s)
         assert 1 < refusal.value.retry_after_s < 60
-        it.dispatcher.refuse_if_full("many", likely_tokens=small)  # it is interactive work
+        it.dispatcher.refuse_if_full(
+            "many", likely_costs_s=it.dispatcher.likely_costs_s(small)
+        )  # it is interactive work
         it.engine.released.set()
         for task in [first, *waiting]:
             task.cancel()

@@ -1,7 +1,9 @@
 """Commands in error messages install into the interpreter that runs, wherever they are typed."""
 
 import shlex
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +23,13 @@ def test_a_shell_leaves_the_brackets_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_environment_without_pip_is_one_of_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(module, "PathFinder", SimpleNamespace(find_spec=lambda name: None))
     monkeypatch.setattr(sys, "executable", "/venv/bin/python")
     assert pip_command("uninstall", "onnxruntime") == "uv pip uninstall --python /venv/bin/python onnxruntime"
+
+
+def test_setuptools_can_be_imported_afterwards() -> None:
+    code = (
+        "from vecmill.values.pip_command import pip_command; pip_command('install', 'a'); import setuptools"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

@@ -5,7 +5,6 @@ import hashlib
 import re
 import shlex
 import subprocess
-import threading
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -14,28 +13,22 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from support.http_server import DIM, MODEL, QUIET, build_service, fake_engine, run_in_thread, serve_in_thread
+from support.http_server import (
+    MODEL,
+    QUIET,
+    SlowToLoad,
+    build_service,
+    fake_engine,
+    run_in_thread,
+    serve_in_thread,
+)
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
-from vecmill.values.engine_info import CostModel
 from vecmill_server.dialects.dialect_routes import routes_by_path
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"}
 PROGRAMS = ["*/*", "application/json", "application/json, text/plain, */*", "text/html, application/json"]
 HOSTILE = "<script>alert('x')</script>&\"'"
-
-
-class SlowToLoad(FakeEngine):
-    """Warms up once `may_load` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(dim=DIM)
-        self.may_load = threading.Event()
-
-    def warm_up(self) -> CostModel:
-        self.may_load.wait()
-        return super().warm_up()
 
 
 class Tags(HTMLParser):

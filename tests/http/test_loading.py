@@ -8,22 +8,8 @@ from pathlib import Path
 import pytest
 import schemathesis
 
-from support.http_server import DIM, QUIET, serve_in_thread, wait_until
-from vecmill.engines.fake import FakeEngine
-from vecmill.values.engine_info import CostModel
+from support.http_server import QUIET, SlowToLoad, serve_in_thread, wait_until
 from vecmill_server.batches.folder import Folder
-
-
-class SlowToLoad(FakeEngine):
-    """Warms up once `may_load` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(dim=DIM)
-        self.may_load = threading.Event()
-
-    def warm_up(self) -> CostModel:
-        self.may_load.wait()
-        return super().warm_up()
 
 
 @pytest.mark.promise("verified-start", "honest-health")

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from support.built_wheels import PROJECTS, build_wheels
+from support.git_files import kept_files
 from support.readme import CHECKS, README, clean_environment, run_hub_of_readme
 from support.server import live_server
 from support.shell_session import read_blocks, shell_session
@@ -99,16 +100,7 @@ def answer_of(folder: Path, *command: str | Path) -> int:
 
 def copy_sources(folder: Path) -> Path:
     """Copy the files that git keeps, as a clone has them."""
-    listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listing.returncode:
-        pytest.skip("not a git checkout")
-    for name in listing.stdout.splitlines():
+    for name in kept_files():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)

@@ -18,6 +18,7 @@ from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.values.clock import Clock, monotonic
+from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
 from vecmill_server.listener import bind_listener
 from vecmill_server.metrics import ServerMetrics
@@ -30,6 +31,18 @@ DIM = 384
 PATIENCE_S = 20.0
 
 QUIET = ServerSettings(lame_duck_s=0.0, drain_s=5.0, access_log=False)
+
+
+class SlowToLoad(FakeEngine):
+    """Warms up once `may_load` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(dim=DIM)
+        self.may_load = threading.Event()
+
+    def warm_up(self) -> CostModel:
+        self.may_load.wait()
+        return super().warm_up()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ ANSWERED = family(
     post("azure deployment", "/openai/deployments/model/embed/embeddings?api-version=2024-02-01", {"input": "hello"}),
     post("azure deployment and model", "/openai/deployments/model/embed/embeddings", {"input": "hello", "model": "nobody"}),
     post("azure v1", "/openai/v1/embeddings", {"input": ["hello"], "model": "model/embed"}),
+    post("voyage's path", "/voyage/v1/embeddings", {"input": ["hello"], "model": "model/embed"}),
     post("generated id", PATH, {"input": "hello"}, headers={"x-request-id": ""}),
     post("id that is none", PATH, {"input": "hello"}, headers={"x-request-id": "a b/c"}),
     post("model in capitals", PATH, {"input": "hello", "model": "MODEL/EMBED"}),

@@ -39,6 +39,7 @@ CASES = family(
     post("of a sparse model", PATH, {**ASKED, "model": "model/sparse"}),
     post("of a model of tokens", PATH, {**ASKED, "model": "model/multi_vector"}),
     post("voyage", PATH, {**ASKED, "truncation": True, "top_k": None}),
+    post("voyage's path", "/voyage/v1/rerank", {**ASKED, "model": "model/rerank"}),
     post("voyage top_k", "/v1/rerank", {**ASKED, "top_k": 1, "return_documents": True, "model": "model/rerank"}),
     post("weaviate", PATH, {**ASKED, "property": "text"}),
     post("tei", PATH, PAIR),

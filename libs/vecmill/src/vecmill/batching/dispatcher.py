@@ -109,22 +109,26 @@ class Dispatcher:
         client: str | None = None,
         most_tokens: int = 1,
         priority: Priority | None = None,
-        likely_tokens: Sequence[int] = (),
+        likely_costs_s: Sequence[float] = (),
     ) -> None:
         """Raise the error that `submit` would raise for any request of at most so many tokens.
 
-        If the likely numbers of tokens of the texts are known, large requests that have little chance are
-        refused too. Takes almost no time. May be called on any thread.
+        If the `likely_costs_s` of the texts are known, large requests that have little chance are refused
+        too. Takes almost no time. May be called on any thread.
         """
         self._refuse_unless_running()
         self._refuse_unless_room(1, 1)
         delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
-        if likely_tokens and not delay_s:
+        if likely_costs_s and not delay_s:
             with self._budget.lock:
-                costs_s = list(map(self._pace.text_cost_s, likely_tokens))
-                delay_s = self._forecast.likely_delay_s(costs_s, client, priority, self._clock())
+                delay_s = self._forecast.likely_delay_s(likely_costs_s, client, priority, self._clock())
         if delay_s:
             self._refuse(delay_s)
+
+    def likely_costs_s(self, likely_tokens: Sequence[int]) -> list[float]:
+        """Return the costs of texts with these likely numbers of tokens, for `refuse_if_full`."""
+        with self._budget.lock:
+            return list(map(self._pace.text_cost_s, likely_tokens))
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""

@@ -122,7 +122,7 @@ class Admission:
             request.client,
             sum(sizes) + TOKENS_AROUND * len(sizes),
             request.priority,
-            self._likely_tokens(request, sizes),
+            self.dispatcher.likely_costs_s(self._likely_tokens(request, sizes)),
         )
         refuse()
         sequences = await self._encode(encode, request, sizes, refuse)

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 
 
 def pip_command(action: str, *packages: str) -> str:
@@ -11,7 +11,9 @@ def pip_command(action: str, *packages: str) -> str:
     The command names the interpreter, since `pip` on the search path may belong to another. An environment
     that uv made has no pip; the command is then uv's.
     """
-    if find_spec("pip") is None:
+    # Not `importlib.util.find_spec`: setuptools has a hook there, which takes the search for a sign that pip
+    # runs, and then setuptools cannot be imported any more, which torch needs to compile.
+    if PathFinder.find_spec("pip") is None:
         words = ["uv", "pip", *action.split(), "--python", sys.executable]
     else:
         words = [sys.executable, "-m", "pip", *action.split()]
