@@ -3,12 +3,13 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from support.alone import turn
 from support.server import LiveServer, live_server
 
 # A failure prints the line that repeats it; how long an example takes is not a promise that
@@ -48,6 +49,15 @@ class LoadedModules:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LoadedModules())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test with the marker `alone` while no other worker runs a test."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with turn(Path(item.config.option.basetemp).parent, alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

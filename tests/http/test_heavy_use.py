@@ -14,6 +14,7 @@ from support.server import live_server
 TEXTS = 64
 
 
+@pytest.mark.alone  # deadlines judge it
 @pytest.mark.promise("many-clients")
 def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain(tmp_path: Path) -> None:
     arguments = ["--timeout-s", "5", "--no-access-log", "--api-key", "a", "--api-key", "b"]

@@ -15,6 +15,7 @@ from perf.generator import run_load, write_bodies
 from perf.report import Figure
 from perf.rigs import run_in_threads, shuffled, sorted_batches
 from perf.start import memory_mib, processor_s
+from support.alone import turn
 from support.server import LiveServer
 from support.texts import short_texts
 from vecmill.values.batch import Batch, TokenSequence
@@ -28,6 +29,23 @@ def test_batches_hold_each_text_once_within_the_budget(lengths: list[int], budge
     held = Counter(token for batch in batches for token in batch.token_ids.tolist())
     assert held == Counter(dict(enumerate(lengths)))
     assert all(len(batch.token_ids) <= budget or len(batch) == 1 for batch in batches)
+
+
+def test_tests_share_the_machine_unless_one_needs_it_alone(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def run(name: str, *, alone: bool) -> None:
+        with turn(tmp_path, alone=alone):
+            order.append(name)
+
+    with turn(tmp_path, alone=False):
+        run("beside", alone=False)
+        waiting = threading.Thread(target=run, args=("alone",), kwargs={"alone": True})
+        waiting.start()
+        waiting.join(0.05)
+        order.append("first")
+    waiting.join()
+    assert order == ["beside", "first", "alone"]
 
 
 def test_threads_run_each_batch_once() -> None:
