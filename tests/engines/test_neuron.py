@@ -4,6 +4,7 @@ No chip was at hand: what optimum-neuron really does is not tested here, only wh
 """
 
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from support.rows_check import assert_same_rows, compute_rows
 from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
+from vecmill.engines import prepared
 from vecmill.engines.buckets import Bucket, BucketGrid
 from vecmill.engines.neuron import CompiledBucket, NeuronEngine, OptimumCompiler
 from vecmill.engines.onnx import OnnxEngine
@@ -230,6 +232,26 @@ def test_a_failing_device_names_the_bucket(description: ModelDescription, tmp_pa
     engine.close()
     with pytest.raises(InferenceFailed, match="no loaded model"):
         engine.run(Batch.of([TokenSequence.of([5])]), width=1)
+
+
+class LostDevice(FixedShapes):
+    """A device that takes no compiled model."""
+
+    def load(self, description: ModelDescription, folder: Path) -> CompiledBucket:
+        raise RuntimeError("the device is lost")
+
+
+def test_a_device_that_takes_no_model_leaves_no_temporary_folder(
+    description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, not_a_folder = tmp_path / "temporary", tmp_path / "file"
+    temporary.mkdir()
+    not_a_folder.touch()
+    monkeypatch.setattr(prepared, "_MEMORY_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        load(LostDevice("BertModel"), description, not_a_folder / "cache")
+    assert list(temporary.iterdir()) == []
 
 
 def test_warming_up_measures_a_cost(engine: NeuronEngine) -> None:

@@ -1,6 +1,7 @@
 """The torch engines: architectures that only transformers knows, devices, and what a failure means."""
 
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from support.texts import mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
-from vecmill.engines import ENGINES, load_engine
+from vecmill.engines import ENGINES, load_engine, prepared
 from vecmill.engines.torch import compiled, devices
 from vecmill.engines.torch.engine import TorchEngine
 from vecmill.engines.torch.replica import Outputs, Replica, probe_device
@@ -350,6 +351,27 @@ def test_what_was_compiled_needs_no_compiler_the_next_time(
     second = load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=kept_models)
     np.testing.assert_array_equal(second.run(batch_of(3, 9), width=1).values, expected)
     second.close()
+
+
+def test_a_program_that_cannot_be_opened_leaves_no_temporary_folder(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*arguments: Any) -> None:
+        (arguments[-1] / compiled.LIBRARY_FILE).touch()
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise RuntimeError("no memory is left")
+
+    temporary, not_a_folder = tmp_path / "temporary", tmp_path / "file"
+    temporary.mkdir()
+    not_a_folder.touch()
+    monkeypatch.setattr(prepared, "_MEMORY_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(compiled, "_fill", fill)
+    monkeypatch.setattr(compiled, "_open", fail)
+    with pytest.raises(RuntimeError, match="no memory is left"):
+        load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=not_a_folder / "cache")
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["torch", "torch-compile"])

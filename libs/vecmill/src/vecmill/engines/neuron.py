@@ -152,10 +152,13 @@ class NeuronEngine:
             parallel_calls=1,
             batch_tokens=plan.max_batch_tokens or grid.buckets[-1].texts * grid.lengths[0],
         )
-        stages = StagesCall(open_cpu_session(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None
         padding = description.config.get("pad_token_id")
         pad_id = padding if isinstance(padding, int) else 0
-        return cls(info, prepared, grid, load_buckets, stages, pad_id=pad_id)
+        with prepared.closed_on_error():
+            stages = (
+                StagesCall(open_cpu_session(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None
+            )
+            return cls(info, prepared, grid, load_buckets, stages, pad_id=pad_id)
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:

@@ -120,8 +120,9 @@ class CompiledTorchEngine(TorchEngine):
             program = _open(prepared.folder, description, plan, device, runners=cores)
             return Replica(name_devices((device,)), program, lambda: probe_device(device))
 
-        replicas = [open_replica(device) for device in devices]
-        prepared.detach()
+        with prepared.closed_on_error():
+            replicas = [open_replica(device) for device in devices]
+            prepared.detach()
         return cls(
             info,
             replicas,
