@@ -183,6 +183,26 @@ def test_a_request_that_outlives_the_drain_time_is_answered_before_the_process_e
         assert running.wait(timeout=10) == 1
 
 
+@pytest.mark.promise("clean-stop")
+def test_time_in_which_the_process_is_stopped_is_no_drain_time() -> None:
+    body = b'{"input": "hello"}'
+    with process("--lame-duck-s", "0", "--drain-s", "1.5") as (running, lines):
+        port = int(address(lines).rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body[:5])
+            time.sleep(0.1)  # the server has to have seen the headers
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.1)  # and the signal
+            running.send_signal(signal.SIGSTOP)
+            time.sleep(2.0)
+            running.send_signal(signal.SIGCONT)
+            time.sleep(0.1)
+            connection.sendall(body[5:])
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert running.wait(timeout=10) == 0
+
+
 def test_the_environment_sets_options_and_the_prefix_is_in_the_printed_line() -> None:
     settings = {"VECMILL_URL_PREFIX": "/api", "VECMILL_API_KEY": "k1 k2", "VECMILL_MAX_INPUTS": "3"}
     with process(**settings) as (_, lines):

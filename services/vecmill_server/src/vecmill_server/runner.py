@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import uvicorn
 
+from vecmill.batching.running_clock import RunningClock
 from vecmill.errors import SetupError
 from vecmill_server.app import create_app
 from vecmill_server.catalog import ServedModel
@@ -207,8 +208,11 @@ class Runner(uvicorn.Server):
         return make(config=self.config, server_state=self.server_state, app_state={})
 
     async def _finish_connections(self, timeout_s: float) -> bool:
-        """Wait until every connection is closed, and return True if none is left."""
-        clock, state = time.monotonic, self.server_state
+        """Wait until every connection is closed, and return True if none is left.
+
+        Time in which the process was stopped or suspended does not count.
+        """
+        clock, state = RunningClock(time.monotonic), self.server_state
         began = clock()
         told: set[object] = set()
         while state.connections or state.tasks:
@@ -222,7 +226,9 @@ class Runner(uvicorn.Server):
                 if connection.idle_s >= IDLE_S and not connection.is_arriving:
                     connection.shutdown()
                     told.add(connection)
+            clock.expect_tick(time.monotonic() + POLL_S)
             await asyncio.sleep(POLL_S)
+            clock.tick()
         return True
 
     async def _load(self) -> None:
