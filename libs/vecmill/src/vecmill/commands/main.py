@@ -23,6 +23,7 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = MappingProxyType(
         for name, target in (
             ("check", "check:check"),
             ("describe", "describe:describe"),
+            ("doctor", "doctor:doctor"),
             ("embed", "embed.command:embed"),
             ("engines", "engines:engines"),
             ("optimize", "optimize.command:optimize"),

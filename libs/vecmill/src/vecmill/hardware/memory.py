@@ -21,6 +21,14 @@ def available_mb(group: Path = CONTROL_GROUP) -> float | None:
     return min(found, default=None)
 
 
+def memory_limit_mb(group: Path = CONTROL_GROUP) -> float | None:
+    """Return the limit of the control group (version 2) in `group` in MB, or `None` if there is no limit."""
+    try:
+        return int((group / "memory.max").read_text()) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
 def _read_mb(path: str, key: str) -> float | None:
     """Return the field `key`, in kB, of a file of /proc in MB."""
     try:

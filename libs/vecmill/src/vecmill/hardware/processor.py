@@ -9,6 +9,29 @@ from pathlib import Path
 # adds pairs of products in 16 bits, which can overflow and give wrong embeddings.
 _BYTE_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "asimddp"})
 
+# Instructions on which the speed of the engines depends, as the flags of /proc/cpuinfo name them.
+_INSTRUCTION_SETS = (
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx_vnni",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+    "asimd",
+    "asimddp",
+    "i8mm",
+    "bf16",
+    "sve",
+    "sve2",
+)
+
 # The keys of /proc/cpuinfo that distinguish types of processors.
 _TYPE_KEYS = frozenset({"model name", "flags", "Features", "CPU implementer", "CPU part"})
 _NAME_KEYS = frozenset({"model name", "Model", "Processor"})
@@ -18,8 +41,13 @@ def multiplies_bytes(root: Path = Path("/")) -> bool:
     """Return whether this processor computes int8 products exactly and fast. `root` contains /proc."""
     if platform.system() == "Darwin":
         return platform.machine() == "arm64"
-    flags = (value.split() for key, value in _read_lines(root) if key in ("flags", "Features"))
-    return not _BYTE_PRODUCTS.isdisjoint(next(flags, []))
+    return not _BYTE_PRODUCTS.isdisjoint(_read_flags(root))
+
+
+def instruction_sets(root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the instructions of this processor that matter to the engines; empty if they are unknown."""
+    flags = _read_flags(root)
+    return tuple(name for name in _INSTRUCTION_SETS if name in flags)
 
 
 def processor_name() -> str:
@@ -36,6 +64,11 @@ def processor_model() -> str:
     """Return the manufacturer's name of this processor, else its instruction set."""
     models = (value for key, value in _read_lines() if key in _NAME_KEYS)
     return next(models, platform.processor() or platform.machine())
+
+
+def _read_flags(root: Path) -> frozenset[str]:
+    flags = (value.split() for key, value in _read_lines(root) if key in ("flags", "Features"))
+    return frozenset(next(flags, []))
 
 
 def _read_lines(root: Path = Path("/")) -> list[tuple[str, str]]:

@@ -1,0 +1,161 @@
+"""The command `vecmill doctor`, which prints what a bug report needs.
+
+Of environment variables it prints the names only, because values may be secrets.
+"""
+
+import os
+import platform
+import re
+import resource
+import shutil
+from collections.abc import Collection, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import click
+
+from vecmill.commands.engines import list_engines
+from vecmill.commands.options import CACHE_DIR
+from vecmill.config import default_cache_dir
+from vecmill.hardware.cores import available_cores
+from vecmill.hardware.memory import available_mb, memory_limit_mb
+from vecmill.hardware.processor import instruction_sets, processor_model
+from vecmill.hardware.topology import Topology
+from vecmill.values.environment import environment_variables
+
+OWN_DISTRIBUTIONS = ("vecmill", "vecmill-server", "vecmill-minilm")
+
+# Variables that change how vecmill, the hub's client, the runtimes or the network behave.
+VARIABLES = re.compile(
+    r"(VECMILL|HF|HUGGINGFACE|OMP|MKL|ORT|CUDA|NVIDIA|HIP|NEURON|TORCH|PYTHON|SSL|MALLOC|LD)_?[A-Z0-9_]+"
+    r"|(HTTPS?|ALL|NO)_PROXY|XDG_CACHE_HOME|TMPDIR|LISTEN_FDS|NOTIFY_SOCKET",
+    re.IGNORECASE,
+)
+
+LEAST_FREE_MB = 1_000
+LEAST_DESCRIPTORS = 4_096
+
+Fact = tuple[str, str]
+
+
+@click.command()
+@CACHE_DIR
+def doctor(cache_dir: Path | None) -> None:
+    """Print the versions, machine, limits, engines and caches that a bug report needs.
+
+    No secret is printed: of environment variables only the names are.
+    """
+    folder = cache_dir or default_cache_dir()
+    sections = {
+        "versions": list(_versions()),
+        "machine": list(_machine()),
+        "limits": list(_limits()),
+        "caches": list(_caches(folder)),
+        "environment": [("set", ", ".join(list_variables(environment_variables())) or "nothing of note")],
+    }
+    for heading, facts in sections.items():
+        click.echo(heading)
+        width = max(len(label) for label, _ in facts)
+        for label, value in facts:
+            click.echo(f"  {label:<{width}}  {value}")
+    click.echo("engines")
+    for line in list_engines():
+        click.echo(f"  {line}")
+    click.echo("findings")
+    for finding in list(_findings(folder)) or ["none"]:
+        click.echo(f"  {finding}")
+
+
+def list_variables(names: Collection[str]) -> list[str]:
+    """Return which of the environment variables `names` matter here, sorted."""
+    return sorted(name for name in names if VARIABLES.fullmatch(name))
+
+
+def _versions() -> Iterator[Fact]:
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
+    yield "system", platform.platform()
+    for name in OWN_DISTRIBUTIONS:
+        yield name, _version_of(name) or "not installed"
+    for name in sorted(_required() - set(OWN_DISTRIBUTIONS)):
+        found = _version_of(name)
+        if found is not None:
+            yield name, found
+
+
+def _required() -> set[str]:
+    """Return the distributions that our distributions require, those of extras included."""
+    found = set()
+    for name in OWN_DISTRIBUTIONS:
+        try:
+            requirements = requires(name) or []
+        except PackageNotFoundError:
+            continue
+        found |= {re.split(r"[^\w.-]", requirement, maxsplit=1)[0] for requirement in requirements}
+    return found
+
+
+def _version_of(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _machine() -> Iterator[Fact]:
+    yield "processor", processor_model()
+    yield "instruction sets", ", ".join(instruction_sets()) or "unknown"
+    nodes = len(Topology.read().nodes)
+    yield "cores", f"{available_cores()} of {os.cpu_count()}; NUMA nodes: {nodes}"
+    yield "memory", f"{_mb(available_mb())} available"
+
+
+def _limits() -> Iterator[Fact]:
+    yield "memory", _mb(memory_limit_mb(), without="no limit")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield "file descriptors", f"{_count(soft)}, at most {_count(hard)}"
+    processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    yield "threads and processes", _count(processes)
+
+
+def _caches(folder: Path) -> Iterator[Fact]:
+    yield "prepared models", _describe_folder(folder, "*/")
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    yield "downloaded models", _describe_folder(Path(HF_HUB_CACHE), "models--*/")
+
+
+def _describe_folder(folder: Path, pattern: str) -> str:
+    if not folder.is_dir():
+        return f"{folder} does not exist yet"
+    access = "" if os.access(folder, os.W_OK) else ", which this user cannot write"
+    count = sum(1 for _ in folder.glob(pattern))
+    return f"{count} in {folder}{access}; {_mb(_free_mb(folder))} free on its disk"
+
+
+def _findings(folder: Path) -> Iterator[str]:
+    place = next(each for each in (folder, *folder.parents) if each.exists())
+    if not os.access(place, os.W_OK):
+        yield f"{place} cannot be written, so each start prepares its models again. Choose --cache-dir."
+    elif _free_mb(place) < LEAST_FREE_MB:
+        yield f"The disk of {place} has {_mb(_free_mb(place))} free. Free space, or choose --cache-dir."
+    available = available_mb()
+    if available is not None and available < LEAST_FREE_MB:
+        yield f"Only {_mb(available)} of memory are available."
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= descriptors < LEAST_DESCRIPTORS:
+        yield (
+            f"The limit of {descriptors} file descriptors is less than --max-connections of the server by "
+            "default. Raise the limit (ulimit -n), or lower --max-connections."
+        )
+
+
+def _free_mb(folder: Path) -> float:
+    return shutil.disk_usage(folder).free / 1e6
+
+
+def _mb(size_mb: float | None, without: str = "unknown") -> str:
+    return without if size_mb is None else f"{size_mb:,.0f} MB"
+
+
+def _count(limit: int) -> str:
+    return "no limit" if limit == resource.RLIM_INFINITY else str(limit)
