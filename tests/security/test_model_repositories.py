@@ -36,7 +36,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.verification.reference_implementations import load_reference_implementation
-from vecmill_server.service import load_service
+from vecmill_server.service import ModelChoice, load_service
 from vecmill_server.settings import ServerSettings
 
 MARK = "VECMILL_TEST_MARK"
@@ -382,7 +382,7 @@ def test_a_start_with_another_name_ends_with_a_sentence(name: str, monkeypatch: 
     with run_fake_hub() as hub:
         point_client_at(hub, Path("/nonexistent"), monkeypatch)
         with pytest.raises(SetupError) as caught:
-            load_service((name,), ServerSettings(), MillConfig())
+            load_service((ModelChoice(name),), ServerSettings(), MillConfig())
         result = CliRunner().invoke(main, ["describe", "--", name])
     assert len(caught.value.message) < 1_000
     assert hub.asked == []

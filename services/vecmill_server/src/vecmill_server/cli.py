@@ -4,21 +4,30 @@ import os
 import signal
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from vecmill.config import MillConfig
-from vecmill.errors import SetupError
+from vecmill.errors import InvalidConfig, SetupError
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.options_of_others import ServeCommand
 from vecmill_server.settings import LogFormat, ServerSettings
 
+if TYPE_CHECKING:
+    from vecmill_server.config_file import ConfiguredModel
+    from vecmill_server.service import ModelChoice
+
 STANDARD_OUTPUT = 1
 STANDARD_FILES = range(3)
 
 _LOG_FORMAT = "--log-format"
+_CONFIG = "config_file"
+# Options that the operator gave here take the place of the configuration file's.
+_GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 class LoggedServeCommand(ServeCommand):
@@ -44,6 +53,21 @@ class LoggedServeCommand(ServeCommand):
             return context.params.get("log_format") == LogFormat.JSON
 
 
+def _read_config(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Make the options of the configuration file the defaults of the command."""
+    if path is None:
+        return None
+    # Imported here, since few starts need a parser of TOML.
+    from vecmill_server.config_file import read_config_file
+
+    try:
+        config = context.meta[_CONFIG] = read_config_file(path)
+    except SetupError as error:
+        raise click.BadParameter(error.message) from error
+    context.default_map = dict(config.options)
+    return path
+
+
 @click.command(
     cls=LoggedServeCommand,
     context_settings={
@@ -54,6 +78,17 @@ class LoggedServeCommand(ServeCommand):
     },
 )
 @click.argument("models", metavar="[MODEL]...", nargs=-1, envvar="VECMILL_MODEL")
+@click.option(
+    "--config",
+    _CONFIG,
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_read_config,
+    envvar="VECMILL_CONFIG",
+    show_envvar=True,
+    help="A TOML file with models and options. Options of the command line and the environment go first.",
+)
 @settings_options(ServerSettings, MillConfig)
 @click.pass_context
 def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> None:
@@ -81,7 +116,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
             redirect_standard_error()
         settings = build_settings(ServerSettings, values)
         config = build_settings(MillConfig, values)
-        service = load_service(models, settings, config)
+        service = load_service(_choose_models(context, models, values), settings, config)
         service.metrics.watch_log(lambda: log.dropped)
         status = run_server(service, output.write)
     except SetupError as error:
@@ -93,6 +128,29 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         output.flush()
         log.flush()  # so that an error message is the last line
     context.exit(status)
+
+
+def _choose_models(
+    context: click.Context, named: tuple[str, ...], values: dict[str, Any]
+) -> "list[ModelChoice]":
+    """Return the models of the command line, else those of the configuration file."""
+    from vecmill_server.service import ModelChoice
+
+    config = context.meta.get(_CONFIG)
+    if named or config is None:
+        return [ModelChoice(name) for name in named]
+    given = {name for name in values if context.get_parameter_source(name) in _GIVEN}
+    return [_choose_model(each, {**values, **each.own_values(given)}) for each in config.models]
+
+
+def _choose_model(configured: "ConfiguredModel", values: dict[str, Any]) -> "ModelChoice":
+    from vecmill_server.service import ModelChoice
+
+    try:
+        config = build_settings(MillConfig, values)
+    except SetupError as error:
+        raise InvalidConfig(f"The model {configured.model} of the file: {error.message}") from error
+    return ModelChoice(configured.model, config, configured.aliases, configured.task, configured.trusts_code)
 
 
 def _log_usage_error(error: click.UsageError) -> None:

@@ -1,8 +1,8 @@
 """The health check of the container image: it asks the server of the container whether it is ready.
 
 `python -m vecmill_server.container_health` exits with 0 if the server is ready, otherwise with 1. The address
-and the URL prefix come from the command line of the first process of the container, or from the environment.
-The module imports only the standard library, because it runs every few seconds.
+and the URL prefix come from the command line of the first process of the container, from the environment, or
+from the configuration file. The module imports only the standard library, because it runs every few seconds.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TIMEOUT_S = 2.5
 
@@ -49,11 +50,15 @@ class ProbeTarget:
 
 def find_target(command_line: Sequence[str], environment: Mapping[str, str]) -> ProbeTarget:
     """Return the address of the server that was started with this command line and environment."""
+    arguments = _arguments_of(command_line)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", default=environment.get("VECMILL_CONFIG"))
+    in_file = _read_server_table(parser.parse_known_args(arguments)[0].config)
     for option, default in _OPTIONS.items():
-        variable = f"VECMILL_{option.removeprefix('--').replace('-', '_').upper()}"
-        parser.add_argument(option, default=environment.get(variable) or default)
-    found, _ = parser.parse_known_args(_arguments_of(command_line))
+        name = option.removeprefix("--").replace("-", "_")
+        chosen = environment.get(f"VECMILL_{name.upper()}") or in_file.get(name, default)
+        parser.add_argument(option, default=chosen)
+    found, _ = parser.parse_known_args(arguments)
     return ProbeTarget(_WILDCARDS.get(found.host, found.host), int(found.port), found.uds, found.url_prefix)
 
 
@@ -65,6 +70,16 @@ def find_target_of(process_id: int) -> ProbeTarget:
     pairs = (entry.partition("=") for entry in _read_strings(Path("/proc/self/environ")))
     command_line = _read_strings(Path(f"/proc/{process_id}/cmdline"))
     return find_target(command_line, {name: value for name, _, value in pairs})
+
+
+def _read_server_table(config: str | None) -> Mapping[str, Any]:
+    """Return the table [server] of a configuration file, which the server has checked."""
+    if not config:
+        return {}
+    import tomllib
+
+    table: Mapping[str, Any] = tomllib.loads(Path(config).read_text(encoding="utf-8")).get("server", {})
+    return table
 
 
 def _arguments_of(command_line: Sequence[str]) -> Sequence[str]:

@@ -38,7 +38,7 @@ def settings_options(*kinds: type) -> Callable[[Command], Command]:
     """Return a decorator that adds an option for each field of `kinds` and of nested settings classes."""
 
     def decorate(command: Command) -> Command:
-        settings = [setting for kind in kinds for setting in _settings(kind)]
+        settings = [setting for kind in kinds for setting in list_settings(kind)]
         for setting in reversed(settings):  # decorators apply from the bottom up
             command = _option(setting)(command)
         return command
@@ -61,12 +61,13 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     return kind(**arguments)
 
 
-def _settings(kind: type) -> Iterator[Setting]:
+def list_settings(kind: type) -> Iterator[Setting]:
+    """Return the fields of a settings class and of its nested settings classes."""
     hints = get_type_hints(kind)
     for field in fields(kind):
         hint = hints[field.name]
         if is_dataclass(hint):
-            yield from _settings(hint)  # type: ignore[arg-type]
+            yield from list_settings(hint)  # type: ignore[arg-type]
             continue
         if get_origin(hint) in (Union, types.UnionType):
             hint = next(part for part in get_args(hint) if part is not types.NoneType)

@@ -42,6 +42,20 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model to serve: a directory, a name on a hub, or `None` for the embedded model.
+
+    `config` are its own settings, by default those of all models.
+    """
+
+    model: str | None = None
+    config: MillConfig | None = None
+    aliases: tuple[str, ...] = ()
+    task: Task | None = None
+    trusts_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _FoundModel:
     """A model that was named. `source` is its description, or a function that locates and describes it.
 
@@ -94,23 +108,24 @@ class Service:
         return self.catalog.document_limits
 
 
-def load_service(models: Sequence[str], settings: ServerSettings, config: MillConfig) -> Service:
+def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
     """Return a service of models that share the cores. Local models are described, but no model is loaded.
 
     The default is the embedded model. Models of a hub are located when they are loaded, since that may take
     a download. Raises `SetupError` if no model can be described, or with `strict` if one cannot, and in any
     case if a directory does not exist.
     """
+    choices = models or (ModelChoice(),)
     tasks = _read_tasks(settings.task)
     trusted = frozenset(settings.trust_remote_code)
-    all_found = [_find(model, tasks, trusted) for model in models or (None,)]
+    all_found = [_find(choice, tasks, trusted) for choice in choices]
     failures = [found.failure for found in all_found if found.failure is not None]
     if failures and (settings.strict or len(failures) == len(all_found)):
         raise failures[0]
     for found in all_found:
         if found.failure is not None:
             logger.error("the model %s cannot be read: %s", found.name, found.failure.message)
-    served_names = {None, *models, *(found.name for found in all_found)}
+    served_names = {None, *(choice.model for choice in choices), *(found.name for found in all_found)}
     _refuse_unserved("--task", tasks.keys() - served_names)
     _refuse_unserved("--trust-remote-code", trusted - served_names)
     metrics = ServerMetrics()
@@ -118,12 +133,22 @@ def load_service(models: Sequence[str], settings: ServerSettings, config: MillCo
     served = [
         ServedModel(
             found.name,
-            Mill(found.source, config, observer=metrics.observe_model(found.name), budget=budget),
+            Mill(
+                found.source,
+                choice.config or config,
+                observer=metrics.observe_model(found.name),
+                budget=budget,
+            ),
             found.failure,
         )
-        for found in all_found
+        for choice, found in zip(choices, all_found, strict=True)
     ]
-    return assemble_service(served, settings, metrics)
+    aliases = (
+        f"{alias}={found.name}"
+        for choice, found in zip(choices, all_found, strict=True)
+        for alias in choice.aliases
+    )
+    return assemble_service(served, replace(settings, alias=(*settings.alias, *aliases)), metrics)
 
 
 def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
@@ -187,7 +212,12 @@ def _is_ready(model: ServedModel) -> bool:
     return model.state is ModelState.READY
 
 
-def _find(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
+def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
+    model = choice.model
+    if choice.task is not None:
+        tasks = {**tasks, model: choice.task}
+    if choice.trusts_code and model is not None:
+        trusted = trusted | {model}
     on_hub = find_hub_name(model)
     if on_hub is not None:
         return _FoundModel(on_hub.repository, partial(_fetch, model, tasks, trusted))
