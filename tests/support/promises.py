@@ -27,8 +27,8 @@ _ANSWERS = (
     ),
     Promise(
         "counts-agree",
-        "The counts of texts on `/metrics` add up at every scrape. Without open requests they are those "
-        "of the clients.",
+        "The counts of texts on `/metrics` add up at every scrape. Without open requests they equal the "
+        "counts of the clients.",
         "Admitted texts minus finished and open texts: 0 at every scrape.",
     ),
     Promise(
@@ -38,14 +38,13 @@ _ANSWERS = (
     ),
     Promise(
         "reference-embeddings",
-        "Tokens and embeddings are those of the reference implementation, in every script.",
+        "Tokens and embeddings are those of the reference implementation, in every writing system.",
         "1,200 texts: largest difference of a value 1e-5.",
     ),
     Promise(
         "finite-embeddings",
-        "No embedding with a value that is not finite, and no missing or additional embedding, leaves "
-        "with status 200.",
-        "0, for each engine call of thirty requests in turn.",
+        "No response with status 200 has a value that is not finite, or a missing or additional embedding.",
+        "0 such responses, with a fault in each engine call of thirty requests in turn.",
     ),
 )
 
@@ -73,7 +72,7 @@ _LOAD = (
         "no-starvation",
         "No text waits for ever: neither long texts, nor single texts behind large requests, nor one "
         "model behind another.",
-        "A text older than the age limit is in the next batch of its turn.",
+        "A bulk request that would become late gets every second batch.",
     ),
     Promise(
         "short-wait",
@@ -92,7 +91,7 @@ _LOAD = (
     ),
     Promise(
         "time-to-return",
-        "A refused client learns when to come back.",
+        "A client that gets a 429 learns when to retry.",
         "Every 429 has `Retry-After`, from measured speed.",
     ),
     Promise(
@@ -110,7 +109,7 @@ _LOAD = (
     Promise(
         "idle-is-idle",
         "A server without requests uses no processor time.",
-        "0 timers of the dispatcher.",
+        "0 running timers of the dispatcher.",
     ),
 )
 
@@ -124,15 +123,15 @@ _CLIENTS = (
     Promise(
         "departed-clients",
         "The waiting texts of a client that has left are never computed.",
-        "0, cancelled at each await of a request in turn.",
+        "0 such texts, with the request cancelled at each of its awaits in turn.",
     ),
 )
 
 _FAILURES = (
     Promise(
         "failure-contained",
-        "A failing engine call costs the requests with the guilty texts and no other.",
-        "At most 2 log2(n) additional calls for one guilty text among n; each call of thirty requests "
+        "If an engine call fails, only the requests with the texts that cause the failure get an error.",
+        "At most 2 log2(n) additional calls for one failing text among n; each call of thirty requests "
         "fails in turn.",
     ),
     Promise(
@@ -147,7 +146,7 @@ _FAILURES = (
     ),
     Promise(
         "honest-health",
-        "`/livez` tells that the process answers, `/readyz` that it can serve; neither waits for work.",
+        "`/livez` shows that the process answers, `/readyz` that it can serve. Neither waits for work.",
         "Within 1 s of any fault.",
     ),
 )
@@ -156,7 +155,7 @@ _START_AND_STOP = (
     Promise(
         "verified-start",
         "A server serves nothing before its model is loaded and its embeddings are verified.",
-        "0 requests answered before. A wrong setting ends the process with status 2 and a sentence.",
+        "0 requests answered before. A wrong setting ends the process with status 2 and an error message.",
     ),
     Promise(
         "clean-stop",
@@ -218,23 +217,23 @@ _SECRETS_AND_MODELS = (
     ),
     Promise(
         "foreign-pages",
-        "A web page of another origin or behind a rebound host name can neither use nor read the server.",
+        "A web page of another origin, or with a DNS-rebound host name, can neither use nor read the server.",
         "0 requests of such pages reach a route.",
     ),
     Promise(
         "no-foreign-code",
-        "No code of a model runs unless the operator trusts the model. Nothing of weights files is executed.",
-        "0 imports and calls that could.",
+        "No code of a model runs unless the operator trusts the model. Weights files are never executed.",
+        "0 imports and calls that could run such code.",
     ),
     Promise(
         "known-licences",
         "Every package that is installed for serving has a licence that is listed as allowed.",
-        "0 packages without a licence; `make licences` lists all.",
+        "0 packages without such a licence; `make licences` lists all licences.",
     ),
     Promise(
         "safe-names",
-        "Names in requests are keys of a table, and names at the start stay inside the model's folder.",
-        "0 files outside are opened.",
+        "Names in requests never become file paths, and file names in a model stay inside its folder.",
+        "0 files outside the folder are opened.",
     ),
 )
 
@@ -247,7 +246,7 @@ _BATCHES_AND_FILES = (
     Promise(
         "full-disk",
         "A full or failing disk is reported, and leaves nothing half-written.",
-        "0 files left.",
+        "0 incomplete files left.",
     ),
 )
 
