@@ -87,13 +87,19 @@ def save_directory(folder: Path, name: str) -> TinyFamily:
     return tiny
 
 
-def reference_row(tiny: TinyFamily, name: str, sequence: TokenSequence) -> FloatArray:
+def reference_states(tiny: TinyFamily, sequence: TokenSequence) -> FloatArray:
     import torch
 
     with torch.no_grad():
         ids = torch.from_numpy(sequence.token_ids)[None]
         hidden = tiny.reference(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
-    row: FloatArray = (hidden[-1] if MODELS[name][2] == "lasttoken" else hidden.mean(0)).numpy()
+    states: FloatArray = hidden.numpy()
+    return states
+
+
+def reference_row(tiny: TinyFamily, name: str, sequence: TokenSequence) -> FloatArray:
+    hidden = reference_states(tiny, sequence)
+    row: FloatArray = hidden[-1] if MODELS[name][2] == "lasttoken" else hidden.mean(0)
     return row / np.linalg.norm(row)
 
 
@@ -136,6 +142,20 @@ def test_embeddings_of_long_texts_are_those_of_the_reference_in_any_company(
     assert np.abs(together - alone).max() <= COMPANY_TOLERANCE
     expected = np.stack([reference_row(tiny, model[0], sequence) for sequence in sequences])
     assert np.abs(together - expected).max() <= TOLERANCE
+
+
+def test_the_other_outputs_of_long_texts_keep_their_order(engine: Engine, tiny: TinyFamily) -> None:
+    sequences = random_sequences((LENGTHS[0], 30, 1), vocab_size=VOCABULARY)
+    found = engine.run(Batch.of([sequence.for_tokens() for sequence in sequences]), width=1)
+    lengths = engine.run(Batch.of(sequences), width=1).lengths
+    assert lengths is not None
+    for index, sequence in enumerate(sequences):
+        expected = reference_states(tiny, sequence)
+        scale = float(np.abs(expected).max())
+        np.testing.assert_allclose(found.of_text(index), expected, rtol=0, atol=TOLERANCE * scale)
+        alone = engine.run(Batch.of([sequence]), width=1)
+        assert alone.lengths is not None
+        np.testing.assert_allclose(lengths[index], alone.lengths[0], rtol=1e-5)
 
 
 @pytest.mark.skipif(

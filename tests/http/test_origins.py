@@ -82,3 +82,15 @@ def test_an_unknown_page_does_not_fill_the_disk(tmp_path: Path) -> None:
         assert answer.status_code == 403
         assert server.client.get("/v1/files").json()["data"] == []
         assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_an_allowed_page_may_read_the_headers_about_its_request() -> None:
+    origin = "https://here.example"
+    with serve_in_thread(replace(QUIET, cors_origin=(origin,))) as server:
+        answer = server.client.post(
+            "/v1/embeddings", json={"input": "cat " * 300, "inputt": 1}, headers={"origin": origin}
+        )
+    exposed = set(answer.headers["access-control-expose-headers"].split(", "))
+    notices = {"x-truncated-inputs", "x-unknown-fields"}
+    assert notices <= exposed
+    assert notices <= set(answer.headers)

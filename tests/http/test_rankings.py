@@ -54,6 +54,19 @@ def test_nvidia(client: httpx.Client, path: str) -> None:
     assert refusal["error"]["param"] == "passages[0]"
 
 
+def test_nvidia_s_images_are_refused(client: httpx.Client) -> None:
+    pictured = {"text": "hello", "image": "data:image/png;base64,AA=="}
+    bodies: dict[str, dict[str, Any]] = {
+        "query": {"query": pictured, "passages": [{"text": "a"}]},
+        "passages[1]": {"query": {"text": "a"}, "passages": [{"text": "a"}, pictured]},
+    }
+    for field, body in bodies.items():
+        refusal = post(client, "/ranking", status=400, **body)
+        assert refusal["error"]["param"] == field
+        assert "image" in refusal["message"]
+    post(client, "/ranking", query={"text": "a", "image": None}, passages=["a"])
+
+
 def test_nvidia_s_scores_are_logits(every_task: HttpServer) -> None:
     answer = post(every_task.client, "/ranking", model="model/rerank", query="hello", passages=["world", "a"])
     ids = token_ids("hello")

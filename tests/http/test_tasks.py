@@ -154,7 +154,7 @@ def test_every_token_has_its_row(client: httpx.Client) -> None:
     assert [len(rows) for rows in found] == [3, 4]
     assert post(client, "/embed_all", inputs="hello", prompt_name="query") == found[:1]
     error = post(client, "/embed_all", status=422, inputs="hello", prompt_name="passage")
-    assert "prompt_name" in error["error"]
+    assert "no prompt named 'passage'" in error["error"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from support.described_models import describe_tasks, row_of, token_ids
+from support.described_models import PROMPTS, describe_prompted, describe_tasks, row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, FaultScript, hash_token_rows
@@ -263,3 +263,14 @@ def test_an_embedding_model_gives_the_hidden_states_of_tokens(client: httpx.Clie
     found = post(client, "/embed_all", inputs=["hello", "hello world"])
     for states, text in zip(found, ("hello", "hello world"), strict=True):
         np.testing.assert_allclose(states, hash_token_rows(token_ids(text), DIM), rtol=1e-6)
+
+
+def test_hidden_states_may_follow_any_prompt_of_the_model() -> None:
+    with serve_in_thread(models=[describe_prompted()]) as server:
+        for name, prompt in PROMPTS.items():
+            (states,) = post(server.client, "/embed_all", inputs="hello", prompt_name=name)
+            expected = hash_token_rows(token_ids(f"{prompt}hello"), DIM)
+            np.testing.assert_allclose(states, expected, rtol=1e-6)
+        error, kind = refusal(server.client, "/embed_all", inputs="hello", prompt_name="nobody")
+        assert "no prompt named" in error
+        assert kind == "Validation"

@@ -58,3 +58,14 @@ def test_a_traceback_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     for record in (first, second):
         assert record.exc_info is not None
         assert str(record.exc_info[1]) == "the cause"
+
+
+def test_a_text_without_an_end_of_line_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    stream = LogStream()
+    for percent in range(3):
+        stream.write(f"\rloading {percent}%")  # as progress bars do
+    assert caplog.messages == ["loading 0%", "loading 1%"]
+    for _ in range(10):
+        stream.write("dots" * 1_000)
+    assert sum(map(len, caplog.messages)) > 30_000
+    assert max(map(len, caplog.messages)) < 20_000

@@ -297,12 +297,12 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
     "llama.cpp tokenize": (
         LlamaTokenizeRequest,
         {"content": "a"},
-        {"add_special": True, "with_pieces": True},
+        {"add_special": True, "with_pieces": True, "parse_special": False},
     ),
     "Mixedbread rerank": (
         MixedbreadRerankRequest,
         {"query": "a", "input": [{"text": "b", "title": "c"}]},
-        {"model": "m", "rank_fields": ["title"], "top_k": 1, "return_input": True},
+        {"model": "m", "rank_fields": ["title"], "top_k": 1, "return_input": True, "rewrite_query": True},
     ),
     "NVIDIA ranking": (
         NvidiaRankRequest,
@@ -313,6 +313,11 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
         DeepInfraRankRequest,
         {"queries": ["a"], "documents": ["b"]},
         {"user": "u", "instruction": "i"},
+    ),
+    "Pinecone rerank, chunks": (
+        PineconeRerankRequest,
+        {"query": "a", "documents": ["b"]},
+        {"parameters": {"max_chunks_per_doc": 3}},
     ),
     "Pinecone rerank": (
         PineconeRerankRequest,

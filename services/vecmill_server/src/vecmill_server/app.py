@@ -28,6 +28,8 @@ EXPOSED_HEADERS = (
     "request-id",
     "x-compute-time",
     "server-timing",
+    "x-truncated-inputs",
+    "x-unknown-fields",
     "retry-after",
     "retry-after-ms",
 )

@@ -91,22 +91,37 @@ def _encode_pieces(value: Any) -> Iterator[bytes]:
         yield b"}"
     elif not _is_list(value) or not len(value):
         yield encode_json(value)
+    elif _has_long_items(value) or (len(value) <= PIECE_ITEMS and any(_is_list(item) for item in value)):
+        opening = b"["
+        for item in value:  # lists of long ones, such as the tokens of some texts
+            pieces = _encode_pieces(item)
+            yield opening + next(pieces)
+            yield from pieces
+            opening = b","
+        yield b"]"
     elif len(value) > PIECE_ITEMS:
         opening = b"["
         for start in range(0, len(value), PIECE_ITEMS):
             yield opening + encode_json(value[start : start + PIECE_ITEMS])[1:-1]
             opening = b","
         yield b"]"
-    elif any(_is_list(item) for item in value):
-        opening = b"["
-        for item in value:  # a short list of long ones, such as the tokens of some texts
-            pieces = _encode_pieces(item)
-            yield opening + next(pieces)
-            yield from pieces
-            opening = b","
-        yield b"]"
     else:
         yield encode_json(value)
+
+
+def _has_long_items(value: Any) -> bool:
+    """Return whether an item of a list is, or contains, a long list of lists or objects."""
+    return isinstance(value, list) and _has_items(value[0]) and any(map(_is_long, value))
+
+
+def _is_long(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_is_long, value.values()))
+    return _is_list(value) and len(value) > PIECE_ITEMS and _has_items(value[0])
+
+
+def _has_items(value: Any) -> bool:
+    return isinstance(value, dict) or _is_list(value)
 
 
 def _is_list(value: Any) -> bool:

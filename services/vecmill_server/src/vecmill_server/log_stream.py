@@ -14,9 +14,15 @@ from vecmill_server.logs import STANDARD_ERROR
 
 logger = logging.getLogger(__name__)
 
+# Text without the end of a line is logged when it is longer, so that memory stays bounded.
+MOST_CHARACTERS = 10_000
+
 
 class LogStream(io.TextIOBase):
-    """A text stream whose lines become warnings in the log."""
+    """A text stream whose lines become warnings in the log.
+
+    A carriage return ends a line too, since progress bars write nothing else between their states.
+    """
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -33,7 +39,11 @@ class LogStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         with self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
+            *lines, rest = (self._begun + text).replace("\r", "\n").split("\n")
+            if len(rest) > MOST_CHARACTERS:
+                lines.append(rest)
+                rest = ""
+            self._begun = rest
         for line in lines:
             if line.strip():
                 logger.warning("%s", line.rstrip())

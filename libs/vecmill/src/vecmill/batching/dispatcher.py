@@ -60,7 +60,7 @@ class Dispatcher:
         clock: Clock = monotonic,
     ) -> None:
         """`cost` is the expected cost of calls on the narrowest width. Every call corrects it."""
-        info = engine.info
+        self.info = info = engine.info
         self._pace = Pace(cost, narrow=info.lane_widths[0], lanes=info.lanes_on(budget.total))
         self.queue = Queue(config.queue, self._pace.text_cost_s)
         self.lanes = Lanes(

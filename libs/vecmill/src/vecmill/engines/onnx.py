@@ -94,9 +94,10 @@ class OnnxEngine:
         prepared = _prepare(description, wanted, choice, cache_dir)
         widths = lane_widths(plan.lane_widths, cores) if choice.is_cpu else (1,)
         with prepared.closed_on_error():
-            precision = wanted
+            precision, is_finished = wanted, False
             if description.exported_graph is not None:  # an exported graph has one precision
-                precision = choose_precision(plan, (read_prepared(prepared.folder).precision,))
+                graph = read_prepared(prepared.folder)
+                precision, is_finished = choose_precision(plan, (graph.precision,)), not graph.is_per_token
             info = EngineInfo(
                 name="onnx",
                 precision=precision,
@@ -106,6 +107,7 @@ class OnnxEngine:
                 lane_widths=widths,
                 output_shape=description.output_shape,
                 normalizes=description.normalizes_output,
+                is_finished=is_finished,
                 parallel_calls=None if choice.is_cpu else 1,
                 batch_tokens=plan.max_batch_tokens,
             )

@@ -8,7 +8,7 @@ from vecmill.errors import DeadlineExceeded, InvalidRequest, fields_renamed
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.admission import Admission
 from vecmill.operations.late_chunking import embed_chunks
-from vecmill.operations.requirements import require_dimensions, require_task
+from vecmill.operations.requirements import require_dimensions, require_task, require_unfinished
 from vecmill.requests import Embed
 from vecmill.results import EmbedResult
 from vecmill.tokenization.refusals import inputs_renumbered
@@ -38,6 +38,9 @@ async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
     description = admission.description
     require_task(description, Task.EMBED, asked="embed texts")
     require_dimensions(request.dimensions, description)
+    if request.normalize is False and description.normalize:
+        info, asked = admission.dispatcher.info, "leave out its normalisation"
+        require_unfinished(description, info, asked=asked, field="normalize")
     prompt = admission.prompt(request.options)
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]

@@ -3,7 +3,7 @@
 from vecmill.errors import RequestTooLarge
 from vecmill.models import Task
 from vecmill.operations.admission import Admission
-from vecmill.operations.requirements import require_task
+from vecmill.operations.requirements import require_task, require_unfinished
 from vecmill.requests import EmbedTokens, Purpose
 from vecmill.results import EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
@@ -46,6 +46,8 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
 
 async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
     """Return the last hidden states of an embedding model, special tokens included."""
+    info = admission.dispatcher.info
+    require_unfinished(admission.description, info, asked="return hidden states", field="model")
     prompt = admission.prompt(request.options)
 
     def encode() -> Slices[list[TokenSequence]]:

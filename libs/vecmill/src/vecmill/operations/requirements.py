@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from vecmill.errors import InvalidRequest, UnsupportedTask
 from vecmill.models import ModelDescription, Task
+from vecmill.values.engine_info import EngineInfo
 
 _DOES: Mapping[Task, str] = MappingProxyType(
     {
@@ -26,6 +27,19 @@ def require_task(description: ModelDescription, *tasks: Task, asked: str) -> Non
     if description.task not in tasks:
         raise UnsupportedTask(
             f"The model {description.name} {_DOES[description.task]}; it cannot {asked}.", field="model"
+        )
+
+
+def require_unfinished(description: ModelDescription, info: EngineInfo, *, asked: str, field: str) -> None:
+    """Raise `UnsupportedTask` if the engine returns only finished embeddings.
+
+    `asked` follows "it cannot" in the message. `field` is the field of the request that asks for more.
+    """
+    if info.is_finished:
+        raise UnsupportedTask(
+            f"The exported graph of the model {description.name} returns only finished embeddings; it cannot "
+            f"{asked}. Export the model again, with token_embeddings or last_hidden_state.",
+            field=field,
         )
 
 

@@ -25,7 +25,8 @@ class EngineInfo:
     numbers of cores that one call may use, ascending. `parallel_calls` is the number of calls that may run at
     once, if it does not depend on the cores. `batch_tokens` is the best number of tokens for a call, if the
     engine or its plan sets one. `normalizes` tells whether the engine scales the embeddings of texts to unit
-    length, and returns their former lengths too.
+    length, and returns their former lengths too. With `is_finished` it runs an exported graph that has only
+    finished outputs: it has neither embeddings before the normalisation nor hidden states.
     """
 
     name: str
@@ -38,6 +39,7 @@ class EngineInfo:
     parallel_calls: int | None = None
     batch_tokens: int | None = None
     normalizes: bool = False
+    is_finished: bool = False
 
     def lanes_on(self, cores: int) -> int:
         """Return the number of calls that may run at once on `cores` cores, at least 1."""

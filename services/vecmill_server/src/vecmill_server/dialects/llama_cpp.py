@@ -144,6 +144,13 @@ class LlamaTokenizeRequest(InferenceBody):
     with_pieces = fields.flag(
         "with_pieces", note="Whether to return the part of the text of each token too."
     ).otherwise(False)
+    parse_special = fields.fixed(
+        "parse_special",
+        json_schema.ALWAYS,
+        fields.to_flag,
+        "`parse_special` must be true: special tokens that are written in a text are read as special tokens.",
+        "Special tokens that are written in the text are always read as special tokens.",
+    )
     style = LLAMA_STYLE
     rules = json_schema.without("inputs", "text", "prompt")
     responses = (

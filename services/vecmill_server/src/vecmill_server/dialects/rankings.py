@@ -32,7 +32,6 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.tei_conventions import with_parameters
-from vecmill_server.dialects.text_fields import TEXT_OBJECT
 from vecmill_server.json_schema import Component, an_object, like
 
 _RETURN_NOTE = "Whether results have their documents."
@@ -76,6 +75,13 @@ class MixedbreadRerankRequest(RankedBody):
     documents = document_list("input")
     top_k = fields.count("top_k", note=TOP_NOTE)
     return_input = fields.flag("return_input", note=_RETURN_NOTE).otherwise(False)
+    rewrite_query = fields.fixed(
+        "rewrite_query",
+        json_schema.NEVER,
+        lambda value, name: not fields.to_flag(value, name),
+        "`rewrite_query` must be false: this server does not rewrite queries.",
+        "Queries are never rewritten.",
+    )
     rules = json_schema.all_of(*EXCLUSIVE_OPTIONS, json_schema.without("documents", "texts"))
     responses = (
         Component(
@@ -124,6 +130,8 @@ def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
 
 
 def _to_passage(value: JsonValue, field: str) -> str:
+    if isinstance(value, dict) and value.get("image") is not None:
+        raise fields.invalid(field, "has an image, and this server reads only text.")
     text = value.get("text") if isinstance(value, dict) else value
     if not isinstance(text, str):
         raise fields.invalid(field, 'must be {"text": a string}, or a string.')
@@ -135,7 +143,7 @@ def _to_passages(value: JsonValue, field: str) -> tuple[str, ...]:
     return tuple(_to_passage(item, f"{field}[{index}]") for index, item in enumerate(items))
 
 
-_PASSAGE = json_schema.any_of(str, TEXT_OBJECT)
+_PASSAGE = json_schema.any_of(str, an_object(("text",), {"text": str, "image": json_schema.NOTHING}))
 
 
 class NvidiaRankRequest(InferenceBody):
@@ -206,19 +214,22 @@ def _write_pinecone(
 
 
 _PARAMETERS = "parameters"
+# The options that Pinecone's client puts into `parameters`.
+_IN_PARAMETERS: tuple[Field[Any], ...] = (text_fields.TRUNCATION, RankedBody.chunks)
+_PARAMETER_SCHEMAS = {name: schema for field in _IN_PARAMETERS for name, schema in field.properties.items()}
 
 
 def _read_parameters(body: RequestBody) -> Json:
-    """Return the options of truncation in `parameters`."""
+    """Return the options in `parameters`."""
     given = body.json.get(_PARAMETERS)
     if given is None:
         return {}
     if not isinstance(given, dict):
         raise fields.invalid(_PARAMETERS, "must be an object.")
-    options = {name: value for name, value in given.items() if name in text_fields.TRUNCATION.properties}
-    text_fields.TRUNCATION.read(
-        RequestBody(options, body.dialect_options)
-    )  # checks those that are overridden
+    options = {name: value for name, value in given.items() if name in _PARAMETER_SCHEMAS}
+    inner = RequestBody(options, body.dialect_options)
+    for field in _IN_PARAMETERS:
+        field.read(inner)  # checks options that the body overrides too
     return options
 
 
@@ -232,8 +243,8 @@ class PineconeRerankRequest(RankedBody):
     parameters: Field[Json] = Field(
         {
             _PARAMETERS: json_schema.of_the_model(
-                an_object((), text_fields.TRUNCATION.properties, nullable=True),
-                "The place of `truncate` in Pinecone's client. The fields of the body take precedence.",
+                an_object((), _PARAMETER_SCHEMAS, nullable=True),
+                "The place of these options in Pinecone's client. The fields of the body take precedence.",
             )
         },
         _read_parameters,
@@ -263,8 +274,7 @@ class PineconeRerankRequest(RankedBody):
     def unknown_fields(cls, json: Json) -> list[str]:
         unknown, parameters = super().unknown_fields(json), json.get(_PARAMETERS)
         if isinstance(parameters, dict):
-            known = text_fields.TRUNCATION.properties
-            unknown += [f"{_PARAMETERS}.{name}" for name in parameters if name not in known]
+            unknown += [f"{_PARAMETERS}.{name}" for name in parameters if name not in _PARAMETER_SCHEMAS]
         return unknown
 
     def read(self) -> Asked:

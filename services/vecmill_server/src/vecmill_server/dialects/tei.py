@@ -170,12 +170,9 @@ class SparseRequest(TeiBody):
 
 def _read_sided_options(body: RequestBody) -> TextOptions:
     options = text_fields.TEXT_OPTIONS.read(body)
-    name = options.prompt_name
-    if name is None:
+    if options.prompt_name not in (Purpose.QUERY, Purpose.DOCUMENT):
         return options
-    if name not in (Purpose.QUERY, Purpose.DOCUMENT):
-        raise fields.invalid("prompt_name", "must be query or document.")
-    return replace(options, prompt_name=None, purpose=Purpose(name))
+    return replace(options, prompt_name=None, purpose=Purpose(options.prompt_name))
 
 
 def _write_token_embeddings(result: EmbedTokensResult, _envelope: Envelope) -> JsonValue:
@@ -183,7 +180,7 @@ def _write_token_embeddings(result: EmbedTokensResult, _envelope: Envelope) -> J
 
 
 class EmbedAllRequest(TeiBody):
-    """The body of `/embed_all`. `prompt_name` distinguishes queries from documents.
+    """The body of `/embed_all`. The prompts `query` and `document` distinguish queries from documents.
 
     An embedding model gives the last hidden state of each token.
     """
@@ -192,8 +189,10 @@ class EmbedAllRequest(TeiBody):
     options = Field(
         {
             **text_fields.TEXT_OPTIONS.properties,
-            "prompt_name": json_schema.described(
-                json_schema.one_of_words(("query", "document")), "Whether the texts are queries or documents."
+            "prompt_name": json_schema.of_the_model(
+                json_schema.OPTIONAL_STRING,
+                "`query` or `document`, which a multi-vector model distinguishes, or another prompt of the "
+                "model.",
             ),
         },
         _read_sided_options,
