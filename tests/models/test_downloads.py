@@ -163,3 +163,41 @@ def test_a_disk_that_fills_up_is_named(hub: FakeHub, tmp_path: Path, monkeypatch
         ):
             fetch_model(NAME)
     assert contents(fetch_model(NAME)) == FILES
+
+
+def test_a_connection_that_is_reset_is_opened_again(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "_RETRY_S", 0, raising=False)
+    hub.resets |= {"config.json": 2, "model.safetensors": 3}
+    assert contents(fetch_model(NAME)) == FILES
+    assert hub.resets == {"config.json": 0, "model.safetensors": 0}
+
+
+def test_connections_that_are_always_reset_are_given_up(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_RETRY_S", 0, raising=False)
+    hub.resets["model.safetensors"] = 100
+    with pytest.raises(ModelNotFound, match=r"could not be downloaded: .* Try again: partial downloads"):
+        fetch_model(NAME)
+    assert [path for path, _ in hub.served].count("model.safetensors") == 5
+
+
+def test_a_file_that_goes_on_after_its_size_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    hub.endless.add("config.json")
+    with pytest.raises(ModelNotFound, match=r"config\.json has more than the 2 bytes that the hub states"):
+        fetch_model(NAME)
+    digest = hub.repositories[NAME.repository].digest("config.json")
+    (partial,) = tmp_path.glob(f"models--*/blobs/{digest}.incomplete")
+    assert partial.stat().st_size <= 2
+    hub.endless.clear()
+    assert contents(fetch_model(NAME)) == FILES
+
+
+def test_a_partial_file_may_be_completed_by_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = (tmp_path / name for name in ("blob", "link", "lock"))
+    wanted = downloads.HubFile("file", "http://127.0.0.1:9", 9, *paths)
+    # It was there a moment ago.
+    monkeypatch.setattr(Path, "exists", lambda path: path == wanted.partial)
+    assert wanted.missing_bytes == 9
