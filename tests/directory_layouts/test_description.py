@@ -294,6 +294,10 @@ def test_no_tokenizer_at_all_is_named(directory: Path) -> None:
         ({}, "weight_map must name"),
         ({"weight_map": {"a": "model-1.safetensors"}}, "model-1.safetensors is missing"),
         ({"weight_map": {"a": "../model-1.safetensors"}}, "leads out of the model directory"),
+        ({"weight_map": {"a": "model\0.safetensors"}}, "which cannot be the name of a file"),
+        ({"weight_map": {"a": "\ud800.safetensors"}}, "which cannot be the name of a file"),
+        ({"weight_map": {"a": "\x1b]0;title\x07"}}, "which cannot be the name of a file"),
+        ({"weight_map": {"a": "m" * 5_000}}, "cannot be opened: File name too long"),
     ],
 )
 def test_parts_of_weights_that_are_not_there_are_named(
@@ -301,8 +305,10 @@ def test_parts_of_weights_that_are_not_there_are_named(
 ) -> None:
     (directory / "model.safetensors").unlink()
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(CorruptModel, match=message):
+    with pytest.raises(CorruptModel, match=message) as caught:
         describe(directory)
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 1_000
 
 
 @pytest.mark.parametrize("text", ["", "{", "\x00", '{"a": NaN', "[" * 100_000])
@@ -334,6 +340,45 @@ def test_links_within_the_directory_are_followed(directory: Path) -> None:
     (directory / "config.json").rename(directory / "settings.json")
     (directory / "config.json").symlink_to(directory / "settings.json")
     assert describe(directory).dim == 32
+
+
+def test_links_in_a_circle_are_named(directory: Path) -> None:
+    (directory / "config.json").unlink()
+    (directory / "config.json").symlink_to("config.json")
+    with pytest.raises(CorruptModel, match=r"config\.json"):
+        describe(directory)
+
+
+HASH = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("target", "is_read"),
+    [
+        (f"models--owner--name/blobs/{HASH}", True),
+        (f"blobs/ab/{HASH}", True),
+        (f"blobs/cd/{HASH}", False),
+        ("blobs/ab/abcdef", False),
+        (f"blobs/{HASH}", False),
+        (f"others/ab/{HASH}", False),
+        (f"models--owner--other/blobs/{HASH}", False),
+    ],
+)
+def test_links_of_the_hub_clients_cache_are_followed(
+    directory: Path, tmp_path: Path, target: str, is_read: bool
+) -> None:
+    snapshot = tmp_path / "cache/models--owner--name/snapshots/0123456789"
+    snapshot.parent.mkdir(parents=True)
+    directory.rename(snapshot)
+    stored = tmp_path / "cache" / target
+    stored.parent.mkdir(parents=True)
+    (snapshot / "config.json").rename(stored)
+    (snapshot / "config.json").symlink_to(stored)
+    if is_read:
+        assert describe(snapshot).dim == 32
+        return
+    with pytest.raises(CorruptModel, match="leads out of the model directory"):
+        describe(snapshot)
 
 
 @pytest.mark.promise("safe-names")

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from huggingface_hub.utils._shared_blobs import publish_blob_to_shared_store
 
 from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from vecmill.errors import ModelNotFound
 from vecmill.models import downloads
+from vecmill.models.directory import read_json
 from vecmill.models.hub import HubName, fetch_model
 
 NAME = HubName("owner/model")
@@ -162,4 +164,85 @@ def test_a_disk_that_fills_up_is_named(hub: FakeHub, tmp_path: Path, monkeypatch
             ModelNotFound, match=f"the disk of {tmp_path} has .* the missing files need 256002"
         ):
             fetch_model(NAME)
+    assert contents(fetch_model(NAME)) == FILES
+
+
+def test_a_connection_that_is_reset_is_opened_again(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "_RETRY_S", 0, raising=False)
+    hub.resets |= {"config.json": 2, "model.safetensors": 3}
+    assert contents(fetch_model(NAME)) == FILES
+    assert hub.resets == {"config.json": 0, "model.safetensors": 0}
+
+
+def test_connections_that_are_always_reset_are_given_up(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_RETRY_S", 0, raising=False)
+    hub.resets["model.safetensors"] = 100
+    with pytest.raises(ModelNotFound, match=r"could not be downloaded: .* Try again: partial downloads"):
+        fetch_model(NAME)
+    assert [path for path, _ in hub.served].count("model.safetensors") == 5
+
+
+def test_a_file_that_goes_on_after_its_size_is_refused(hub: FakeHub, tmp_path: Path) -> None:
+    hub.endless.add("config.json")
+    with pytest.raises(ModelNotFound, match=r"config\.json has more than the 2 bytes that the hub states"):
+        fetch_model(NAME)
+    digest = hub.repositories[NAME.repository].digest("config.json")
+    (partial,) = tmp_path.glob(f"models--*/blobs/{digest}.incomplete")
+    assert partial.stat().st_size <= 2
+    hub.endless.clear()
+    assert contents(fetch_model(NAME)) == FILES
+
+
+def test_files_are_of_one_commit_if_the_branch_moves_meanwhile(hub: FakeHub) -> None:
+    other = {"config.json": b'{"new": 1}', "model-00001-of-00001.safetensors": b"new"}
+    hub.updates["model.safetensors"] = Repository(other)
+    assert contents(fetch_model(NAME)) == FILES
+    assert contents(fetch_model(NAME)) == other
+
+
+def test_a_partial_file_may_be_completed_by_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = (tmp_path / name for name in ("blob", "link", "lock"))
+    wanted = downloads.HubFile("file", "http://127.0.0.1:9", 9, *paths)
+    # It was there a moment ago.
+    monkeypatch.setattr(Path, "exists", lambda path: path == wanted.partial)
+    assert wanted.missing_bytes == 9
+
+
+def test_a_commit_of_which_the_cache_has_some_files_is_completed(hub: FakeHub, tmp_path: Path) -> None:
+    # As a library leaves it that read nothing but the settings.
+    commit = hub.repositories[NAME.repository].commit
+    folder = tmp_path / "models--owner--model/snapshots" / commit
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(FILES["config.json"])
+    assert contents(fetch_model(HubName(NAME.repository, commit))) == FILES
+    hub.asked.clear()
+    assert contents(fetch_model(HubName(NAME.repository, commit))) == FILES
+    assert hub.asked == []
+
+
+def test_a_commit_that_an_older_client_downloaded_is_used_without_the_hub(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = HubName(NAME.repository, hub.repositories[NAME.repository].commit)
+    folder = tmp_path / "models--owner--model/snapshots" / str(name.revision)
+    folder.mkdir(parents=True)
+    for file, content in FILES.items():
+        (folder / file).write_bytes(content)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert contents(fetch_model(name)) == FILES
+
+
+def test_files_that_the_client_shares_between_models_are_read(hub: FakeHub, tmp_path: Path) -> None:
+    """The hub's client moves large files that it downloads itself to a folder for all models."""
+    folder = fetch_model(NAME)
+    blob = (folder / "config.json").resolve()
+    assert publish_blob_to_shared_store(
+        blob_path=str(blob), xet_hash="0123456789abcdef" * 4, cache_dir=tmp_path, expected_size=2
+    )
+    assert blob.is_symlink()
+    assert read_json(folder, "config.json") == {}
     assert contents(fetch_model(NAME)) == FILES

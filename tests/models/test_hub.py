@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
@@ -187,6 +188,17 @@ def test_a_killed_download_goes_on_where_it_stopped(client: Client, files: dict[
     assert stored.read_bytes() == large
     assert [wanted for path, wanted in client.hub.served if path == "large.txt"] == [None, f"bytes={begun}-"]
     assert not [*partial.glob("*.incomplete")]
+
+
+def test_an_interrupt_ends_a_download_that_has_stalled(client: Client) -> None:
+    client.hub.stalled.add("tokenizer.json")
+    with client.start("pull", NAME) as running:
+        wait_until(lambda: "tokenizer.json" in {path for path, _ in client.hub.served}, patience_s=60)
+        running.send_signal(signal.SIGINT)
+        try:
+            assert running.wait(timeout=5) == 1
+        finally:
+            running.kill()
 
 
 def test_what_was_left_of_another_file_is_fetched_again(client: Client, files: dict[str, bytes]) -> None:

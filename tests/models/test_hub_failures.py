@@ -135,6 +135,24 @@ def test_a_file_that_the_hub_does_not_give(hub: FakeHub) -> None:
     )
 
 
+def test_terms_that_were_not_accepted(hub: FakeHub) -> None:
+    """The hub names the files of such a model to everybody."""
+    hub.repositories[NAME.repository].gated_files = True
+    assert message() == (
+        "The hub gives owner/model only to those who accepted its terms. Accept them on its page, and set "
+        "HF_TOKEN to a token of yours."
+    )
+
+
+def test_a_repository_of_another_kind(hub: FakeHub) -> None:
+    hub.repositories[NAME.repository] = Repository({"model-Q4_K_M.gguf": b"GGUF", "params.json": b"{}"})
+    assert message() == (
+        "owner/model has neither modules.json nor config.json, so it is not a model of sentence-transformers "
+        "or transformers. Other kinds, such as GGUF, are not read."
+    )
+    assert hub.served == []
+
+
 def test_cached_files_are_used_with_a_warning(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -211,9 +211,10 @@ def test_big_endian_files_are_refused(tmp_path: Path) -> None:
         (lambda: {"a": torch.zeros(2, dtype=torch.float8_e4m3fn)}, "names 'torch._utils._rebuild_"),
         (lambda: {"a": torch.zeros(3, 3).to_sparse()}, "names 'torch._utils._rebuild_sparse_tensor'"),
         (lambda: {"a": torch.zeros(1).expand(9)}, r"a tensor of shape \[9\] that repeats the 1 elements"),
+        (lambda: {"a": torch._neg_view(torch.ones(3))}, "a tensor with properties that change its numbers"),
         (lambda: torch.nn.Linear(1, 1), "names 'torch.nn.modules.linear.Linear'|something other than"),
     ],
-    ids=["number", "list", "nested", "complex", "float8", "sparse", "expanded", "module"],
+    ids=["number", "list", "nested", "complex", "float8", "sparse", "expanded", "negated", "module"],
 )
 def test_other_content_than_weights_is_named(tmp_path: Path, form: str, value: Any, message: str) -> None:
     path = save_with_torch(tmp_path / "w.bin", value(), form)

@@ -23,6 +23,7 @@ import torch
 from fuzz.mutations import mutate
 from support.pytorch_files import (
     FORMATS,
+    MAGIC,
     dictionary,
     name,
     number,
@@ -354,8 +355,23 @@ FLOODS: dict[str, Callable[[], bytes]] = {
     "strings": lambda: (b"X\x00\x10\x00\x00" + b"\xf0\x9f\x98\x80" * 1024) * 1_500,
     "numbers": lambda: (b"\x8a\xff" + b"\x7f" * 255) * 20_000,
     "a product of numbers": lambda: dictionary({"a": tensor((2**62,) * 16, (2**62,) * 16)}),
+    "copied pairs": lambda: (
+        b"\x80\x02]("
+        + b"".join(string(str(place)) + b"N\x86" for place in range(10_000))
+        + b"e\x85q\x00"
+        + name("collections.OrderedDict")
+        + b"q\x01"
+        + b"h\x01h\x00R" * 700
+    ),
     "names": lambda: name("torch.FloatStorage") * 50_000,
     "tensors": lambda: b"\x80\x02]" + tensor().replace(storage(), b"h\x00") * 2**12,
+    "tensors and wide strings": lambda: (
+        b"\x80\x02"
+        + (b"X\x00\x10\x00\x00" + "\U0001f600".encode() + b"a" * 4_092) * 1_800
+        + tensor((1,) * 16, (1,) * 16).replace(b"_rebuild_tensor_v2\n(", b"_rebuild_tensor_v2\nq\x00(")[:-1]
+        + b"q\x01"
+        + b"h\x00h\x01R" * 170_000
+    ),
     "views": lambda: dictionary({str(place): tensor((0, place), (1, 1)) for place in range(25_000)}),
     "items": lambda: b"\x80\x02}(" + b"".join(string(str(place)) + b"N" for place in range(2**17)) + b"u.",
     "no end": lambda: b"N0" * 2**22,
@@ -369,14 +385,25 @@ def memory(name: str) -> int:
     return 1024 * int(line.split()[1])
 
 
-@pytest.mark.parametrize("flood", FLOODS)
-def test_floods_take_no_more_memory_than_the_file(path: Path, flood: str) -> None:
-    content = write_file("zip", FLOODS[flood](), {"0": CONTENT})
+def refuse_in_little_memory(path: Path, content: bytes) -> None:
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins at the present size
     before = memory("VmRSS")
     refuse(path, content)
     assert memory("VmHWM") - before < len(content) + MEMORY_BYTES
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_floods_take_no_more_memory_than_the_file(path: Path, flood: str) -> None:
+    refuse_in_little_memory(path, write_file("zip", FLOODS[flood](), {"0": CONTENT}))
+
+
+def test_floods_in_several_pickles_take_no_more_memory_than_in_one(path: Path) -> None:
+    """The format before PyTorch 1.6 has five pickles in a row."""
+    flood = b"(" + b"}" * 500_000 + b"t"
+    system = b"\x80\x02}" + string("little_endian") + b"\x88s" + string("a") + flood + b"s."
+    start = pickle.dumps(MAGIC, 2) + pickle.dumps(1001, 2)
+    refuse_in_little_memory(path, start + system + b"\x80\x02" + flood + b"." + b"\x80\x02" + flood + b".")
 
 
 def test_deep_nesting_ends_like_any_other_refusal(path: Path) -> None:
@@ -437,6 +464,15 @@ def test_the_same_content_for_many_members_is_refused(path: Path) -> None:
     )
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 101, 101, 101 * len(entry), start, 0)
     assert "is not where the archive states it" in refuse(path, kernel[:start] + entry + others + end)
+
+
+def test_long_names_of_members_are_refused(path: Path) -> None:
+    """Decoded, such a name takes twice the memory that it takes in the file."""
+    members = {"data.pkl": dictionary({"a": tensor()}), "data/0": CONTENT}
+    content = write_archive({**members, "\U0001f600" + "a" * 60_000: b""})
+    assert "a member whose name has 60012 bytes" in refuse(path, content)
+    path.write_bytes(write_archive({**members, "a" * 200: b""}, folder="b" * 251 + "/"))
+    read(path)
 
 
 def test_zip64_records_that_lie_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,22 @@ def test_pickles_are_refused_by_the_name_that_they_call(tmp_path: Path, mark: Pa
     assert not mark.exists()
 
 
+def test_the_reference_implementation_opens_no_weights_that_are_ignored(
+    tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(torch, "load", lambda *arguments, **_: opened.append(arguments))
+    directory = save_hostile(tmp_path / "model", nothing_else)
+    edit(directory, "sentence_bert_config.json", model_kwargs={"use_safetensors": False})
+    load_reference_implementation(describe_model(locate_model(directory)))
+    exported = save_small_export(tmp_path / "exported")
+    (exported / "pytorch_model.bin").write_bytes(PICKLE)
+    with pytest.raises(OSError, match="safetensors"):
+        load_reference_implementation(describe_model(locate_model(exported)))
+    assert opened == []
+    assert not mark.exists()
+
+
 def test_the_pickle_does_run_in_a_reader_that_trusts_it(tmp_path: Path, mark: Path) -> None:
     # Else the tests above would prove nothing.
     (tmp_path / "pytorch_model.bin").write_bytes(PICKLE)

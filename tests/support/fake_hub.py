@@ -1,7 +1,10 @@
 """A small hub on loopback: what the hub's client asks of one, and what users meet there."""
 
+import contextlib
 import hashlib
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +27,7 @@ class Repository:
     branches: tuple[str, ...] = ("main",)
     private: bool = False
     gated: bool = False
+    gated_files: bool = False  # the names of files are shown to everybody, but not the files
     is_large: frozenset[str] = frozenset()  # files that are known by their SHA-256, as the hub's large ones
 
     def digest(self, path: str) -> str:
@@ -53,6 +57,10 @@ class FakeHub:
     stalled: set[str] = field(default_factory=set)  # files of which half is sent, and then nothing more
     broken: set[str] = field(default_factory=set)  # files that cannot be read
     damaged: dict[str, int] = field(default_factory=dict)  # how often one byte of a file arrives wrong
+    resets: dict[str, int] = field(default_factory=dict)  # how often the connection of a file is reset
+    endless: set[str] = field(default_factory=set)  # files that go on after the stated size
+    updates: dict[str, Repository] = field(default_factory=dict)  # what follows when a file was asked for
+    past: list[Repository] = field(default_factory=list)  # found at their commits
     status: int = 200  # of all answers of the API, if it is another
 
 
@@ -113,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "EntryNotFound")
 
     def _find(self, name: str, revision: str) -> Repository | None:
-        repository = self.hub.repositories.get(name)
+        past = {repository.commit: repository for repository in self.hub.past}
+        repository = past.get(revision) or self.hub.repositories.get(name)
         is_ours = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if repository is None or (repository.private and not is_ours):
             self._refuse(404 if is_ours else 401, "RepoNotFound")
@@ -149,6 +158,12 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in repository.files:
             self._refuse(404, "EntryNotFound")
             return
+        if self.command == "GET" and path in self.hub.updates:
+            self.hub.past.append(repository)
+            self.hub.repositories[name] = self.hub.updates.pop(path)
+        if repository.gated_files and self.headers.get("Authorization") is None:
+            self._refuse(401, "GatedRepo")
+            return
         if path in self.hub.broken and self.command == "GET":
             self._refuse(500, "ServerError")
             return
@@ -160,7 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("ETag", f'"{repository.digest(path)}"')
         self.send_header("X-Repo-Commit", repository.commit)
         self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(len(content) - start))
+        if path not in self.hub.endless:
+            self.send_header("Content-Length", str(len(content) - start))
         if wanted is not None:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.end_headers()
@@ -176,6 +192,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.cut_short.remove(path)
             content = content[: len(content) // 2]
             self.close_connection = True
+        if path in self.hub.endless:
+            with contextlib.suppress(OSError):  # the client does not wait for the end
+                self.wfile.write(bytes(32 * 2**20))
+            return
+        if self.hub.resets.get(path, 0) > 0:
+            self.hub.resets[path] -= 1
+            self.wfile.write(content[: len(content) // 2])
+            # Closed with a reset, when the handler has closed its files too.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+            return
         if path in self.hub.stalled:
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()

@@ -18,11 +18,12 @@ import hashlib
 import os
 import re
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO, cast
 
 from vecmill.models.download_progress import DownloadProgress
@@ -30,7 +31,9 @@ from vecmill.models.download_progress import DownloadProgress
 # The client writes 10 MiB at a time, so smaller files cannot be resumed; they are fetched side by side.
 LARGE_BYTES = 16 * 2**20
 _PARALLEL = 8
-_ATTEMPTS = 2
+_ATTEMPTS = 2  # to get a file with the right digest
+_RESETS = 5  # connections in a row that are reset and bring nothing
+_RETRY_S = 1.0
 _TIMEOUT_S = 10.0  # for the hub's response
 _READ_BYTES = 2**20
 _DIGEST = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
@@ -70,7 +73,10 @@ class HubFile:
         """The number of bytes that have not arrived."""
         if self.is_stored:
             return 0
-        return self.size - (self.partial.stat().st_size if self.partial.exists() else 0)
+        try:
+            return self.size - self.partial.stat().st_size
+        except FileNotFoundError:  # another process may just have completed the file
+            return self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +144,43 @@ def fetch_files(name: str, wanted: Sequence[HubFile]) -> None:
     large = [file for file in missing if file.size >= LARGE_BYTES]
     try:
         with DownloadProgress(name, len(missing), sum(file.missing_bytes for file in missing)) as progress:
-            with ThreadPoolExecutor(_PARALLEL) as threads:
-                for _ in threads.map(partial(fetch_file, progress=progress), small):
-                    pass
+            _fetch_side_by_side(small, progress)
             for file in large:
                 fetch_file(file, progress)
     except OSError as error:
         if error.errno in _DISK_FULL:
             raise _disk_full(missing) from error
         raise
+
+
+def _fetch_side_by_side(files: Iterable[HubFile], progress: DownloadProgress) -> None:
+    """Call `fetch_file` for each file, and raise the first exception. An interrupt ends the calls at once.
+
+    A pool of threads would wait for its threads after an interrupt, even when the interpreter exits.
+    """
+    waiting = SimpleQueue[HubFile]()
+    for file in files:
+        waiting.put(file)
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            while True:
+                fetch_file(waiting.get_nowait(), progress)
+                if failures:
+                    return
+        except Empty:
+            return
+        except Exception as error:  # raised again below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_PARALLEL, waiting.qsize()))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def fetch_file(wanted: HubFile, progress: DownloadProgress) -> None:
@@ -172,25 +206,41 @@ def fetch_file(wanted: HubFile, progress: DownloadProgress) -> None:
 
 def _download(wanted: HubFile, progress: DownloadProgress) -> str:
     """Download the missing part of a file to its partial file, and return the digest of the whole file."""
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-    from huggingface_hub.utils.tqdm import silent_tqdm
-
     if wanted.missing_bytes < 0:
         wanted.partial.unlink()
     wanted.partial.touch()
     with wanted.partial.open("r+b") as file:
         hashed = _HashedFile(file, wanted, progress.add)
-        http_get(
-            wanted.url,
-            cast(BinaryIO, hashed),
-            resume_size=hashed.tell(),
-            headers=build_hf_headers(),
-            expected_size=wanted.size,
-            displayed_filename=wanted.name,
-            tqdm_class=silent_tqdm,  # `progress` shows all files
-        )
+        _append_missing(wanted, hashed)
     return hashed.digest
+
+
+def _append_missing(wanted: HubFile, hashed: "_HashedFile") -> None:
+    """Download the missing part of a file, also after resets of the connection, as the client does not."""
+    import httpx2
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+    from huggingface_hub.utils.tqdm import silent_tqdm
+
+    resets = 0
+    while True:
+        begun = hashed.tell()
+        try:
+            http_get(
+                wanted.url,
+                cast(BinaryIO, hashed),
+                resume_size=begun,
+                headers=build_hf_headers(),
+                expected_size=wanted.size,
+                displayed_filename=wanted.name,
+                tqdm_class=silent_tqdm,  # `progress` shows all files
+            )
+            return
+        except httpx2.ReadError:
+            resets = 0 if hashed.tell() > begun else resets + 1
+            if resets == _RESETS:
+                raise
+            time.sleep(_RETRY_S)
 
 
 class _HashedFile:
@@ -211,7 +261,10 @@ class _HashedFile:
         return str(self._hash.hexdigest())
 
     def write(self, data: bytes) -> int:
-        """Append `data`."""
+        """Append `data`. Raises `OSError` if the file then has more bytes than the hub states."""
+        name, size = self._wanted.name, self._wanted.size
+        if self._file.tell() + len(data) > size:
+            raise OSError(f"{name} has more than the {size} bytes that the hub states")
         self._hash.update(data)
         self._count(len(data))
         return self._file.write(data)

@@ -12,12 +12,14 @@ import glob
 import logging
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
 from vecmill.errors import ModelNotFound
-from vecmill.models.downloads import fetch_files, find_files, list_repository
+from vecmill.models.downloads import HubRepository, fetch_files, find_files, list_repository
 from vecmill.models.hub_failures import explain_download, explain_lookup, find_cause
 
 logger = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ _PYTORCH = re.compile(
 )
 _PYTORCH_FILE = "pytorch_model.bin"
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+# Every model has one of these files.
+_SETTINGS = ("modules.json", "config.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -117,17 +121,22 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
     """
     wanted = _WantedFiles(exported, code)
     if name.revision is not None and _COMMIT.fullmatch(name.revision):
-        cached = _find_cached(name, wanted)  # a commit cannot change
+        cached = _find_cached(name, wanted, lists_files=True)  # a commit cannot change
         if cached is not None:
             return cached
     try:
         repository = list_repository(name.repository, name.revision)
     except Exception as error:  # the client does not wrap the exceptions of its HTTP library
         return _fall_back(name, wanted, error)
+    if repository.files.keys().isdisjoint(_SETTINGS):
+        raise ModelNotFound(
+            f"{name.repository} has neither {' nor '.join(_SETTINGS)}, so it is not a model of "
+            "sentence-transformers or transformers. Other kinds, such as GGUF, are not read."
+        )
     try:
         chosen = wanted.choose(repository.files, repository.snapshot)
         fetch_files(name.repository, find_files(repository, chosen))
-        return _link_files(name, chosen)
+        return _link_files(repository, name.revision, chosen)
     except Exception as error:
         raise ModelNotFound(explain_download(name.repository, error)) from error
 
@@ -149,8 +158,12 @@ def _fall_back(name: HubName, wanted: _WantedFiles, error: Exception) -> Path:
     return cached
 
 
-def _find_cached(name: HubName, wanted: _WantedFiles) -> Path | None:
-    """Return the folder of a model, `None` unless the cache has all wanted files of the model."""
+def _find_cached(name: HubName, wanted: _WantedFiles, *, lists_files: bool = False) -> Path | None:
+    """Return the folder of a model, `None` unless the cache has all wanted files of the model.
+
+    If the cache has no list of the model's files, the folder may lack files. With `lists_files`, the list is
+    required.
+    """
     from huggingface_hub import get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import CachedRepoTreeNotFoundError, HFValidationError, LocalEntryNotFoundError
 
@@ -167,12 +180,12 @@ def _find_cached(name: HubName, wanted: _WantedFiles) -> Path | None:
         return None
     try:
         names = {file.path for file in get_cached_repo_tree(name.repository, revision=name.revision)}
-    except CachedRepoTreeNotFoundError:  # downloaded by an older client
-        return folder
+    except CachedRepoTreeNotFoundError:  # downloaded by an older client, or one by one
+        return None if lists_files else folder
     return folder if all((folder / file).exists() for file in wanted.choose(names, folder)) else None
 
 
-def _link_files(name: HubName, chosen: Collection[str]) -> Path:
+def _link_files(repository: HubRepository, revision: str | None, chosen: Collection[str]) -> Path:
     """Let the hub's client link to the downloaded files from the folder of the commit."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
@@ -184,9 +197,24 @@ def _link_files(name: HubName, chosen: Collection[str]) -> Path:
             super().__init__(*arguments, **{**options, "disable": True})  # type: ignore[no-untyped-call]
 
     folder = snapshot_download(
-        name.repository,
-        revision=name.revision,
+        repository.name,
+        revision=repository.commit,  # the branch may have another commit since the files were listed
         allow_patterns=[glob.escape(file) for file in chosen],
         tqdm_class=NoBar,
     )
+    with suppress(OSError):  # the cache may be complete, and not writable
+        _note_branch(repository, revision)
     return Path(folder)
+
+
+def _note_branch(repository: HubRepository, revision: str | None) -> None:
+    """Note the commit of a branch in the client's cache, for starts without the hub."""
+    from huggingface_hub.constants import DEFAULT_REVISION
+
+    path = repository.snapshot.parents[1] / "refs" / (revision or DEFAULT_REVISION)
+    if revision == repository.commit or (path.is_file() and path.read_text() == repository.commit):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
+    partial.write_text(repository.commit)
+    partial.replace(path)

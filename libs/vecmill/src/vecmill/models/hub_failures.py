@@ -26,10 +26,7 @@ def explain_lookup(repository: str, revision: str | None, error: Exception) -> s
 
     match error:
         case GatedRepoError():
-            return (
-                f"The hub gives {repository} only to those who accepted its terms. Accept them on its page, "
-                "and set HF_TOKEN to a token of yours."
-            )
+            return _explain_terms(repository)
         case RepositoryNotFoundError():
             return (
                 f"The hub has no model {repository}, or it is private and HF_TOKEN is not set to a token "
@@ -46,8 +43,19 @@ def explain_lookup(repository: str, revision: str | None, error: Exception) -> s
 
 def explain_download(repository: str, error: Exception) -> str:
     """Return the message for a download that began and failed."""
+    from huggingface_hub.errors import GatedRepoError
+
+    if isinstance(error, GatedRepoError):  # the hub shows the names of files to everybody
+        return _explain_terms(repository)
     remedy = "Partial" if isinstance(error, DiskFull) else "Try again: partial"
     return f"{repository} could not be downloaded: {find_cause(error)} {remedy} downloads are kept."
+
+
+def _explain_terms(repository: str) -> str:
+    return (
+        f"The hub gives {repository} only to those who accepted its terms. Accept them on its page, and set "
+        "HF_TOKEN to a token of yours."
+    )
 
 
 def find_cause(error: BaseException) -> str:

@@ -72,12 +72,25 @@ def _refuse_other_pickles(description: ModelDescription) -> None:
             Weights.open(path)
 
 
+def _weights_options(description: ModelDescription) -> dict[str, Any]:
+    """Return the options of transformers for the kind of weights, which take precedence over the settings.
+
+    Otherwise the library could open a PyTorch file that vecmill ignores, and that was not checked.
+    """
+    return {} if description.has_pytorch_weights else {"use_safetensors": True}
+
+
 def _load_library(class_name: str, description: ModelDescription) -> Any:
     import sentence_transformers
 
     model_class = getattr(sentence_transformers, class_name)
     return (
-        model_class(str(description.directory), device="cpu", trust_remote_code=description.runs_code)
+        model_class(
+            str(description.directory),
+            device="cpu",
+            trust_remote_code=description.runs_code,
+            model_kwargs=_weights_options(description),
+        )
         .float()
         .eval()
     )
@@ -112,7 +125,10 @@ def _load_causal_lm_reranker(description: ModelDescription) -> ComputeOutputs:
     assert template is not None
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, trust_remote_code=description.runs_code
+        folder,
+        dtype=torch.float32,
+        trust_remote_code=description.runs_code,
+        **_weights_options(description),
     ).eval()
     before, after = (
         tokenizer.encode(text, add_special_tokens=False) for text in (template.start, template.end)
@@ -146,6 +162,7 @@ def _load_classifier(description: ModelDescription) -> ComputeOutputs:
         dtype=torch.float32,
         top_k=None,
         trust_remote_code=description.runs_code,
+        model_kwargs=_weights_options(description),
     )
 
     def score(item: CheckInput) -> FloatArray:
@@ -183,7 +200,10 @@ def _load_token_classifier(description: ModelDescription) -> ComputeOutputs:
     folder = str(_folder(description))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForTokenClassification.from_pretrained(
-        folder, dtype=torch.float32, trust_remote_code=description.runs_code
+        folder,
+        dtype=torch.float32,
+        trust_remote_code=description.runs_code,
+        **_weights_options(description),
     ).eval()
 
     def score(item: CheckInput) -> FloatArray:

@@ -15,7 +15,8 @@ from itertools import pairwise
 from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
 
 SIGNATURE = b"PK\x03\x04"
-MAX_MEMBERS = 2**16
+MAX_MEMBERS = 2**14
+_MAX_NAME_BYTES = 512  # the name of a file, and that of a member in PyTorch's folder
 
 _LOCAL = struct.Struct("<4s5HL2L2H")
 _ENTRY = struct.Struct("<4s6HL2L5H2L")
@@ -149,6 +150,8 @@ def _read_entry(data: memoryview) -> _Entry:
         raise RefusedContent("has compressed members, which PyTorch does not write")
     if flags & ~(_SIZES_FOLLOW | _UTF8) or disk:
         raise RefusedContent("has encrypted members or members in other files")
+    if name_size > _MAX_NAME_BYTES:
+        raise RefusedContent(f"has a member whose name has {name_size} bytes")
     name_stop = _ENTRY.size + name_size
     name, extra = bytes(data[_ENTRY.size : name_stop]), data[name_stop : name_stop + extra_size]
     size, stored_size, offset = _read_zip64(extra, (size, stored_size, offset))

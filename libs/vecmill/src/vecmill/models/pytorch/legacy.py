@@ -27,22 +27,16 @@ def read_legacy(data: memoryview) -> tuple[Any, Mapping[str, memoryview]]:
 
     Raises `DamagedFile` or `RefusedContent`.
     """
-    version, position = _load(data, len(SIGNATURE))
-    if version != _VERSION:
+    # One interpreter for all pickles, because its limits apply to all of them together.
+    unpickler = Unpickler(data[len(SIGNATURE) :])
+    if unpickler.load() != _VERSION:
         raise RefusedContent("is of an unknown version of PyTorch's format")
-    system, position = _load(data, position)
+    system = unpickler.load()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise RefusedContent("was written on a big-endian machine")
-    unpickler = Unpickler(data[position:])
     value = unpickler.load()
-    keys, position = _load(data, position + unpickler.position)
-    return value, _find_storages(data, position, keys, unpickler.storages)
-
-
-def _load(data: memoryview, position: int) -> tuple[Any, int]:
-    """Return the value of the pickle at `position`, and the end of the pickle."""
-    unpickler = Unpickler(data[position:])
-    return unpickler.load(), position + unpickler.position
+    keys = unpickler.load()
+    return value, _find_storages(data, len(SIGNATURE) + unpickler.position, keys, unpickler.storages)
 
 
 def _find_storages(

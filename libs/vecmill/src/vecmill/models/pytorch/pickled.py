@@ -114,7 +114,9 @@ def call(function: Any, arguments: Any) -> Any:
     if not isinstance(function, Function) or not isinstance(arguments, tuple):
         raise RefusedContent("calls something other than a function for tensors")
     match function, arguments:
-        case Function.REBUILD_TENSOR, (storage, offset, shape, strides, _, _, *rest) if len(rest) <= 1:
+        case Function.REBUILD_TENSOR, (storage, offset, shape, strides, _, _, *more) if len(more) <= 1:
+            if any(more):
+                raise RefusedContent("has a tensor with properties that change its numbers")
             return _make_tensor(storage, offset, shape, strides)
         case Function.REBUILD_PARAMETER, (PickledTensor() as tensor, _, _):
             return tensor

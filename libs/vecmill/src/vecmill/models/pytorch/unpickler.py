@@ -2,7 +2,8 @@
 
 It knows the instructions of PyTorch's pickles (protocol 2, also as Python 2 wrote it). It imports nothing,
 and calls nothing but the functions of `pickled`. The numbers of bytes, instructions and nested marks and the
-length of strings are limited, so the stack and the memo take little memory whatever the pickle contains.
+length of strings are limited, so the stack and the memo take little memory whatever the pickle contains. The
+limits apply to all pickles of a file together.
 
 Source of the rules: CPython 3.11, `pickle.py` and `pickletools.py`.
 """
@@ -15,9 +16,11 @@ from typing import Any
 from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
 from vecmill.models.pytorch.pickled import Storage, call, find_name, make_storage, set_item
 
-# A tensor takes about 25 instructions and 150 bytes.
+# A tensor takes about 25 instructions, two of which are calls, and 150 bytes.
 MAX_PICKLE_BYTES = 8 * 2**20
 MAX_INSTRUCTIONS = 2**19
+# A call counts as several instructions, because its result takes more memory than other values.
+_CALL_INSTRUCTIONS = 8
 _MAX_STRING_BYTES = 4_096
 _MAX_NAME_BYTES = 256
 _MAX_MARKS = 64
@@ -29,25 +32,28 @@ Instruction = Callable[["Unpickler"], None]
 class Unpickler:
     """The state of one run: the stack, the stacks below its marks, the memo and the position in `data`.
 
-    `data` begins with the pickle, and may go on after it. `storages` are the storages that the pickle refers
-    to, by key.
+    `data` begins with one pickle or several, and may go on after them. `storages` are the storages that the
+    pickles refer to, by key.
     """
 
     def __init__(self, data: memoryview) -> None:
         self._data = data[:MAX_PICKLE_BYTES]
         self.position = 0
         self.storages: dict[str, Storage] = {}
+        self._instructions_left = MAX_INSTRUCTIONS
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
 
     def load(self) -> Any:
-        """Return the value of the pickle; `position` is then its end.
+        """Return the value of the pickle at `position`, and move `position` to the end of the pickle.
 
         Raises `DamagedFile` for a broken pickle, `RefusedContent` for instructions and names that weights do
-        not need and for a pickle that is too long.
+        not need and for pickles that are too long.
         """
-        for _ in range(MAX_INSTRUCTIONS):
+        self._memo = {}
+        while True:
+            self._spend(1)
             code = self._take(1)[0]
             if code == _STOP:
                 return self._end()
@@ -55,13 +61,17 @@ class Unpickler:
             if instruction is None:
                 raise RefusedContent(f"has the instruction {code:#04x}, which weights do not need")
             instruction(self)
-        raise RefusedContent(f"has a pickle of more than {MAX_INSTRUCTIONS} instructions")
 
     def _end(self) -> Any:
         value = self._pop()
         if self._stack or self._below:
             raise DamagedFile("its pickle leaves values on the stack")
         return value
+
+    def _spend(self, instructions: int) -> None:
+        self._instructions_left -= instructions
+        if self._instructions_left < 0:
+            raise RefusedContent(f"has pickles of more than {MAX_INSTRUCTIONS} instructions")
 
     def _take(self, size: int) -> memoryview:
         start, self.position = self.position, self.position + size
@@ -211,6 +221,10 @@ class Unpickler:
     def call_function(self) -> None:
         """Replace a function and its arguments by the result."""
         arguments, function = self._pop(), self._pop()
+        self._spend(_CALL_INSTRUCTIONS)
+        match arguments:
+            case (list() as pairs,):  # copied by an OrderedDict of Python 2, perhaps again and again
+                self._spend(len(pairs))
         self.push(call(function, arguments))
 
     def drop_state(self) -> None:
