@@ -135,6 +135,16 @@ def test_a_file_that_the_hub_does_not_give(hub: FakeHub) -> None:
     )
 
 
+def test_a_repository_without_settings_is_no_model(hub: FakeHub) -> None:
+    files = {"README.md": b"", "model-q4.gguf": b"GGUF"}
+    hub.repositories[NAME.repository] = Repository(files)
+    assert message() == (
+        "The hub's owner/model is not a model that vecmill can read: it has neither config.json nor "
+        "modules.json. If it is a conversion, such as GGUF, name the original model."
+    )
+    assert hub.served == []
+
+
 def test_cached_files_are_used_with_a_warning(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

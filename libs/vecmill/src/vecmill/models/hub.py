@@ -50,6 +50,8 @@ _PYTORCH = re.compile(
 _PYTORCH_FILE = "pytorch_model.bin"
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
+# Every supported directory layout has one of these files.
+_SETTINGS = frozenset({"config.json", "modules.json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
 
     The folder's name is the commit. With `exported` the repository's ONNX graph is downloaded too, with
     `code` its Python code. Raises `ModelNotFound` if the hub has no such model, denies access, or cannot be
-    reached and the cache lacks files, and if the disk is full.
+    reached and the cache lacks files, if the repository has no settings, and if the disk is full.
     """
     wanted = _WantedFiles(exported, code)
     if name.revision is not None and _COMMIT.fullmatch(name.revision):
@@ -124,6 +126,11 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
         repository = list_repository(name.repository, name.revision)
     except Exception as error:  # the client does not wrap the exceptions of its HTTP library
         return _fall_back(name, wanted, error)
+    if _SETTINGS.isdisjoint(repository.files):
+        raise ModelNotFound(
+            f"The hub's {name.repository} is not a model that vecmill can read: it has neither "
+            "config.json nor modules.json. If it is a conversion, such as GGUF, name the original model."
+        )
     try:
         chosen = wanted.choose(repository.files, repository.snapshot)
         fetch_files(name.repository, find_files(repository, chosen))
