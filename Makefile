@@ -248,8 +248,8 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 		--output-file tests/fuzz/requirements.txt
 	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
 
-wheels: $(TEST)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
-	@$(TEST)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
+	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
 	@ls -1 dist/*.whl
 

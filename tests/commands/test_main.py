@@ -60,6 +60,28 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command 'fly'" in result.output
 
 
+@pytest.mark.parametrize(
+    ("word", "suggestion"),
+    [
+        ("srve", "Did you mean 'serve'?"),
+        ("BAAI/bge-small-en-v1.5", "To serve this model: vecmill serve BAAI/bge-small-en-v1.5"),
+        (".", "To serve this model: vecmill serve ."),
+        ("fly", "The commands are check, describe, embed, engines, optimize, pull, serve."),
+        ("x" * 5_000, "The commands are check"),
+    ],
+)
+def test_an_unknown_command_comes_with_a_suggestion(word: str, suggestion: str) -> None:
+    result = run(word)
+    assert result.exit_code == 2
+    assert suggestion in result.output
+
+
+def test_an_unknown_option_of_the_program_is_named() -> None:
+    result = run("--fast")
+    assert result.exit_code == 2
+    assert "--fast" in result.output
+
+
 def test_a_command_that_cannot_be_loaded_breaks_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, serve="vecmill_gone.cli:serve")
     assert run("--help").exit_code == 0

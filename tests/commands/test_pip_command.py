@@ -28,6 +28,13 @@ def test_an_environment_without_pip_is_one_of_uv(monkeypatch: pytest.MonkeyPatch
     assert pip_command("uninstall", "onnxruntime") == "uv pip uninstall --python /venv/bin/python onnxruntime"
 
 
+@pytest.mark.parametrize("folder", ["archive-v0", "environments-v2"])
+def test_an_environment_of_uvx_is_not_changed(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PathFinder", SimpleNamespace(find_spec=lambda name: None))
+    monkeypatch.setattr(sys, "prefix", f"/home/me/.cache/uv/{folder}/6Lh2")
+    assert pip_command("install", "vecmill[corpus]") == "uvx --with 'vecmill[corpus]' vecmill-server"
+
+
 def test_setuptools_can_be_imported_afterwards() -> None:
     code = (
         "from vecmill.values.pip_command import pip_command; pip_command('install', 'a'); import setuptools"

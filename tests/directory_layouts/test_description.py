@@ -230,6 +230,14 @@ def test_a_missing_file_is_named(directory: Path, name: str) -> None:
         describe(directory)
 
 
+def test_a_directory_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorruptModel) as caught:
+        describe(tmp_path)
+    assert caught.value.message == (
+        f"{tmp_path} is not a model directory: config.json is missing. Name the directory that contains it."
+    )
+
+
 def test_adapters_are_not_passed_over(directory: Path) -> None:
     (directory / "adapter_config.json").write_text("{}")
     with pytest.raises(UnsupportedModel, match=r"adapter_config\.json: adapters are not supported"):

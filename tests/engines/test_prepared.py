@@ -56,6 +56,16 @@ def test_the_second_start_finds_what_the_first_prepared(tmp_path: Path, fill: Fi
     assert leftovers(tmp_path / "cache") == []
 
 
+def test_the_log_says_when_a_model_is_prepared(
+    tmp_path: Path, fill: Filler, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        prepare_model(tmp_path, "model", fill)
+        assert caplog.messages == ["Preparing the model for this processor; this happens once."]
+        prepare_model(tmp_path, "model", fill)
+    assert len(caplog.messages) == 1
+
+
 def flip_a_byte(folder: Path) -> None:
     path = folder / WEIGHTS_FILE
     damaged = bytearray(path.read_bytes())

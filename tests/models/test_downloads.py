@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from vecmill.errors import ModelNotFound
 from vecmill.models import downloads
 from vecmill.models.directory import read_json
+from vecmill.models.download_progress import DownloadProgress
 from vecmill.models.hub import HubName, fetch_model
 
 NAME = HubName("owner/model")
@@ -138,6 +140,11 @@ def test_files_that_the_client_stored_without_links_are_not_fetched_again(
     hub.served.clear()
     assert contents(fetch_model(NAME)) == FILES
     assert hub.served == []
+
+
+def test_a_single_file_is_counted_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), DownloadProgress("owner/model", 1, 2_000_000):
+        assert caplog.messages == ["downloading owner/model: 1 file, 2.0 MB"]
 
 
 def test_files_that_do_not_fit_are_not_begun(

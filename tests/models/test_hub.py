@@ -47,13 +47,13 @@ class Client:
             check=False,
         )
 
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: str, stderr: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         """As `run`, without waiting for it."""
         return subprocess.Popen(
             [sys.executable, "-m", "vecmill", *arguments],
             env=self._environment({}),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
         )
 
     def run_on_terminal(self, *arguments: str) -> tuple[int, str]:
@@ -137,6 +137,25 @@ def test_progress_is_a_few_lines_elsewhere(client: Client, files: dict[str, byte
     assert lines[0].startswith(f"downloading {NAME}: {len(files) + 1} files, 18.")
     assert lines[-1] == f"downloading {NAME}: 100%"
     assert len(lines) <= 11
+
+
+def test_every_command_that_downloads_tells_the_progress(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
+    arguments = (str(tmp_path / "texts.jsonl"), "-o", str(tmp_path / "vectors.npy"), "--model", NAME)
+    done = client.run("embed", *arguments, "--engine", "fake")
+    assert done.returncode == 0, done.stderr
+    assert f"downloading {NAME}: 100%" in done.stderr.splitlines()
+
+
+def test_an_interrupted_download_says_how_to_continue(client: Client, files: dict[str, bytes]) -> None:
+    client.hub.repositories[NAME] = Repository({**files, "large.txt": os.urandom(17 * 2**20)})
+    client.hub.stalled.add("large.txt")
+    running = client.start("pull", NAME, stderr=subprocess.PIPE)
+    wait_until(lambda: "large.txt" in {path for path, _ in client.hub.served}, patience_s=60)
+    running.send_signal(signal.SIGINT)
+    _, shown = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert shown.endswith(b"Interrupted. The same command continues the download.\n")
 
 
 @pytest.mark.parametrize("revision", ["", "@v1"])

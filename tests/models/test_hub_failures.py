@@ -148,7 +148,7 @@ def test_a_repository_of_another_kind(hub: FakeHub) -> None:
     hub.repositories[NAME.repository] = Repository({"model-Q4_K_M.gguf": b"GGUF", "params.json": b"{}"})
     assert message() == (
         "owner/model has neither modules.json nor config.json, so it is not a model of sentence-transformers "
-        "or transformers. Other kinds, such as GGUF, are not read."
+        "or transformers. If it is a conversion, such as GGUF, name the original model."
     )
     assert hub.served == []
 

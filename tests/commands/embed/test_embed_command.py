@@ -283,6 +283,16 @@ def test_interrupted_before_anything_is_embedded_it_promises_nothing(
     assert (done.exit_code, done.output) == (130, "Interrupted.\n")
 
 
+def test_without_the_embedded_model_the_option_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecmill.models.location.EMBEDDED_PACKAGES", ())
+    corpus = write_corpus(tmp_path / "corpus.jsonl", numbered_rows(3))
+    done = run_fake(corpus, "-o", tmp_path / "vectors.npy")
+    assert done.exit_code == 2
+    assert done.output.endswith("The option --model names a model.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -196,6 +196,14 @@ def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_that_cannot_be_written_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(InvalidConfig, match="cannot be written: Permission denied"):
+        refuse_existing(tmp_path / "a.npy")
+
+
 def test_a_missing_part_is_a_sentence(output: Path) -> None:
     with (
         open_part_store(output, RUN, DIM) as parts,

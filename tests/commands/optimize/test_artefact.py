@@ -91,6 +91,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         open_directory(tmp_path / "file/folder")
 
 
+def test_an_existing_directory_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(InvalidConfig, match="cannot be written: Permission denied"):
+        open_directory(tmp_path)
+
+
 def test_pytorch_weights_without_safetensors_are_part_of_the_model(tmp_path: Path) -> None:
     source = save_tiny_bert(tmp_path / "model")
     (source / "model.safetensors").rename(source / "pytorch_model.bin")

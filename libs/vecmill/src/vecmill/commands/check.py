@@ -6,6 +6,7 @@ from typing import Any, TextIO
 
 import click
 
+from vecmill.commands.download_log import show_downloads
 from vecmill.commands.options import CACHE_DIR, PRECISIONS, TEXTS, TRUST
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
@@ -74,7 +75,8 @@ def compare_model(
     """
     if task not in (None, *Task):
         raise InvalidConfig(f"--task is {task!r}; it must be one of {', '.join(Task)}.")
-    location = locate_model(model, trusts_code=trusts_code)
+    with show_downloads():
+        location = locate_model(model, trusts_code=trusts_code)
     description = describe_model(location, None if task is None else Task(task))
     served = plan_model(description, config)
     engine = load_engine(

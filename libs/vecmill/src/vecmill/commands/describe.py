@@ -2,6 +2,7 @@
 
 import click
 
+from vecmill.commands.download_log import show_downloads
 from vecmill.commands.options import TRUST
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
@@ -16,7 +17,8 @@ def describe(model: str | None, trusts_code: bool) -> None:
     MODEL is a model directory, or a model on a hub. Default: the embedded all-MiniLM-L6-v2.
     """
 
-    found = describe_model(locate_model(model, trusts_code=trusts_code))
+    with show_downloads():
+        found = describe_model(locate_model(model, trusts_code=trusts_code))
     lines = {
         "name": found.name,
         "directory": found.directory,

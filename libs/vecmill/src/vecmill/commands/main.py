@@ -5,7 +5,9 @@ the server does with `serve`. The module of a command is imported only when the 
 not slow down other commands.
 """
 
+import shlex
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points, version
 from types import MappingProxyType
 
@@ -62,6 +64,29 @@ class CommandGroup(click.Group):
             command = pip_command("install", distribution)
             ctx.fail(f"`vecmill {cmd_name}` is in another package: {command}")
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of a command line. Raises `UsageError`, with a suggestion, for another word."""
+        name = args[0]
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            if name in _ELSEWHERE or name.startswith("-"):
+                raise
+            ctx.fail(f"No such command {name!r}. {self._suggest(ctx, name)}")
+
+    def _suggest(self, ctx: click.Context, name: str) -> str:
+        from vecmill.models.location import is_model_name
+
+        names = [*self.list_commands(ctx), *_ELSEWHERE]
+        close = get_close_matches(name, names, 1)
+        if close:
+            return f"Did you mean {close[0]!r}?"
+        if is_model_name(name):
+            return f"To serve this model: {shlex.join(['vecmill', 'serve', name])}"
+        return f"The commands are {', '.join(self.list_commands(ctx))}."
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, and report a `SetupError` as a sentence."""

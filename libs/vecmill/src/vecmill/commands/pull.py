@@ -1,13 +1,14 @@
 """The command `vecmill pull`, which downloads a model from a hub."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 
 import click
 
+from vecmill.commands.download_log import show_downloads
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
+
+INTERRUPTED = 130
 
 
 @click.command()
@@ -25,21 +26,11 @@ def pull(model: str, exported: bool, trusts_code: bool) -> None:
     MODEL is owner/name or owner/name@revision. An interrupted download continues where it stopped. Mirrors,
     proxies, tokens and the cache are set as for the hub's own client: HF_ENDPOINT, HF_TOKEN, HF_HOME.
     """
-    with _shown_log():
-        location = locate_model(model, exported=exported, trusts_code=trusts_code)
+    try:
+        with show_downloads():
+            location = locate_model(model, exported=exported, trusts_code=trusts_code)
+    except KeyboardInterrupt:
+        click.echo("Interrupted. The same command continues the download.", err=True)
+        sys.exit(INTERRUPTED)
     task = describe_model(location).task
     click.echo(f"{location.name} is in {location.directory}, a model for {task}.")
-
-
-@contextmanager
-def _shown_log() -> Iterator[None]:
-    """Show the log of downloads on standard error: their progress where there is no bar, and warnings."""
-    log = logging.getLogger("vecmill.models")
-    handler, level = logging.StreamHandler(), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)

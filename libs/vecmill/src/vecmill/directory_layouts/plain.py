@@ -22,6 +22,7 @@ from vecmill.directory_layouts.sparse import make_sparse
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.description import ModelDescription
+from vecmill.models.directory import find_file
 from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade
@@ -33,8 +34,8 @@ Describe = Callable[[ModelLocation, TransformerFolder], ModelDescription]
 def describe_plain_model(location: ModelLocation, task: Task | None = None) -> ModelDescription:
     """Describe a directory with a `config.json` and no modules.
 
-    Raises `UnsupportedModel` if the saved class cannot do `task`, `CorruptModel` if the directory needs a
-    `modules.json` that is missing.
+    Raises `UnsupportedModel` if the saved class cannot do `task`, `CorruptModel` if
+    `config.json` is missing, or a `modules.json` that the directory needs.
     """
     lost = sorted(location.directory.glob("*_Pooling/config.json"))
     if lost:
@@ -42,6 +43,11 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
         raise CorruptModel(
             f"{location.directory / MODULES_FILE} is missing, but {lost[0].parent.name} is there. "
             "Download the model again."
+        )
+    if find_file(location.directory, "config.json") is None:
+        raise CorruptModel(
+            f"{location.directory} is not a model directory: config.json is missing. Name the directory that "
+            "contains it."
         )
     folder = TransformerFolder.read(location, is_module=False)
     possible = _possible_tasks(folder)

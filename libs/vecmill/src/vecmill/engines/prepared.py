@@ -197,6 +197,7 @@ def _make_temporary(needed_bytes: int) -> OwnedFolder:
 
 def _fill_kept(folder: Path, fill: Fill, needed_bytes: int) -> None:
     _require_room(folder.parent, needed_bytes)
+    logger.info("Preparing the model for this processor; this happens once.")
     unfinished = OwnedFolder.make(folder.parent, UNFINISHED)
     try:
         with _disk_faults(unfinished.path, needed_bytes):

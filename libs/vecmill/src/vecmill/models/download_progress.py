@@ -31,7 +31,8 @@ class DownloadProgress:
             dynamic_ncols=True,
         )
         if self._bar.disable:
-            logger.info("downloading %s: %d files, %.1f MB", name, files, total / 1e6)
+            counted = "1 file" if files == 1 else f"{files} files"
+            logger.info("downloading %s: %s, %.1f MB", name, counted, total / 1e6)
 
     def __enter__(self) -> Self:
         return self

