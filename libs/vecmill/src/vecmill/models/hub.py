@@ -131,7 +131,8 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
     if repository.files.keys().isdisjoint(_SETTINGS):
         raise ModelNotFound(
             f"{name.repository} has neither {' nor '.join(_SETTINGS)}, so it is not a model of "
-            "sentence-transformers or transformers. If it is a conversion, such as GGUF, name the original model."
+            "sentence-transformers or transformers. If it is a conversion, such as GGUF, name the original "
+            "model."
         )
     try:
         chosen = wanted.choose(repository.files, repository.snapshot)
