@@ -91,6 +91,11 @@ class FaultyEngine:
         self._calls = 0
         self._drawing = threading.Lock()
         self._released = threading.Event()
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Begin to fail. Before, the server checks the engine, and does not start if a call fails."""
+        self._has_begun = True
 
     def warm_up(self) -> CostModel:
         """As the inner engine."""
@@ -120,6 +125,8 @@ class FaultyEngine:
 
     def _draw(self) -> tuple[str, float]:
         with self._drawing:
+            if not self._has_begun:
+                return "", 0.0
             self._calls += 1
             if self._calls == self._options.deadly_call:
                 return DEADLY[self._options.seed % len(DEADLY)], 0.0
@@ -180,17 +187,23 @@ def main(options: FaultyOptions) -> None:
         plant_fault(plant)
     description = describe_model(locate_model())
     metrics = ServerMetrics()
+    engine = build_engine(description, options)
     queue = QueueConfig(max_queue_texts=400, timeout_s=options.timeout_s)
     mill = Mill(
         description,
         MillConfig(cores=2, hang_s=HANG_S[options.engine], queue=queue),
         observer=metrics.observe_model("chaos"),
-        engine=build_engine(description, options),
+        engine=engine,
     )
     settings = ServerSettings(fd=options.socket_fd, lame_duck_s=0.0, drain_s=20.0, access_log=False)
     service = assemble_service([ServedModel("chaos", mill)], settings, metrics)
     threading.Thread(target=watch, args=(mill,), daemon=True).start()
-    Runner(service, open_listener(settings), lambda: print("ready", flush=True)).run()
+
+    def tell_ready() -> None:
+        engine.begin()
+        print("ready", flush=True)
+
+    Runner(service, open_listener(settings), tell_ready).run()
     print(json.dumps({"page": metrics.render().decode()}), flush=True)
 
 

@@ -8,8 +8,10 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,6 +20,7 @@ from chaos.faulty_server import FaultyOptions
 TESTS = Path(__file__).parents[1]
 BACKLOG = 2_048
 START_S, STOP_S = 60.0, 60.0
+TAIL_BYTES = 4_000
 OUTCOMES = ("done", "failed", "expired", "cancelled")
 
 
@@ -59,7 +62,7 @@ class Fleet:
     """The processes. `options` are those of the first; each successor has the next seed.
 
     `deadly_calls` are the numbers of the calls that end or hang a lane: in the first process, in the second,
-    and so on.
+    and so on. `failed_start` tells why a process did not start, if one did not.
 
     `statuses` are the exit statuses of the processes that ended, `pages` their last pages of metrics.
     """
@@ -70,6 +73,7 @@ class Fleet:
     replacements: int = 0
     statuses: list[int] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
+    failed_start: str = ""
     _current: asyncio.subprocess.Process | None = None
     _launched: list[asyncio.subprocess.Process] = field(default_factory=list)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
@@ -116,6 +120,7 @@ class Fleet:
             for process in self._launched:
                 if process.returncode is None:
                     process.kill()
+        assert not self.failed_start, self.failed_start
         ended, pages = len(self.statuses), len(self.pages)
         assert pages == ended == len(self._launched), f"{ended} processes ended with {pages} last pages"
 
@@ -131,21 +136,28 @@ class Fleet:
         number = self.replacements
         deadly = self.deadly_calls[number] if number < len(self.deadly_calls) else None
         options = replace(self.options, seed=self.options.seed + number, deadly_call=deadly)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(TESTS / "chaos/faulty_server.py"),
-            options.write(),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
-            pass_fds=[options.socket_fd],
-            limit=16 * 1024 * 1024,
-        )
-        self._launched.append(process)
-        assert process.stdout is not None
-        async with asyncio.timeout(START_S):
-            line = await process.stdout.readline()
-        assert line == b"ready\n", f"the server printed {line!r}"
+        with TemporaryFile() as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(TESTS / "chaos/faulty_server.py"),
+                options.write(),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
+                pass_fds=[options.socket_fd],
+                limit=16 * 1024 * 1024,
+            )
+            self._launched.append(process)
+            assert process.stdout is not None
+            line = b"nothing"
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_S):
+                    line = await process.stdout.readline()
+            errors.seek(0)
+            self.failed_start = f"a server printed {line!r}, and: {errors.read()[-TAIL_BYTES:]!r}"
+        assert line == b"ready\n", self.failed_start
+        self.failed_start = ""
         self._watching.append(asyncio.create_task(self._watch(process, process.stdout)))
         return process
 
