@@ -102,7 +102,7 @@ def test_litellms_providers_raise_their_own_error_at_once(crowded: HttpServer, t
     for call in calls:
         error = outcomes[call].raised()
         assert "RateLimitError" in error.types, (call, error)
-        assert "as much waiting as it accepts" in error.message
+        assert "as much waiting as it can answer in time" in error.message
 
 
 def test_the_npm_client_that_was_sent_away_comes_again(
