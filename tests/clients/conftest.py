@@ -11,7 +11,7 @@ import pytest
 
 from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS
 from clients.zoo import save_reranker, serve_zoo
-from support.client_packages import GROUPS, Ask, Outcome, drive
+from support.client_packages import Ask, Outcome, drive, driver_and_group
 from support.plain_http import embed, post
 from support.reference import load_reference
 from support.server import LiveServer
@@ -43,9 +43,8 @@ def ask(zoo: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     def answers(driver: str, group: str) -> dict[str, Outcome]:
         return drive(driver, group, zoo.url, scratch(tmp_path_factory, driver))
 
-    def ask(driver: str, call: str) -> Outcome:
-        name, _, group = driver.partition("@")
-        return answers(name, group or GROUPS[name])[call]
+    def ask(client: str, call: str) -> Outcome:
+        return answers(*driver_and_group(client))[call]
 
     return ask
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from clients.zoo import save_reranker, serve_zoo
-from support.client_packages import drive
+from support.client_packages import drive, driver_and_group
 from support.request_recorder import SentRequest, recording
 from support.source_tree import ROOT
 
@@ -40,7 +40,7 @@ RECORDED: Mapping[str, tuple[str, ...]] = {
 
 def record(client: str, url: str, scratch: Path) -> dict[str, SentRequest]:
     """The request of each call of the client that is recorded, which are answered by the server at `url`."""
-    driver, _, group = client.partition("@")
+    driver, group = driver_and_group(client)
     found = {}
     for call in RECORDED[client]:
         with recording(url) as (proxy, requests):

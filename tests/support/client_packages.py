@@ -81,8 +81,14 @@ class Outcome:
         return self.error
 
 
-# A driver, or a driver@group, and one of its calls.
+# A client, which is a driver or a driver@group, and one of its calls.
 Ask = Callable[[str, str], Outcome]
+
+
+def driver_and_group(client: str) -> tuple[str, str]:
+    """The driver of a client, and the group that it runs in."""
+    driver, _, group = client.partition("@")
+    return driver, group or GROUPS[driver]
 
 
 def ensure_environment(group: str) -> Path:

@@ -37,5 +37,6 @@ function typesOf(error) {
 
 /** What a client takes for the server's words. As text, some errors show all of the answer. */
 function wordsOf(error) {
-  return error.body?.message ?? error.message;
+  const body = error.body ?? error.httpResponse?.body;
+  return body?.message ?? error.message;
 }
