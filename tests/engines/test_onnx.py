@@ -9,12 +9,13 @@ from support.later_starts import GRAPH_BUILDERS, imports_of_start
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.directory_layouts import describe_model
+from vecmill.engines.base import choose_precision
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.errors import CorruptModel, InferenceFailed
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 
 @pytest.fixture
@@ -105,3 +106,10 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         OnnxEngine.load(
             describe_model(locate_model(directory)), EnginePlan(), cores=1, cache_dir=tmp_path / "cache"
         )
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_a_plan_may_have_its_precision_as_a_plain_string(precision: Precision) -> None:
+    """Callers without types write one, and an engine that tells precisions by identity would quantise."""
+    plan = EnginePlan(precision=str(precision.value))  # type: ignore[arg-type]
+    assert choose_precision(plan, tuple(Precision)) is precision

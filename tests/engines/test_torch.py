@@ -23,7 +23,7 @@ from vecmill.engines.torch.engine import TorchEngine
 from vecmill.engines.torch.replica import Outputs, Replica, probe_device
 from vecmill.errors import CorruptModel, DeviceLost, InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import Task, locate_model
-from vecmill.requests import ClassifyTokens
+from vecmill.requests import ClassifyTokens, EmbedTokens
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_info import EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
@@ -64,6 +64,10 @@ def test_other_architectures_give_their_references_rows(
     assert mill.info.name == "torch"
     np.testing.assert_allclose(mill.embed(TEXTS), expected, atol=TOLERANCE)
     np.testing.assert_allclose(mill.embed(TEXTS[3]), expected[3:4], atol=TOLERANCE)
+    states = mill.run(EmbedTokens(tuple(TEXTS), hidden_states=True)).embeddings
+    for text, found in zip(TEXTS, states, strict=True):
+        (wanted,) = oracle.encode([text], output_value="token_embeddings")
+        np.testing.assert_allclose(found, wanted.numpy(), atol=TOLERANCE)
     assert np.ptp(expected, axis=0).min() > 10 * TOLERANCE
 
 

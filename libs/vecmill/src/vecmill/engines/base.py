@@ -93,4 +93,4 @@ def choose_precision(plan: EnginePlan, offered: tuple[Precision, ...]) -> Precis
             f"The {plan.engine} engine does not compute in {plan.precision} on this machine. It offers "
             f"{', '.join(offered)}."
         )
-    return plan.precision
+    return Precision(plan.precision)  # callers compare by identity, and a plan may have a plain string
