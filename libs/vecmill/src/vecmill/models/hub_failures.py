@@ -46,8 +46,11 @@ def explain_lookup(repository: str, revision: str | None, error: Exception) -> s
 
 def explain_download(repository: str, error: Exception) -> str:
     """Return the message for a download that began and failed."""
+    failed = f"{repository} could not be downloaded: {find_cause(error)}"
+    if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+        return failed
     remedy = "Partial" if isinstance(error, DiskFull) else "Try again: partial"
-    return f"{repository} could not be downloaded: {find_cause(error)} {remedy} downloads are kept."
+    return f"{failed} {remedy} downloads are kept."
 
 
 def find_cause(error: BaseException) -> str:
