@@ -303,7 +303,10 @@ def test_a_folder_that_may_not_be_read_is_done_without(
     with caplog.at_level(logging.WARNING):
         assert prepare_model(tmp_path, "model", fill, in_memory=lambda: in_memory) is in_memory
     (warning,) = caplog.messages
-    assert f"cannot be kept in {tmp_path} (Permission denied)" in warning
+    assert warning == (
+        f"The prepared model cannot be kept in {tmp_path} (Permission denied). The model is served from "
+        "memory, and each start prepares it again. Choose another folder with --cache-dir."
+    )
 
 
 def test_the_processor_has_one_name() -> None:

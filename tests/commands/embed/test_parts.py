@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(InvalidConfig, match="cannot be written: Permission denied"):
+    with pytest.raises(InvalidConfig, match=f"The folder {tmp_path} cannot be written: Permission denied"):
         refuse_existing(tmp_path / "a.npy")
 
 

@@ -4,6 +4,7 @@ An engine's module and packages are imported only when the engine is chosen.
 """
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -70,7 +71,7 @@ ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
 
 
 def find_engine(name: str) -> EngineClass:
-    """Import and return the class of engine `name`.
+    """Import and return the class of engine `name`. Switches off the telemetry of ONNX Runtime.
 
     Raises `InvalidConfig` for a name that is not in the table, and `MissingExtra` if a package is missing or
     broken or if two wheels of ONNX Runtime were installed over each other.
@@ -87,6 +88,8 @@ def find_engine(name: str) -> EngineClass:
         )
     if "onnxruntime" in entry.needs:
         refuse_mixed_wheels(installed_wheels())
+    # By default ONNX Runtime sends telemetry, and keeps an identifier of the machine in the cache folder.
+    os.putenv("ORT_DISABLE_TELEMETRY", "1")
     module_name, _, class_name = entry.target.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -44,6 +44,8 @@ NO_FOLDER = Path()
 # A file system in memory, on Linux.
 _MEMORY_FOLDER = Path("/dev/shm")
 _READ_ONLY = 0o444
+# Errors of folders that cannot be written, however much space is free.
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 logger = logging.getLogger(__name__)
 
@@ -154,9 +156,10 @@ def _prepare(
         _fill_kept(folder, fill, needed_bytes)
     except OSError as error:
         logger.warning(
-            "%s The model is served from memory, and each start prepares it again. Free space, or choose "
-            "another folder with --cache-dir.",
+            "%s The model is served from memory, and each start prepares it again. %s another folder with "
+            "--cache-dir.",
             _describe(cache_dir, error, needed_bytes),
+            "Choose" if error.errno in _NOT_WRITABLE else "Free space, or choose",
         )
         return in_memory() if in_memory is not None else fill_temporary(fill, needed_bytes)
     return PreparedModel(folder)
@@ -248,6 +251,8 @@ def _probe(folder: Path, needed_bytes: int) -> None:
 
 
 def _describe(place: Path, error: OSError, needed_bytes: int) -> str:
+    if error.errno in _NOT_WRITABLE:
+        return f"The prepared model cannot be kept in {place} ({error.strerror})."
     needed = f"it needs about {needed_bytes // 10**6 + 1} MB, and " if needed_bytes else ""
     try:
         free = f"{needed}{shutil.disk_usage(place).free // 10**6} MB are free there"

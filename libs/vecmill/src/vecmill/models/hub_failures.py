@@ -47,8 +47,11 @@ def explain_download(repository: str, error: Exception) -> str:
 
     if isinstance(error, GatedRepoError):  # the hub shows the names of files to everybody
         return _explain_terms(repository)
+    failed = f"{repository} could not be downloaded: {find_cause(error)}"
+    if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+        return failed
     remedy = "Partial" if isinstance(error, DiskFull) else "Try again: partial"
-    return f"{repository} could not be downloaded: {find_cause(error)} {remedy} downloads are kept."
+    return f"{failed} {remedy} downloads are kept."
 
 
 def _explain_terms(repository: str) -> str:

@@ -132,7 +132,10 @@ def refuse_existing(output: Path) -> None:
     if not output.parent.is_dir():
         raise InvalidConfig(f"There is no folder {output.parent}.")
     if not os.access(output.parent, os.W_OK):
-        raise InvalidConfig(f"{output.parent} cannot be written: {os.strerror(errno.EACCES)}.")
+        raise InvalidConfig(
+            f"The folder {output.parent.absolute()} cannot be written: {os.strerror(errno.EACCES)}. Choose "
+            "another output."
+        )
     if output.exists() and not _is_assembled(output):
         raise InvalidConfig(f"{output} exists already. Choose another output, or remove this file.")
 
