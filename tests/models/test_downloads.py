@@ -253,3 +253,17 @@ def test_files_that_the_client_shares_between_models_are_read(hub: FakeHub, tmp_
     assert blob.is_symlink()
     assert read_json(folder, "config.json") == {}
     assert contents(fetch_model(NAME)) == FILES
+
+
+def test_a_mirror_may_have_etags_of_its_own(hub: FakeHub) -> None:
+    hub.etag = "65f1a2b3-3e800"
+    assert contents(fetch_model(NAME)) == FILES
+    assert sorted(path for path, _ in hub.served) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["../evil.json", "/evil.json", "a/../../evil.json", "..\\evil.json"])
+def test_names_that_lead_out_of_the_cache_are_refused(hub: FakeHub, tmp_path: Path, name: str) -> None:
+    hub.repositories[NAME.repository] = Repository({**FILES, name: b"evil"})
+    with pytest.raises(ModelNotFound, match="could not be downloaded"):
+        fetch_model(NAME)
+    assert not [path for path in tmp_path.rglob("*evil*") if path.is_file()]

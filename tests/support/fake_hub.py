@@ -59,6 +59,7 @@ class FakeHub:
     damaged: dict[str, int] = field(default_factory=dict)  # how often one byte of a file arrives wrong
     resets: dict[str, int] = field(default_factory=dict)  # how often the connection of a file is reset
     endless: set[str] = field(default_factory=set)  # files that go on after the stated size
+    etag: str | None = None  # of all files, as a mirror may have ETags of its own
     updates: dict[str, Repository] = field(default_factory=dict)  # what follows when a file was asked for
     past: list[Repository] = field(default_factory=list)  # found at their commits
     status: int = 200  # of all answers of the API, if it is another
@@ -172,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted is not None:
             start = int(wanted.removeprefix("bytes=").partition("-")[0])
         self.send_response(200 if wanted is None else 206)
-        self.send_header("ETag", f'"{repository.digest(path)}"')
+        self.send_header("ETag", f'"{self.hub.etag or repository.digest(path)}"')
         self.send_header("X-Repo-Commit", repository.commit)
         self.send_header("Accept-Ranges", "bytes")
         if path not in self.hub.endless:

@@ -2,7 +2,7 @@
 
 The hub's client stores a file under its digest and links to it from the folder of a commit. The client checks
 the size of a file, not its digest, and never resumes the partial file of a killed process. So this module
-downloads the files, and the client links to them:
+downloads the files and links to them:
 
     blobs/<digest>.incomplete    partial file, resumed by a Range request under the client's lock of the file
     blobs/<digest>               complete file, whose content has this digest
@@ -21,8 +21,9 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO, cast
 
@@ -241,6 +242,28 @@ def _append_missing(wanted: HubFile, hashed: "_HashedFile") -> None:
             if resets == _RESETS:
                 raise
             time.sleep(_RETRY_S)
+
+
+def link_files(files: Iterable[HubFile]) -> None:
+    """Link to downloaded files from the folder of the commit, if the disk has links.
+
+    The client would ask the hub for the ETag of each file, and download files again, unverified, if a mirror
+    has other ETags than the hub. On other disks the client copies the files.
+    """
+    from huggingface_hub.constants import HF_HUB_DISABLE_SYMLINKS
+
+    for file in files:
+        if HF_HUB_DISABLE_SYMLINKS or not file.blob.exists() or not _is_safe(file.name):
+            continue
+        with suppress(OSError):  # no links, or a link that another process has made
+            file.link.parent.mkdir(parents=True, exist_ok=True)
+            file.link.symlink_to(os.path.relpath(file.blob, file.link.parent))
+
+
+def _is_safe(name: str) -> bool:
+    """Return whether the name of a file stays in the folder of the commit. The client refuses other names."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\\" not in name
 
 
 class _HashedFile:

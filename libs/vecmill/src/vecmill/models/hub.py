@@ -19,7 +19,7 @@ from typing import Self
 from uuid import uuid4
 
 from vecmill.errors import ModelNotFound
-from vecmill.models.downloads import HubRepository, fetch_files, find_files, list_repository
+from vecmill.models.downloads import HubRepository, fetch_files, find_files, link_files, list_repository
 from vecmill.models.hub_failures import explain_download, explain_lookup, find_cause
 
 logger = logging.getLogger(__name__)
@@ -136,8 +136,10 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
         )
     try:
         chosen = wanted.choose(repository.files, repository.snapshot)
-        fetch_files(name.repository, find_files(repository, chosen))
-        return _link_files(repository, name.revision, chosen)
+        files = find_files(repository, chosen)
+        fetch_files(name.repository, files)
+        link_files(files)
+        return _complete_folder(repository, name.revision, chosen)
     except Exception as error:
         raise ModelNotFound(explain_download(name.repository, error)) from error
 
@@ -186,8 +188,8 @@ def _find_cached(name: HubName, wanted: _WantedFiles, *, lists_files: bool = Fal
     return folder if all((folder / file).exists() for file in wanted.choose(names, folder)) else None
 
 
-def _link_files(repository: HubRepository, revision: str | None, chosen: Collection[str]) -> Path:
-    """Let the hub's client link to the downloaded files from the folder of the commit."""
+def _complete_folder(repository: HubRepository, revision: str | None, chosen: Collection[str]) -> Path:
+    """Let the hub's client add what the folder of the commit lacks, and list the files of the model."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
