@@ -16,17 +16,26 @@ from support.source_tree import ROOT
 
 # The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
 GROUPS: Mapping[str, str] = {
+    "agno": "agents",
+    "chromadb": "retrieval",
     "cohere": "providers",
+    "dspy": "retrieval",
     "haystack": "haystack",
     "huggingface_hub": "providers",
     "infinity_client": "langchain",
+    "lancedb": "retrieval",
     "langchain": "langchain",
     "litellm": "litellm",
     "llama_index": "llama-index",
+    "mem0": "agents",
     "mistralai": "providers",
     "mteb": "mteb",
     "ollama": "providers",
     "openai": "providers",
+    "pydantic_ai": "agents",
+    "rerankers": "retrieval",
+    "semantic_kernel": "agents",
+    "txtai": "retrieval",
     "voyageai": "providers",
 }
 
@@ -39,10 +48,13 @@ TABLE_OF_PACKAGE = "lib/python3*/site-packages/tiktoken_ext/data/cl100k_base.tik
 
 # Nothing outside this machine is to be asked for anything.
 SILENCE = {
+    "AGNO_TELEMETRY": "false",
+    "ANONYMIZED_TELEMETRY": "False",
     "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "HF_ENDPOINT": "http://127.0.0.1:9",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MEM0_TELEMETRY": "False",
 }
 
 
