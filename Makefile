@@ -106,6 +106,7 @@ record: $(TEST)/ready ## record the answers that tests/recorded holds the server
 
 record-requests: $(TEST)/ready $(ALL_CLIENTS) ## record the requests of packages that make test does not install (ARGS="ai_sdk@npm")
 	@PYTHONPATH=tests $(TEST)/bin/python -m clients.record_requests $(ARGS)
+	@$(if $(ARGS),,PYTHONPATH=tests $(TEST)/bin/python -m clients.framework_requests)
 
 coverage: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## make test, and the lines and branches that it leaves out; fails below the floor
 	@$(TEST)/bin/python -m coverage erase

@@ -41,6 +41,12 @@ ADMITTED = [
     full("haystack", "embed", len(TEXTS)),
     full("haystack", "tei", len(TEXTS)),
     full("haystack", "rerank", len(DOCUMENTS)),
+    full("agno", "embed", len(TEXTS)),
+    full("agno", "jina", len(TEXTS)),
+    full("chromadb", "tei", len(TEXTS)),
+    full("pydantic_ai", "embed", len(TEXTS)),
+    full("rerankers", "rerank cohere", len(DOCUMENTS)),
+    full("rerankers", "rerank pinecone", len(DOCUMENTS)),  # which has a header of its own
 ]
 # What each raises.
 REFUSED = [
@@ -69,6 +75,14 @@ REFUSED = [
     full("litellm", "embed hosted_vllm", "AuthenticationError"),
     full("haystack", "embed one by one", "AuthenticationError"),
     full("haystack", "rerank", "RuntimeError"),
+    full("agno", "embed one by one", "EmbeddingError"),
+    full("chromadb", "embed", "AuthenticationError"),
+    full("dspy", "embed", "AuthenticationError"),
+    full("lancedb", "embed", "AuthenticationError"),
+    full("mem0", "embed", "AuthenticationError"),
+    full("pydantic_ai", "embed", "ModelHTTPError"),
+    full("semantic_kernel", "embed", "ServiceResponseException"),
+    full("txtai", "embed", "AuthenticationError"),
 ]
 
 

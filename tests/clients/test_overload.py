@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clients.inputs import RERANKER
-from support.client_packages import drive, drive_npm, ensure_environment
+from support.client_packages import GROUPS, drive, drive_npm, ensure_environment
 from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, wait_until
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
@@ -46,6 +46,29 @@ RETRYING = [
     pytest.param("haystack", "haystack", "retried", True, marks=pytest.mark.full),
     pytest.param("haystack", "haystack", "rerank retried", False, marks=pytest.mark.full),
     pytest.param("mteb", "mteb", "retried", True, marks=pytest.mark.full),
+    pytest.param("agno", "agents", "retried", True, marks=pytest.mark.full),
+    pytest.param("mem0", "agents", "retried", True, marks=pytest.mark.full),
+    pytest.param("pydantic_ai", "agents", "retried", True, marks=pytest.mark.full),
+    pytest.param("semantic_kernel", "agents", "retried", True, marks=pytest.mark.full),
+    pytest.param("chromadb", "retrieval", "retried", True, marks=pytest.mark.full),
+    pytest.param("dspy", "retrieval", "retried", True, marks=pytest.mark.full),
+    pytest.param("lancedb", "retrieval", "retried", True, marks=pytest.mark.full),
+    pytest.param("lancedb", "retrieval", "retried by ollama", True, marks=pytest.mark.full),
+    pytest.param("txtai", "retrieval", "retried", True, marks=pytest.mark.full),
+]
+
+
+# Clients of frameworks that do not retry: the driver, its call, what it raises, and what that says.
+REFUSED = "as much waiting as it can answer in time"
+RAISING = [
+    ("agno", "two by jina", "EmbeddingError", "429"),
+    ("agno", "two by ollama", "EmbeddingError", REFUSED),
+    ("chromadb", "two by ollama", "ResponseError", REFUSED),
+    ("chromadb", "two by tei", "ValueError", ""),
+    ("mem0", "two by ollama", "ResponseError", REFUSED),
+    ("rerankers", "rerank cohere", "KeyError", ""),
+    ("rerankers", "rerank text-embeddings-inference", "TypeError", ""),
+    ("semantic_kernel", "two by ollama", "ResponseError", REFUSED),
 ]
 
 
@@ -132,6 +155,17 @@ def test_litellms_providers_raise_their_own_error_at_once(crowded: HttpServer, t
         error = outcomes[call].raised()
         assert "RateLimitError" in error.types, (call, error)
         assert "as much waiting as it can answer in time" in error.message
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("driver", "call", "kind", "words"), RAISING)
+def test_a_framework_s_client_raises_at_once(
+    crowded: HttpServer, tmp_path: Path, driver: str, call: str, kind: str, words: str
+) -> None:
+    url = f"http://127.0.0.1:{crowded.port}"
+    error = drive(driver, GROUPS[driver], url, tmp_path, call)[call].raised()
+    assert kind in error.types
+    assert words in error.message
 
 
 def test_the_npm_client_that_was_sent_away_comes_again(

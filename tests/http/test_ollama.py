@@ -116,6 +116,17 @@ def test_a_model_is_shown(every_task: HttpServer, key: str) -> None:
     assert refusal == {"error": 'model "nobody" not found, try pulling it first'}
 
 
+@pytest.mark.parametrize("name", [MODEL, f"owner/{MODEL}:latest", None])
+def test_a_served_model_is_there_already(client: httpx.Client, name: str | None) -> None:
+    """Clients pull a model whose name they do not find in the list, as mem0 does."""
+    assert post(client, "/api/pull", model=name, insecure=False, stream=False) == {"status": "success"}
+
+
+def test_other_models_are_not_pulled(client: httpx.Client) -> None:
+    refusal = post(client, "/api/pull", status=404, model="nobody", stream=True)
+    assert refusal == {"error": f"The model `nobody` does not exist. This server has: {MODEL}."}
+
+
 def test_loaded_models_are_listed(client: httpx.Client) -> None:
     (model,) = client.get("/api/ps").json()["models"]
     assert model["name"] == model["model"] == MODEL
@@ -127,7 +138,7 @@ def test_loaded_models_are_listed(client: httpx.Client) -> None:
     ("method", "path", "status"),
     [
         ("POST", "/api/chat", 404),
-        ("POST", "/api/pull", 404),
+        ("POST", "/api/push", 404),
         ("GET", "/api/nothing", 404),
         ("GET", "/api/embed", 405),
     ],

@@ -86,6 +86,7 @@ def test_an_error_names_them_too(client: httpx.Client) -> None:
         ("/api/embed", {"input": "a", "options": {"num_thread": 2}, "keep_alive": "5m"}),
         ("/api/embeddings", {"prompt": "a", "options": {}, "keep_alive": -1}),
         ("/api/show", {"verbose": False}),
+        ("/api/pull", {"insecure": False, "stream": False}),
         ("/embedding", {"content": "a", "user": "me"}),
         ("/embed", {"inputs": "a", "options": {"use_cache": False}, "parameters": {"normalize": True}}),
         ("/pooling", {"input": "a", "task": "embed", "encoding_format": "base64", "request_id": "1"}),

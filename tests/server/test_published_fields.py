@@ -18,7 +18,12 @@ from vecmill_server.dialects.dialect import InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.llama_cpp import LlamaContentRequest, LlamaTokenizeRequest
-from vecmill_server.dialects.ollama import OllamaEmbeddingsRequest, OllamaEmbedRequest, OllamaShowRequest
+from vecmill_server.dialects.ollama import (
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaPullRequest,
+    OllamaShowRequest,
+)
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
 from vecmill_server.dialects.rankings import (
@@ -288,6 +293,11 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
             "template": "t",
             "options": {"num_ctx": 5},
         },
+    ),
+    "Ollama pull": (
+        OllamaPullRequest,
+        {},
+        {"model": "m", "name": "m", "insecure": True, "stream": False},
     ),
     "llama.cpp embedding": (
         LlamaContentRequest,

@@ -17,18 +17,27 @@ from support.source_tree import ROOT
 
 # The group of `tests/clients/environments` that each driver of `tests/clients/drivers` runs in.
 GROUPS: Mapping[str, str] = {
+    "agno": "agents",
+    "chromadb": "retrieval",
     "cohere": "providers",
+    "dspy": "retrieval",
     "haystack": "haystack",
     "huggingface_hub": "providers",
     "infinity_client": "langchain",
+    "lancedb": "retrieval",
     "langchain": "langchain",
     "langchain_providers": "langchain-providers",
     "litellm": "litellm",
     "llama_index": "llama-index",
+    "mem0": "agents",
     "mistralai": "providers",
     "mteb": "mteb",
     "ollama": "providers",
     "openai": "providers",
+    "pydantic_ai": "agents",
+    "rerankers": "retrieval",
+    "semantic_kernel": "agents",
+    "txtai": "retrieval",
     "voyageai": "providers",
 }
 
@@ -48,10 +57,13 @@ INPUTS = {name: value for name, value in vars(inputs).items() if name.isupper()}
 
 # Nothing outside this machine is to be asked for anything.
 SILENCE = {
+    "AGNO_TELEMETRY": "false",
+    "ANONYMIZED_TELEMETRY": "False",
     "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "HF_ENDPOINT": "http://127.0.0.1:9",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MEM0_TELEMETRY": "False",
 }
 
 

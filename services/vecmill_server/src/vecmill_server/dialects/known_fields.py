@@ -57,6 +57,12 @@ OLLAMA_SHOW: Mapping[str, str] = MappingProxyType(
         "options": "Options of the generation of text.",
     }
 )
+OLLAMA_PULL: Mapping[str, str] = MappingProxyType(
+    {
+        "stream": "Whether to report the progress of a download. The server downloads nothing.",
+        "insecure": "Whether to download without TLS. The server downloads nothing.",
+    }
+)
 HUGGING_FACE: Mapping[str, str] = MappingProxyType(
     {"options": "Caching and waiting of Hugging Face's endpoints."}
 )

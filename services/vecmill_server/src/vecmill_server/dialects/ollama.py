@@ -1,4 +1,4 @@
-"""Ollama's `/api/embed`, `/api/embeddings` and `/api/show`.
+"""Ollama's `/api/embed`, `/api/embeddings`, `/api/show` and `/api/pull`.
 
 Source: its server, API reference and Python package.
 
@@ -30,7 +30,7 @@ from vecmill_server.dialects.dialect import (
     InferenceRoute,
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
-from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_SHOW
+from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
 from vecmill_server.error_responses import ErrorResponse, sentence_response
 from vecmill_server.errors import UnknownModel
 from vecmill_server.json_io import kind_of
@@ -226,16 +226,19 @@ def _write_shown(shown: Shown, envelope: Envelope) -> JsonValue:
     }
 
 
+_NAME = string(
+    "model",
+    "name",
+    note="The name of the model, or an alias; the first model by default.",
+    depends_on_model=True,
+)
+
+
 class OllamaShowRequest(InferenceBody):
     """The body of `/api/show`, which describes a model."""
 
     needs_engine = False
-    model = string(
-        "model",
-        "name",
-        note="The name of the model, or an alias; the first model by default.",
-        depends_on_model=True,
-    )
+    model = _NAME
     style = OLLAMA_STYLE
     harmless = OLLAMA_SHOW
     responses = (
@@ -254,8 +257,29 @@ class OllamaShowRequest(InferenceBody):
         return self.asked(Show(), _write_shown)
 
 
+def _write_pulled(_shown: Shown, _envelope: Envelope) -> JsonValue:
+    return {"status": "success"}
+
+
+class OllamaPullRequest(InferenceBody):
+    """The body of `/api/pull`, by which clients make sure that there is a model.
+
+    Nothing is downloaded. The error message for an unknown model lists the served models.
+    """
+
+    needs_engine = False
+    model = _NAME
+    style = SENTENCE_STYLE
+    harmless = OLLAMA_PULL
+    responses = (Component("OllamaPullResponse", {"status": str}),)
+
+    def read(self) -> Asked:
+        return self.asked(Show(), _write_pulled)
+
+
 ROUTES = (
     InferenceRoute("embed", ("/api/embed",), "Embed texts", (OllamaEmbedRequest,)),
     InferenceRoute("embeddings", ("/api/embeddings",), "Embed a text", (OllamaEmbeddingsRequest,)),
     InferenceRoute("show", ("/api/show",), "One model, in Ollama's format", (OllamaShowRequest,)),
+    InferenceRoute("pull", ("/api/pull",), "Whether there is a model", (OllamaPullRequest,)),
 )
