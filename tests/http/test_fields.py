@@ -90,6 +90,7 @@ BODIES: Mapping[str, Bodies] = {
     "/api/embed": [*EMBED, {}],
     "/api/embeddings": [{"prompt": "a"}, {}],
     "/api/show": [{}],
+    "/api/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],
     **dict.fromkeys(("/", "/invocations"), UNTOLD),
     "/vertex": [{"instances": [{"inputs": "a"}]}],
 }

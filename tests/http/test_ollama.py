@@ -110,6 +110,7 @@ def test_a_model_is_shown(every_task: HttpServer, key: str) -> None:
     assert answer["capabilities"] == ["embedding"]
     assert answer["details"]["family"] == answer["model_info"]["general.architecture"] == "bert"
     assert answer["model_info"]["bert.context_length"] == 256
+    assert answer["model_info"]["general.context_length"] == 256
     assert answer["model_info"]["bert.embedding_length"] == 8
     assert post(every_task.client, "/api/show", model="model/rerank")["capabilities"] == ["rerank"]
     unknown: dict[str, Any] = {key: "nobody"}

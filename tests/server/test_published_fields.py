@@ -18,7 +18,12 @@ from vecmill_server.dialects.dialect import InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.llama_cpp import LlamaContentRequest, LlamaTokenizeRequest
-from vecmill_server.dialects.ollama import OllamaEmbeddingsRequest, OllamaEmbedRequest, OllamaShowRequest
+from vecmill_server.dialects.ollama import (
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaRerankRequest,
+    OllamaShowRequest,
+)
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
 from vecmill_server.dialects.rankings import (
@@ -202,7 +207,7 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
     "Voyage rerank, own path": (
         VoyagePathRerankRequest,
         PAIR,
-        {"model": "m", "top_k": 1, "return_documents": True, "truncation": False},
+        {"model": "m", "top_k": 1, "return_documents": False, "truncation": False},
     ),
     "Cohere embed 2": (
         CohereEmbedRequest,
@@ -289,6 +294,7 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
             "options": {"num_ctx": 5},
         },
     ),
+    "Dify rerank, Ollama models": (OllamaRerankRequest, PAIR, {"model": "m", "top_n": 1}),
     "llama.cpp embedding": (
         LlamaContentRequest,
         {"content": "a"},

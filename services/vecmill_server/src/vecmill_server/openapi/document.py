@@ -12,7 +12,7 @@ from vecmill_server.middleware.keys import requires_key
 from vecmill_server.openapi.apis import API_NOTES, Api
 from vecmill_server.openapi.operations import ALIAS_OF, Paths, describe_error, inference, path_parameter
 from vecmill_server.openapi.response_headers import describe_headers, with_headers
-from vecmill_server.routes import batches, docs, health, llama_server, models, prometheus
+from vecmill_server.routes import batches, docs, health, llama_server, models, prometheus, xinference
 from vecmill_server.settings import ServerSettings
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
@@ -64,6 +64,7 @@ def describe_paths() -> Paths:
         models.PATHS,
         health.PATHS,
         llama_server.PATHS,
+        xinference.PATHS,
         prometheus.PATHS,
         docs.PATHS,
     )
