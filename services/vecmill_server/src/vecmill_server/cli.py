@@ -13,6 +13,7 @@ from vecmill.errors import SetupError
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.options_of_others import ServeCommand
+from vecmill_server.process_environment import read_environment
 from vecmill_server.settings import LogFormat, ServerSettings
 
 STANDARD_OUTPUT = 1
@@ -71,6 +72,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     from vecmill_server.logs import configure_logging, report_setup_error
     from vecmill_server.runner import run_server
     from vecmill_server.service import load_service
+    from vecmill_server.variables_of_others import warn_of_variables
 
     # Before all settings are checked, so that their errors have the format of the log too.
     log_format = LogFormat(values["log_format"])
@@ -79,6 +81,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     try:
         if log_format is LogFormat.JSON:
             redirect_standard_error()
+        warn_of_variables(read_environment(), _given_parameters(context))
         settings = build_settings(ServerSettings, values)
         config = build_settings(MillConfig, values)
         service = load_service(models, settings, config)
@@ -93,6 +96,15 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         output.flush()
         log.flush()  # so that an error message is the last line
     context.exit(status)
+
+
+def _given_parameters(context: click.Context) -> set[str]:
+    """Return the parameters that the command line or an environment variable sets."""
+    return {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    }
 
 
 def _log_usage_error(error: click.UsageError) -> None:

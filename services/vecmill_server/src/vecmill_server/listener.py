@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import InvalidConfig
+from vecmill_server.process_environment import read_environment
 from vecmill_server.settings import ServerSettings
 
 BACKLOG = 2048  # connections that the kernel queues while the event loop is busy
@@ -82,7 +83,7 @@ class Listener:
 
 def open_listener(settings: ServerSettings) -> Listener:
     """Return the socket that `settings` or systemd's `LISTEN_FDS` name. Raises `InvalidConfig`."""
-    fd = settings.fd if settings.fd is not None else passed_fd(os.environ)
+    fd = settings.fd if settings.fd is not None else passed_fd(read_environment())
     if fd is not None:
         inherited = inherit_socket(fd)
         return Listener(inherited, _address_of(inherited), is_inherited=True)
