@@ -198,7 +198,11 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
         PAIR,
         {"model": "m", "instruction": "i", "max_chunks_per_doc": 2, "overlap_tokens": 80},
     ),
-    "Xinference rerank": (RerankRequest, PAIR, {"model": "m", "return_documents": True, "return_len": True}),
+    "Xinference rerank": (
+        RerankRequest,
+        PAIR,
+        {"model": "m", "return_documents": True, "return_len": True, "kwargs": "{}"},
+    ),
     "Voyage rerank": (
         VoyageRerankRequest,
         {**PAIR, "top_k": None},

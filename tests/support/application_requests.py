@@ -25,7 +25,7 @@ ALIASES = (f"{RERANKER}=model/rerank", f"{JINA}=model/rerank")
 
 TEXTS = ["hello", "world"]
 QUERY = "hello"
-DOCUMENTS = ["world", "hello"]
+DOCUMENTS = ["world", "cats"]
 KEY = {"Authorization": "Bearer a-key"}
 
 Headers = Mapping[str, str]
@@ -348,6 +348,7 @@ RERANKS: Mapping[str, Request] = {
             "max_chunks_per_doc": None,
             "return_documents": True,
             "return_len": None,
+            "kwargs": "{}",
         },
         read_results_with_objects,
     ),
