@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from clients.inputs import DOCUMENTS, QUERY, UNKNOWN
 from clients.framework_requests import CALLS, SETTINGS, read_recorded, record
+from clients.inputs import DOCUMENTS, QUERY, UNKNOWN
 from support.http_server import HttpServer, serve_in_thread
 from support.plain_http import embed
 from support.request_recorder import SentRequest

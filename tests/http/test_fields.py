@@ -91,6 +91,7 @@ BODIES: Mapping[str, Bodies] = {
     "/api/embeddings": [{"prompt": "a"}, {}],
     "/api/show": [{}],
     "/api/pull": [{}],
+    "/api/rerank": [PAIR, {"query": "a", "documents": [{"text": "b"}]}],
     **dict.fromkeys(("/", "/invocations"), UNTOLD),
     "/vertex": [{"instances": [{"inputs": "a"}]}],
 }

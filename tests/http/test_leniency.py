@@ -35,6 +35,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/decode": {"ids": [7592]},
     "/api/embed": {"input": "hello"},
     "/api/embeddings": {"prompt": "hello"},
+    "/api/rerank": {"query": "hello", "documents": ["world"]},
     "/": {"inputs": "hello"},
     "/invocations": {"inputs": "hello"},
     "/vertex": {"instances": [{"inputs": "hello"}]},

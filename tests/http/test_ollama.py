@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from support.described_models import describe_tasks, row_of
-from support.http_server import DIM, MODEL, HttpServer
+from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
 from vecmill.models import Task
+from vecmill_server.settings import ServerSettings
 
 
 def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:
@@ -109,6 +110,7 @@ def test_a_model_is_shown(every_task: HttpServer, key: str) -> None:
     assert answer["capabilities"] == ["embedding"]
     assert answer["details"]["family"] == answer["model_info"]["general.architecture"] == "bert"
     assert answer["model_info"]["bert.context_length"] == 256
+    assert answer["model_info"]["general.context_length"] == 256
     assert answer["model_info"]["bert.embedding_length"] == 8
     assert post(every_task.client, "/api/show", model="model/rerank")["capabilities"] == ["rerank"]
     unknown: dict[str, Any] = {key: "nobody"}
@@ -163,3 +165,15 @@ def test_num_ctx_cuts_texts(client: httpx.Client, path: str, field: str) -> None
     refusal = client.post(path, json={field: "a", "options": {"num_ctx": "many"}})
     assert refusal.status_code == 400
     assert "options.num_ctx" in refusal.json()["error"]
+
+
+def test_an_error_before_the_body_is_read_is_a_sentence() -> None:
+    """Ollama's npm package shows an object as "[object Object]"."""
+    with serve_in_thread(ServerSettings(lame_duck_s=0, api_key=("a-key",), max_body_bytes=1024)) as server:
+        refusal = post(server.client, "/api/embed", status=401, input="a")
+        assert refusal == {"error": "An API key is required: Authorization: Bearer <key>."}
+        large = {"input": "a" * 2000}
+        answer = server.client.post("/api/embed", json=large, headers={"api-key": "a-key"})
+        assert answer.status_code == 413
+        assert set(answer.json()) == {"error"}
+        assert isinstance(answer.json()["error"], str)

@@ -44,15 +44,16 @@ def test_voyage_s_clients_read_data_at_voyage_s_path(client: httpx.Client, name:
     in_input_order = sorted(answer["data"], key=lambda entry: int(entry["index"]))
     assert [entry["index"] for entry in in_input_order] == [0, 1]
     assert in_input_order[1]["relevance_score"] == pytest.approx(1, abs=1e-6)
-    assert [entry.get("document") for entry in in_input_order] == (
-        DOCUMENTS if name == "LiteLLM" else [None, None]
-    )
+    # Continue's provider requires documents, and does not ask for documents.
+    assert [entry["document"] for entry in in_input_order] == DOCUMENTS
 
 
 def test_the_options_are_voyage_s(client: httpx.Client) -> None:
     body = REQUESTS["the npm package"]
     (best,) = post(client, "/voyage/v1/rerank", **body, top_k=1, return_documents=True)["data"]
     assert (best["index"], best["document"]) == (1, "hello")
+    (bare,) = post(client, "/voyage/v1/rerank", **body, top_k=1, return_documents=False)["data"]
+    assert set(bare) == {"index", "relevance_score"}
     long = {**body, "documents": ["hello " * 300]}
     refusal = post(client, "/voyage/v1/rerank", status=400, **long, truncation=False)
     assert "maximum context length" in refusal["detail"]

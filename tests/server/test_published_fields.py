@@ -22,6 +22,7 @@ from vecmill_server.dialects.ollama import (
     OllamaEmbeddingsRequest,
     OllamaEmbedRequest,
     OllamaPullRequest,
+    OllamaRerankRequest,
     OllamaShowRequest,
 )
 from vecmill_server.dialects.openai import EmbeddingsRequest
@@ -198,7 +199,11 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
         PAIR,
         {"model": "m", "instruction": "i", "max_chunks_per_doc": 2, "overlap_tokens": 80},
     ),
-    "Xinference rerank": (RerankRequest, PAIR, {"model": "m", "return_documents": True, "return_len": True}),
+    "Xinference rerank": (
+        RerankRequest,
+        PAIR,
+        {"model": "m", "return_documents": True, "return_len": True, "kwargs": "{}"},
+    ),
     "Voyage rerank": (
         VoyageRerankRequest,
         {**PAIR, "top_k": None},
@@ -207,7 +212,7 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
     "Voyage rerank, own path": (
         VoyagePathRerankRequest,
         PAIR,
-        {"model": "m", "top_k": 1, "return_documents": True, "truncation": False},
+        {"model": "m", "top_k": 1, "return_documents": False, "truncation": False},
     ),
     "Cohere embed 2": (
         CohereEmbedRequest,
@@ -299,6 +304,7 @@ PUBLISHED: dict[str, tuple[type[InferenceBody], Values, Values]] = {
         {},
         {"model": "m", "name": "m", "insecure": True, "stream": False},
     ),
+    "Dify rerank, Ollama models": (OllamaRerankRequest, PAIR, {"model": "m", "top_n": 1}),
     "llama.cpp embedding": (
         LlamaContentRequest,
         {"content": "a"},

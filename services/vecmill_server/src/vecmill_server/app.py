@@ -21,6 +21,7 @@ from vecmill_server.routes.inference import inference_routes
 from vecmill_server.routes.llama_server import llama_routes
 from vecmill_server.routes.models import models_routes
 from vecmill_server.routes.prometheus import metrics_routes
+from vecmill_server.routes.xinference import xinference_routes
 from vecmill_server.service import Service
 
 EXPOSED_HEADERS = (
@@ -66,6 +67,7 @@ def list_routes(service: Service) -> list[Route]:
         *models_routes(service),
         *health_routes(service),
         *llama_routes(service),
+        *xinference_routes(service),
         *batches_routes(service),
         *docs_routes(service, describe_api),
     ]

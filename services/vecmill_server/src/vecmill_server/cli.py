@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, SetupError
+from vecmill.values.environment import environment_variables
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.options import build_settings, settings_options
 from vecmill_server.options_of_others import ServeCommand
@@ -106,6 +107,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     from vecmill_server.logs import configure_logging, report_setup_error
     from vecmill_server.runner import run_server
     from vecmill_server.service import load_service
+    from vecmill_server.variables_of_others import warn_of_variables
 
     # Before all settings are checked, so that their errors have the format of the log too.
     log_format = LogFormat(values["log_format"])
@@ -114,6 +116,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     try:
         if log_format is LogFormat.JSON:
             redirect_standard_error()
+        warn_of_variables(environment_variables(), _given_parameters(context))
         settings = build_settings(ServerSettings, values)
         config = build_settings(MillConfig, values)
         service = load_service(_choose_models(context, models, values), settings, config)
@@ -151,6 +154,13 @@ def _choose_model(configured: "ConfiguredModel", values: dict[str, Any]) -> "Mod
     except SetupError as error:
         raise InvalidConfig(f"The model {configured.model} of the file: {error.message}") from error
     return ModelChoice(configured.model, config, configured.aliases, configured.task, configured.trusts_code)
+
+
+def _given_parameters(context: click.Context) -> set[str]:
+    """Return the parameters that the command line, an environment variable or the file sets."""
+    return {
+        name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
 
 
 def _log_usage_error(error: click.UsageError) -> None:

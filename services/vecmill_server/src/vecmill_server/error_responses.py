@@ -18,6 +18,8 @@ from vecmill_server.request_context import HeaderList
 
 # Clients read `Retry-After` as whole seconds. Some do not retry after more than 30 seconds.
 LONGEST_RETRY_S = 30
+# The paths of Ollama, whose clients read a string at `error`.
+_OLLAMA_PREFIX = "/api/"
 # The `Retry-After` of a process that is starting or stopping.
 UNAVAILABLE_RETRY_S = 2.0
 
@@ -147,6 +149,17 @@ def error_response(error: BaseException) -> ErrorResponse:
 def sentence_response(error: BaseException, message: str | None = None) -> ErrorResponse:
     """Return the response to `error` for clients that read a string at `error`."""
     return make_response(error, spec_of(error).status, {"error": message or message_of(error)})
+
+
+def response_at(path: str, error: BaseException) -> ErrorResponse:
+    """Return the response to an error at `path` that no dialect answers, such as a wrong key."""
+    respond = sentence_response if path.startswith(_OLLAMA_PREFIX) else error_response
+    return respond(error)
+
+
+def error_body_at(path: str) -> Component:
+    """Return the body of `response_at`."""
+    return SENTENCE_BODY if path.startswith(_OLLAMA_PREFIX) else ERROR_BODY
 
 
 def message_of(error: BaseException) -> str:

@@ -42,6 +42,7 @@ RERANK: Mapping[str, str] = MappingProxyType(
         **VLLM,
         "overlap_tokens": "The overlap of chunks. The server splits no documents; see `max_chunks_per_doc`.",
         "return_len": "The response always has the number of tokens.",
+        "kwargs": "A copy of other fields, as a JSON string.",
         "relevant_spans": "Parts of the documents beside the scores, which are never returned.",
     }
 )

@@ -1,4 +1,4 @@
-"""Ollama's `/api/embed`, `/api/embeddings`, `/api/show` and `/api/pull`.
+"""Ollama's `/api/embed`, `/api/embeddings`, `/api/show` and `/api/pull`, and `/api/rerank`.
 
 Source: its server, API reference and Python package.
 
@@ -21,6 +21,7 @@ from vecmill.results import NO_TIME, EmbedResult, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.dialects import text_fields
+from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
 from vecmill_server.dialects.dialect import (
     SENTENCE_STYLE,
     Asked,
@@ -38,6 +39,7 @@ from vecmill_server.json_schema import (
     OPTIONAL_COUNT,
     Component,
     Schema,
+    all_of,
     any_of,
     described,
 )
@@ -218,6 +220,8 @@ def _write_shown(shown: Shown, envelope: Envelope) -> JsonValue:
         "model_info": {
             "general.architecture": architecture,
             "general.basename": envelope.model,
+            # LocalAI's name, which RAGFlow reads.
+            "general.context_length": description.max_tokens,
             f"{architecture}.context_length": description.max_tokens,
             f"{architecture}.embedding_length": description.dim,
         },
@@ -269,7 +273,7 @@ class OllamaPullRequest(InferenceBody):
 
     needs_engine = False
     model = _NAME
-    style = SENTENCE_STYLE
+    style = OLLAMA_STYLE
     harmless = OLLAMA_PULL
     responses = (Component("OllamaPullResponse", {"status": str}),)
 
@@ -277,9 +281,19 @@ class OllamaPullRequest(InferenceBody):
         return self.asked(Show(), _write_pulled)
 
 
+class OllamaRerankRequest(RerankRequest):
+    """The body of `/api/rerank`, which Dify sends to an Ollama server. Ollama itself has no such path."""
+
+    rules = all_of(*EXCLUSIVE_OPTIONS)
+    style = OLLAMA_STYLE
+
+
 ROUTES = (
     InferenceRoute("embed", ("/api/embed",), "Embed texts", (OllamaEmbedRequest,)),
     InferenceRoute("embeddings", ("/api/embeddings",), "Embed a text", (OllamaEmbeddingsRequest,)),
     InferenceRoute("show", ("/api/show",), "One model, in Ollama's format", (OllamaShowRequest,)),
     InferenceRoute("pull", ("/api/pull",), "Whether there is a model", (OllamaPullRequest,)),
+    InferenceRoute(
+        "rerank", ("/api/rerank",), "Score documents, with Ollama's errors", (OllamaRerankRequest,)
+    ),
 )

@@ -39,11 +39,14 @@ def _write(
     }
 
 
+_RETURN_DOCUMENTS = flag("return_documents", note="Whether results have their documents.")
+
+
 class VoyageRerankRequest(RankedBody):
     """The body of `/rerank` from Voyage's clients. `truncation` and `top_k` are often null."""
 
     top_k = count("top_k", note=TOP_NOTE)
-    return_documents = flag("return_documents", note="Whether results have their documents.").otherwise(False)
+    return_documents = _RETURN_DOCUMENTS.otherwise(False)
     rules = all_of(
         *EXCLUSIVE_OPTIONS,
         without("texts"),
@@ -59,8 +62,12 @@ class VoyageRerankRequest(RankedBody):
 
 
 class VoyagePathRerankRequest(VoyageRerankRequest):
-    """The body of `/voyage/v1/rerank`, which needs no key to be recognised."""
+    """The body of `/voyage/v1/rerank`, which needs no key to be recognised.
 
+    Results have their documents by default: Continue requires documents, and does not ask for documents.
+    """
+
+    return_documents = _RETURN_DOCUMENTS.otherwise(True)
     rules = all_of(*EXCLUSIVE_OPTIONS)
 
 

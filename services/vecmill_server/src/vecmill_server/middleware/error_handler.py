@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill.errors import VecmillError
 from vecmill_server.bodies import BodyLimits, discard_body
-from vecmill_server.error_responses import ErrorResponse, error_response, sentence_response
+from vecmill_server.error_responses import ErrorResponse, response_at
 from vecmill_server.errors import (
     BodyTooLarge,
     BuffersFull,
@@ -21,9 +21,6 @@ from vecmill_server.errors import (
 from vecmill_server.request_context import RequestContext, header
 
 logger = logging.getLogger(__name__)
-
-# The paths of Ollama, whose clients read a string at `error`.
-_OLLAMA_PREFIX = "/api/"
 
 
 class ErrorHandler:
@@ -53,11 +50,7 @@ class ErrorHandler:
             await self._answer(error, scope, receive, send)
 
     async def _answer(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-        is_about_path = isinstance(error, UnknownRoute | MethodNotAllowed)
-        if is_about_path and scope["path"].startswith(_OLLAMA_PREFIX):
-            response = sentence_response(error)
-        else:
-            response = error_response(error)
+        response = response_at(scope["path"], error)
         RequestContext.of(scope).reason = response.reason
         if isinstance(error, RequestTimedOut):
             response.headers.append((b"connection", b"close"))

@@ -12,7 +12,10 @@ from vecmill_server.settings import ServerSettings
 # The paths that may be read without a key. A new route requires a key unless it is listed here. Other
 # methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATH requires it.
 PUBLIC_PATHS = frozenset(
-    {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/openapi.json"}
+    {
+        *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
+        *("/metrics", "/docs", "/openapi.json", "/v1/cluster/auth"),
+    }
 )
 # The prefix of the assets of the page at /docs.
 PUBLIC_PREFIX = "/docs/"

@@ -6,12 +6,13 @@ from typing import Any
 
 from vecmill_server import __version__
 from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
+from vecmill_server.error_responses import error_body_at
 from vecmill_server.json_schema import Component, like
 from vecmill_server.middleware.keys import requires_key
 from vecmill_server.openapi.apis import API_NOTES, Api
 from vecmill_server.openapi.operations import ALIAS_OF, Paths, describe_error, inference, path_parameter
 from vecmill_server.openapi.response_headers import describe_headers, with_headers
-from vecmill_server.routes import batches, docs, health, llama_server, models, prometheus
+from vecmill_server.routes import batches, docs, health, llama_server, models, prometheus, xinference
 from vecmill_server.settings import ServerSettings
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
@@ -63,6 +64,7 @@ def describe_paths() -> Paths:
         models.PATHS,
         health.PATHS,
         llama_server.PATHS,
+        xinference.PATHS,
         prometheus.PATHS,
         docs.PATHS,
     )
@@ -162,15 +164,18 @@ def _with_model(model: str | None, paths: Paths) -> Paths:
 def _with_keys(settings: ServerSettings, paths: dict[str, Any]) -> dict[str, Any]:
     return {
         path: {
-            method: _with_key(operation) if requires_key(settings, method.upper(), path) else operation
+            method: _with_key(path, operation) if requires_key(settings, method.upper(), path) else operation
             for method, operation in operations.items()
         }
         for path, operations in paths.items()
     }
 
 
-def _with_key(operation: dict[str, Any]) -> dict[str, Any]:
+def _with_key(path: str, operation: dict[str, Any]) -> dict[str, Any]:
     scheme = {"schema": {"type": "string", "enum": ["Bearer"]}}
-    refused = {**describe_error("invalid_key"), "headers": {"www-authenticate": scheme}}
+    refused = {
+        **describe_error("invalid_key", (error_body_at(path),)),
+        "headers": {"www-authenticate": scheme},
+    }
     responses = {"401": refused, **operation["responses"]}
     return {**operation, "security": [{"bearer": []}, {"header": []}], "responses": responses}

@@ -101,6 +101,7 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
         rankings.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
         ollama.OllamaShowRequest: Example({}, (Api.OLLAMA,)),
         ollama.OllamaPullRequest: Example({}, (Api.OLLAMA,)),
+        ollama.OllamaRerankRequest: Example(_RANKING, (Api.OLLAMA,)),
         hugging_face.InvokedRerankRequest: Example(_RANKING, (Api.CLOUD,)),
         hugging_face.NestedRerankRequest: Example({"inputs": _TEI_RANKING}, (Api.CLOUD,)),
         hugging_face.VertexRequest: Example({"instances": [{"inputs": _TEXT}]}, (Api.CLOUD,)),

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vecmill_server.dialects.dialect import USUAL_STYLE, InferenceRoute, ResponseStyle
-from vecmill_server.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED
+from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
+from vecmill_server.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED, error_body_at
 from vecmill_server.json_schema import STRING, Component, Schema, any_of, like
 from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
@@ -69,7 +69,7 @@ def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) ->
                 "content": as_json(done),
                 "headers": headers((*(name for style in styles for name in style.header_names), *_NOTICES)),
             },
-            **_inference_errors(styles),
+            **_inference_errors(path, styles),
         },
     }
     tasks = tasks_of_route(route)
@@ -130,17 +130,19 @@ def _alternatives(words: Sequence[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _inference_errors(styles: Sequence[ResponseStyle]) -> dict[str, Any]:
-    """Return the error responses of inference in these styles, by status."""
+def _inference_errors(path: str, styles: Sequence[ResponseStyle]) -> dict[str, Any]:
+    """Return the error responses of inference at `path` in these styles, by status."""
     reasons: dict[str, set[str]] = {}
     bodies: dict[str, dict[str, Component]] = {}
     for spec in (*ERROR_SPECS.values(), UNEXPECTED):
         if spec.reason in _NOT_OF_INFERENCE:
             continue
-        for style in (USUAL_STYLE,) if spec.reason in _BEFORE_THE_DIALECT else styles:
-            status = str(style.status_of(spec))
-            reasons.setdefault(status, set()).add(spec.reason)
-            bodies.setdefault(status, {})[style.error_body.name] = style.error_body
+        answers = [(style.status_of(spec), style.error_body) for style in styles]
+        if spec.reason in _BEFORE_THE_DIALECT:
+            answers = [(spec.status, error_body_at(path))]
+        for status, body in answers:
+            reasons.setdefault(str(status), set()).add(spec.reason)
+            bodies.setdefault(str(status), {})[body.name] = body
     return {
         status: {
             **describe_error(", ".join(sorted(names)), (body for _, body in sorted(bodies[status].items()))),
