@@ -9,7 +9,18 @@ from dataclasses import replace
 import httpx
 
 from recorded.freezing import StillClock
-from recorded.requests import batches, cohere, connections, embeddings, reading, rerank, tei, vllm
+from recorded.requests import (
+    batches,
+    cohere,
+    connections,
+    embeddings,
+    llama_cpp,
+    rankings,
+    reading,
+    rerank,
+    tei,
+    vllm,
+)
 from recorded.serving import Configuration, Models, Running
 from support.described_models import PROMPTS, describe_tasks, token_ids
 from support.http_server import QUIET, wait_until
@@ -186,6 +197,8 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
             *embeddings.REFUSED,
             *cohere.CASES,
             *rerank.CASES,
+            *rankings.CASES,
+            *llama_cpp.CASES,
             *tei.EMBED,
             *tei.PREDICT,
             *tei.HUGGING_FACE,

@@ -15,6 +15,7 @@ import numpy as np
 from recorded.cases import Case
 
 MESSAGE, TEXT, LENGTH, TIME, UNSURE = "<message>", "<text>", "<length>", "<time>", "<unsure>"
+OF_THE_MACHINE = "<of the machine>"
 # The id that the request was sent with.
 SENT = "<sent>"
 
@@ -22,6 +23,9 @@ SENT = "<sent>"
 _MESSAGES = frozenset({"message", "detail", "error"})
 # The same in the description of the API.
 _DESCRIPTIONS = frozenset({"description", "summary"})
+
+# Numbers under these keys follow the cores of the machine.
+_COUNTS_OF_THE_MACHINE = frozenset({"total_slots"})
 
 # Headers of files that are sent from the disk: they tell when the file was written there.
 _OF_THE_DISK = frozenset({"last-modified", "etag"})
@@ -99,11 +103,14 @@ def _words(case: Case) -> frozenset[str]:
 def _mask(value: Any, words: frozenset[str]) -> Any:
     mask = TEXT if words is _DESCRIPTIONS else MESSAGE
     if isinstance(value, dict):
-        return {
-            name: mask if name in words and isinstance(item, str) else _mask(item, words)
-            for name, item in value.items()
-        }
+        return {name: _mask_item(name, item, words, mask) for name, item in value.items()}
     return [_mask(item, words) for item in value] if isinstance(value, list) else value
+
+
+def _mask_item(name: str, item: Any, words: frozenset[str], mask: str) -> Any:
+    if name in _COUNTS_OF_THE_MACHINE and isinstance(item, int):
+        return OF_THE_MACHINE
+    return mask if name in words and isinstance(item, str) else _mask(item, words)
 
 
 def _decode_rows(value: Any, dtype: str | None, key: str = "") -> Any:
@@ -132,7 +139,7 @@ def _is_open(value: Any) -> bool:
         return any(map(_is_open, value.values()))
     if isinstance(value, list):
         return any(map(_is_open, value))
-    return isinstance(value, float) or value in (MESSAGE, TEXT)
+    return isinstance(value, float) or value in (MESSAGE, TEXT, OF_THE_MACHINE)
 
 
 def _round(value: Any, digits: int) -> Any:

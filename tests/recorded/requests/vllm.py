@@ -80,6 +80,10 @@ OLLAMA = family(
     post("embeddings model unknown", "/api/embeddings", {"model": "nomic-embed-text", "prompt": "hello"}),
     get("tags", "/api/tags"),
     get("version", "/api/version"),
+    get("ps", "/api/ps"),
+    post("show", "/api/show", {"model": "model/embed"}),
+    post("show by name", "/api/show", {"name": "model/rerank", "verbose": True}),
+    post("show model unknown", "/api/show", {"model": "nobody"}),
     ask("tags deleted", "DELETE", "/api/tags"),
     get("elsewhere", "/api/generate"),
 )
