@@ -84,6 +84,8 @@ OLLAMA = family(
     post("show", "/api/show", {"model": "model/embed"}),
     post("show by name", "/api/show", {"name": "model/rerank", "verbose": True}),
     post("show model unknown", "/api/show", {"model": "nobody"}),
+    post("rerank", "/api/rerank", {"query": "hello", "documents": ["cats", "world"], "model": "model/rerank"}),
+    get("xinference", "/v1/cluster/auth"),
     ask("tags deleted", "DELETE", "/api/tags"),
     get("elsewhere", "/api/generate"),
 )
