@@ -86,6 +86,8 @@ OLLAMA = family(
     post("show model unknown", "/api/show", {"model": "nobody"}),
     post("rerank", "/api/rerank", {"query": "hello", "documents": ["cats", "world"], "model": "model/rerank"}),
     get("xinference", "/v1/cluster/auth"),
+    post("pull", "/api/pull", {"model": "model/embed", "insecure": False, "stream": False}),
+    post("pull model unknown", "/api/pull", {"model": "nobody"}),
     ask("tags deleted", "DELETE", "/api/tags"),
     get("elsewhere", "/api/generate"),
 )
