@@ -273,7 +273,8 @@ class OllamaPullRequest(InferenceBody):
 
     needs_engine = False
     model = _NAME
-    style = OLLAMA_STYLE
+    # Ollama's own message for an unknown model advises to pull it.
+    style = SENTENCE_STYLE
     harmless = OLLAMA_PULL
     responses = (Component("OllamaPullResponse", {"status": str}),)
 
