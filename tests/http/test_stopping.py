@@ -167,38 +167,40 @@ def test_sighup_stops_as_sigterm_does_and_a_second_one_changes_nothing() -> None
         assert running.wait(timeout=10) == 0
 
 
+@contextmanager
+def half_sent_request(lines: list[str]) -> Iterator[tuple[socket.socket, bytes]]:
+    """A connection on which the server has read a request's headers, and the rest of the request."""
+    body = b'{"input": "hello"}'
+    port = int(address(lines).rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        connection.sendall(head + body[:5])
+        time.sleep(0.1)  # the server has to have seen the headers
+        yield connection, body[5:]
+
+
 @pytest.mark.promise("clean-stop")
 def test_a_request_that_outlives_the_drain_time_is_answered_before_the_process_ends() -> None:
-    body = b'{"input": "hello"}'
     with process("--lame-duck-s", "0", "--drain-s", "0.2") as (running, lines):
-        port = int(address(lines).rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
-            connection.sendall(head + body[:5])
-            time.sleep(0.1)  # the server has to have seen the headers
+        with half_sent_request(lines) as (connection, rest):
             running.send_signal(signal.SIGTERM)
             time.sleep(0.6)
-            connection.sendall(body[5:])
+            connection.sendall(rest)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")
         assert running.wait(timeout=10) == 1
 
 
 @pytest.mark.promise("clean-stop")
 def test_time_in_which_the_process_is_stopped_is_no_drain_time() -> None:
-    body = b'{"input": "hello"}'
     with process("--lame-duck-s", "0", "--drain-s", "1.5") as (running, lines):
-        port = int(address(lines).rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            head = b"POST /embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
-            connection.sendall(head + body[:5])
-            time.sleep(0.1)  # the server has to have seen the headers
+        with half_sent_request(lines) as (connection, rest):
             running.send_signal(signal.SIGTERM)
-            time.sleep(0.1)  # and the signal
+            time.sleep(0.1)  # the server has to have seen the signal
             running.send_signal(signal.SIGSTOP)
             time.sleep(2.0)
             running.send_signal(signal.SIGCONT)
             time.sleep(0.1)
-            connection.sendall(body[5:])
+            connection.sendall(rest)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
         assert running.wait(timeout=10) == 0
 
