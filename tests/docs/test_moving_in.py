@@ -7,7 +7,7 @@ import pytest
 
 from support.source_tree import ROOT
 from vecmill_server.cli import serve
-from vecmill_server.metric_aliases import ServedRoutes, infinity_aliases, tei_aliases
+from vecmill_server.metrics.metric_aliases import ServedRoutes, infinity_aliases, tei_aliases
 from vecmill_server.options_of_others import REPLACEMENTS, VALUES
 
 PAGE = (ROOT / "docs/moving-in.md").read_text("utf-8")

@@ -177,7 +177,7 @@ BATCHING = frozenset(
     }
 )
 # Families about the machine and its packages. They are left out.
-_OF_THE_MACHINE = re.compile("process_.*|vecmill_build_info")
+_OF_THE_MACHINE = re.compile("process_.*|vecmill_build_info|vecmill_memory_.*|vecmill_buffered_bytes_limit")
 # When a series began: families that Prometheus' own package adds to each of ours. They are left out.
 _CREATED = "_created"
 

@@ -32,7 +32,7 @@ from vecmill_server.drain import Drain
 from vecmill_server.json_io import LargeJson
 from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.logs import adopt_hub_log
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
 from vecmill_server.unknown_fields import UnknownFields

@@ -33,7 +33,7 @@ from vecmill_server.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.errors import ModelUnavailable, StorageFull
 from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)

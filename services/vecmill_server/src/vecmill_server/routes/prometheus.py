@@ -9,8 +9,8 @@ from starlette.routing import Route
 
 from vecmill.values.task import Task
 from vecmill_server.json_schema import STRING
-from vecmill_server.metric_aliases import AliasCollector, ServedRoutes
-from vecmill_server.metrics import CONTENT_TYPE
+from vecmill_server.metrics.metric_aliases import AliasCollector, ServedRoutes
+from vecmill_server.metrics.server_metrics import CONTENT_TYPE
 from vecmill_server.openapi.operations import Paths, get
 from vecmill_server.routes.endpoint import Endpoint
 from vecmill_server.service import Service
