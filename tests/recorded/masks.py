@@ -159,6 +159,7 @@ HTTP_TIMES = frozenset(
         "http_request_duration_seconds",
         "http_request_duration_highr_seconds",
         "te_request_duration",
+        "vllm:e2e_request_latency_seconds",
     }
 )
 # The same of the models' clock, where a configuration lets it run.

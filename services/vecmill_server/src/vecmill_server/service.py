@@ -166,6 +166,8 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
         plain_documents=settings.rerank_document is RerankDocument.STRING,
     )
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
+    if keys is not None:
+        metrics.watch_keys()
     unknown_fields = UnknownFields(metrics)
     batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields)
     budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())

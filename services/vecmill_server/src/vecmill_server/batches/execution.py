@@ -242,6 +242,9 @@ class _BatchRun:
         self.context.metrics.batch_lines(
             completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
         )
+        for one in ended:
+            if one.is_completed:
+                self.context.metrics.work_done(batch.owner, one.model, texts=one.texts, tokens=one.tokens)
 
     async def _read(self) -> list[InputLine]:
         path = self.context.store_thread.store.folder.path(self.batch.input_file_id)

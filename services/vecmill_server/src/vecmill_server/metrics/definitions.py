@@ -104,7 +104,7 @@ class HistogramDefinition(Definition):
 _OF_MODEL = ("model",)
 _WITH_KEYS = "with API keys"
 _ON_LINUX = "on Linux"
-_ON_CUDA = "with a model on a CUDA device, and the package nvidia-ml-py"
+_ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
 
 # Requests.
 REQUESTS = CounterDefinition(

@@ -9,6 +9,8 @@ from vecmill.mill import Mill
 from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.error_responses import REASONS
 from vecmill_server.metrics import definitions
+from vecmill_server.metrics.gpus import GpuCollector
+from vecmill_server.metrics.key_use import KeyUse
 from vecmill_server.metrics.model_metrics import ModelMetrics, ModelObserver
 from vecmill_server.metrics.process_metrics import add_process_metrics
 from vecmill_server.metrics.state_collectors import LogCollector, QueueCollector
@@ -38,6 +40,9 @@ class ServerMetrics:
         self.registry.register(self._queues)
         self._log_lines = LogCollector()
         self.registry.register(self._log_lines)
+        self.gpus = GpuCollector(self._queues.devices)
+        self.registry.register(self.gpus)
+        self._key_use: KeyUse | None = None
         # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
@@ -54,6 +59,15 @@ class ServerMetrics:
     def error_answered(self, reason: str) -> None:
         """Count one error. `reason` must be one of `error_responses.REASONS`."""
         self._errors.labels(reason).inc()
+
+    def watch_keys(self) -> None:
+        """Count the texts and tokens of each owner of API keys from now on."""
+        self._key_use = KeyUse(self.registry)
+
+    def work_done(self, owner: str | None, model: str, *, texts: int, tokens: int) -> None:
+        """Count complete work for a key. `owner` is `None` if the request needed no key."""
+        if self._key_use is not None and owner is not None:
+            self._key_use.add(owner, model, texts, tokens)
 
     def count_unknown_names(self) -> Callable[[], None]:
         """Add the counter of requests with unknown model names, and return its increment."""
