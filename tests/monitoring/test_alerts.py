@@ -40,12 +40,14 @@ def test_promtool_accepts_the_rules(promtool: str) -> None:
     assert f"{len(ALERTS)} rules found" in done.stdout
 
 
+@pytest.mark.promise("alerts-true")
 @pytest.mark.full
 @pytest.mark.parametrize("name", [alert.name for alert in ALERTS])
 def test_an_alert_fires_on_its_fault_alone(promtool: str, name: str, tmp_path: Path) -> None:
     check(promtool, FAULTS[name](tmp_path), [name], tmp_path)
 
 
+@pytest.mark.promise("alerts-true")
 @pytest.mark.full
 def test_no_alert_fires_on_a_healthy_server(promtool: str, tmp_path: Path) -> None:
     check(promtool, record_health(tmp_path), [], tmp_path)

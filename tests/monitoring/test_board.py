@@ -122,6 +122,7 @@ def panels() -> list[Any]:
     return [panel for panel in json.loads(BOARD.read_text("utf-8"))["panels"] if panel["type"] != "row"]
 
 
+@pytest.mark.promise("alerts-true")
 def test_each_panel_shows_data(api: httpx.Client) -> None:
     empty = [
         f"{panel['title']}: {target['expr']}"
