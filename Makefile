@@ -37,7 +37,7 @@ COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-ver
 
 # What `make serve EXTRAS="openvino corpus"` adds is kept in .venv/extras, and installed again when $(SERVE) is. The
 # extras gpu and migraphx replace a wheel of the lock, so they need more than an installation (docs/engines.md).
-EXTRA_NAMES := cl100k corpus neuron openvino optimize torch
+EXTRA_NAMES := cl100k corpus neuron openvino optimize otel torch
 KEPT_EXTRAS := $(shell cat .venv/extras 2>/dev/null)
 ALL_EXTRAS  := $(sort $(KEPT_EXTRAS) $(EXTRAS))
 ifneq ($(filter-out $(EXTRA_NAMES),$(EXTRAS)),)
@@ -47,8 +47,8 @@ EMPTY :=
 COMMA := ,
 IN_BRACKETS   = $(if $(1),[$(subst $(EMPTY) ,$(COMMA),$(strip $(1)))])
 LOCAL_EXTRAS := $(PIP) --no-build-isolation \
-	--editable 'libs/vecmill$(call IN_BRACKETS,$(filter-out cl100k,$(ALL_EXTRAS)))' \
-	--editable 'services/vecmill_server$(call IN_BRACKETS,$(filter cl100k,$(ALL_EXTRAS)))'
+	--editable 'libs/vecmill$(call IN_BRACKETS,$(filter-out cl100k otel,$(ALL_EXTRAS)))' \
+	--editable 'services/vecmill_server$(call IN_BRACKETS,$(filter cl100k otel,$(ALL_EXTRAS)))'
 
 NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	f"{sys.executable} is older than Python 3.11. Name a newer one: make PYTHON=python3.11 ...")'

@@ -19,11 +19,18 @@ from prometheus_client.registry import Collector
 from vecmill.errors import NotReady
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill.values.timeline import BatchTimeline
 from vecmill_server import __version__
 from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.error_responses import REASONS
+from vecmill_server.tracing.trace import exemplar_of
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+# The labels of an exemplar, which links a measured value to a trace.
+Exemplar = dict[str, str]
+# Takes the name of a model and the timeline of a batch.
+OnBatch = Callable[[str, BatchTimeline], None]
 
 # The status, in metrics and logs only, of a request whose client disconnected before the response.
 CLIENT_GONE_STATUS = 499
@@ -88,14 +95,16 @@ class ServerMetrics:
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
 
-    def request_done(self, route: str, status: int, duration_s: float) -> None:
+    def request_done(
+        self, route: str, status: int, duration_s: float, exemplar: Exemplar | None = None
+    ) -> None:
         """Count one request. `route` must be a name from the route table."""
         counter = self._request_children.get((route, status))
         if counter is None:
             counter = self._request_children[route, status] = self._requests.labels(route, status)
             self._duration_children.setdefault(route, self._durations.labels(route))
         counter.inc()
-        self._duration_children[route].observe(duration_s)
+        self._duration_children[route].observe(duration_s, exemplar)
 
     def error_answered(self, reason: str) -> None:
         """Count one error. `reason` must be one of `error_responses.REASONS`."""
@@ -120,9 +129,12 @@ class ServerMetrics:
         """Count one batch. `status` must be one of `batches.objects.BatchStatus`."""
         self._batches_ended.labels(status).inc()
 
-    def observe_model(self, model: str) -> "ModelObserver":
-        """Return an observer that updates the metrics of the model with that name."""
-        return ModelObserver(self._model_metrics, model)
+    def observe_model(self, model: str, on_batch: OnBatch | None = None) -> "ModelObserver":
+        """Return an observer that updates the metrics of the model with that name.
+
+        `on_batch` gets the name of the model and the timeline of each batch, for tracing.
+        """
+        return ModelObserver(self._model_metrics, model, on_batch)
 
     def watch_queue(self, model: str, mill: Mill) -> None:
         """Report the queue of a model, read at each scrape."""
@@ -199,7 +211,9 @@ class _ModelMetrics:
 class ModelObserver(Observer):
     """An observer of one model that updates its metrics. Called from the event loop and from lanes."""
 
-    def __init__(self, metrics: _ModelMetrics, model: str) -> None:
+    def __init__(self, metrics: _ModelMetrics, model: str, on_batch: OnBatch | None = None) -> None:
+        self.needs_timelines = on_batch is not None
+        self._on_batch = on_batch
         self._model = model
         self._admitted_tokens = metrics.admitted_tokens.labels(model)
         self._tokens = metrics.tokens.labels(model)
@@ -230,9 +244,17 @@ class ModelObserver(Observer):
         self._batch_tokens.observe(record.tokens)
         if record.computed_tokens:
             self._padding.observe(max(0.0, 1 - record.tokens / record.computed_tokens))
-        self._inference.observe(record.inference_s)
-        for wait_s in record.waits_s:
-            self._waits.observe(wait_s)
+        if record.timeline is None:
+            self._inference.observe(record.inference_s)
+            for wait_s in record.waits_s:
+                self._waits.observe(wait_s)
+            return
+        exemplars = [exemplar_of(run) for run in record.timeline.of_texts]
+        self._inference.observe(record.inference_s, next(filter(None, exemplars), None))
+        for wait_s, exemplar in zip(record.waits_s, exemplars, strict=True):
+            self._waits.observe(wait_s, exemplar)
+        if self._on_batch is not None:
+            self._on_batch(self._model, record.timeline)
 
     def lane(self, lane: int, state: LaneState) -> None:
         children = self._lane_children.get(lane)
