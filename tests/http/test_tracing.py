@@ -17,6 +17,8 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
 
 from support.batches import create_batch, ended, request_line
 from support.collector import Collector, Received, collect
@@ -24,7 +26,7 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, 
 from support.server import live_server
 from vecmill.config import MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server.settings import ServerSettings
+from vecmill_server.settings import MetricAliases, ServerSettings
 from vecmill_server.tracing.exporter import SpanSender
 from vecmill_server.tracing.layout import MAX_BATCHES
 from vecmill_server.tracing.tracer import OpenTelemetryTracer
@@ -315,6 +317,20 @@ def test_the_histograms_have_exemplars_in_openmetrics() -> None:
     assert f'span_id="{root.span_id}"' in answer.text
     assert plain.headers["content-type"].startswith("text/plain")
     assert " # {" not in plain.text
+
+
+@pytest.mark.parametrize("aliases", [(), tuple(MetricAliases)])
+def test_the_metrics_are_valid_openmetrics_with_the_same_values(aliases: tuple[MetricAliases, ...]) -> None:
+    with traced(replace(QUIET, metric_aliases=aliases)) as it:
+        it.embed("one")
+        text = it.server.client.get("/metrics", headers=OPENMETRICS).text
+        plain = it.server.client.get("/metrics").text
+    # Raises an error for text that is not valid.
+    families = list(openmetrics_families(text))  # type: ignore[no-untyped-call]
+    names = {sample.name for family in families for sample in family.samples}
+    of_plain = {sample.name for family in plain_families(plain) for sample in family.samples}
+    assert names == of_plain
+    assert bool(aliases) == ("te_request_count" in names)
 
 
 def test_a_dead_collector_is_logged_once_and_keeps_nobody_waiting(

@@ -9,8 +9,9 @@ has a span `answer` with a span `run` for each of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
 
 from vecmill.values.timeline import BatchTimeline, RunTimeline
 from vecmill_server.tracing.trace import Attributes, RequestTrace, Stage
@@ -18,15 +19,16 @@ from vecmill_server.tracing.trace import Attributes, RequestTrace, Stage
 # A request of thousands of texts has one span for each of so many batches.
 MAX_BATCHES = 64
 
+_NONE: Attributes = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class SpanDraft:
+
+class SpanDraft(NamedTuple):
     """A span without ids. Times are on the monotonic clock, in seconds. `batch` is linked to the span."""
 
     name: str
     began_at: float
     ended_at: float
-    attributes: Attributes = field(default_factory=dict)
+    attributes: Attributes = _NONE
     children: Sequence["SpanDraft"] = ()
     batch: BatchTimeline | None = None
     has_failed: bool = False
@@ -119,7 +121,7 @@ def _compute(run: RunTimeline, began_at: float, until: float) -> SpanDraft:
         for batch, texts in list(run.batches.items())[:MAX_BATCHES]
     ]
     if len(batches) == 1:  # the batch may have begun before the request joined it
-        return replace(batches[0], began_at=began_at, ended_at=until, has_failed=run.has_failed)
+        return batches[0]._replace(began_at=began_at, ended_at=until, has_failed=run.has_failed)
     attributes = {"vecmill.batches": len(run.batches)}
     return SpanDraft("compute", began_at, until, attributes, batches, has_failed=run.has_failed)
 
