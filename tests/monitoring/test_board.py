@@ -98,7 +98,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("monitoring")
     (folder / "keys").write_text("search key-1\ningest key-2\n")
     tiny = save_tiny_bert(folder / TINY)
-    arguments = [MODEL, str(tiny), "--alias", "*", "--no-access-log"]
+    arguments = [MODEL, str(tiny), "--alias", "*", "--no-access-log", "--metric-aliases", "vllm"]
     arguments += ["--api-key-file", str(folder / "keys"), "--batch-dir", str(folder / "batches")]
     with (
         live_server(folder, arguments=arguments) as server,
@@ -140,6 +140,12 @@ def test_the_figures_of_the_load_are_there(api: httpx.Client) -> None:
     assert len(figures["Ready models"]) == 2
     assert set(figures["Ready models"]) == {1.0}
     assert len(figures["Tokens by key"]) == 2
+
+
+def test_the_names_of_vllm_are_scraped(api: httpx.Client) -> None:
+    assert len(ask(api, "vllm:num_requests_waiting")) == 2
+    assert len(ask(api, 'vllm:request_success_total{finished_reason="stop"} > 0')) == 2
+    assert ask(api, "sum(vllm:prompt_tokens_total)") == ask(api, "sum(vecmill_tokens_total)")
 
 
 def test_prometheus_evaluates_the_rules(api: httpx.Client) -> None:
