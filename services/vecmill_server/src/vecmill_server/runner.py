@@ -56,6 +56,10 @@ def run_server(service: Service, announce: Announce) -> ExitStatus:
     runner.owns_process = True
     runner.run()
     if runner.is_loading_left:
+        if runner.load_error is None:
+            logger.info(
+                "stopped before all models were loaded; the next start continues unfinished downloads"
+            )
         end_at_once(runner.exit_status, runner.load_error, service.settings.log_format)
     if runner.load_error is not None:
         raise runner.load_error
