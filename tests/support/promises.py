@@ -211,6 +211,12 @@ _SECRETS_AND_MODELS = (
         "0 additional series.",
     ),
     Promise(
+        "alerts-true",
+        "The Grafana board and the alert rules name only metrics and labels that the server exposes. Each "
+        "alert fires on the fault that it is for.",
+        "0 unknown names, 0 panels without data, and 0 other alerts on each fault.",
+    ),
+    Promise(
         "owners-apart",
         "Files and batches belong to the owner of the key that created them.",
         "0 objects of others are seen, and each owner has an equal share of the space.",
