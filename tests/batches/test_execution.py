@@ -44,7 +44,7 @@ from vecmill_server.batches.store import Store
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.catalog import Catalog, ServedModel
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
 from vecmill_server.token_ids import refuse_ids
 

@@ -29,7 +29,7 @@ from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
 from vecmill_server.listener import open_listener
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.runner import Runner
 from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings

@@ -7,12 +7,12 @@ import pytest
 
 from support.source_tree import ROOT
 from vecmill_server.cli import serve
-from vecmill_server.metric_aliases import ServedRoutes, infinity_aliases, tei_aliases
+from vecmill_server.metrics.metric_aliases import ServedRoutes, infinity_aliases, tei_aliases, vllm_aliases
 from vecmill_server.options_of_others import REPLACEMENTS, VALUES
 
 PAGE = (ROOT / "docs/moving-in.md").read_text("utf-8")
 ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]
-METRIC = r"\b((?:http|te)_[a-z_]+)\b"
+METRIC = r"\b((?:(?:http|te)_|vllm:)[a-z0-9_]+)\b"
 
 
 def test_options_that_take_the_place_of_others_exist() -> None:
@@ -24,7 +24,10 @@ def test_options_that_take_the_place_of_others_exist() -> None:
 
 def test_the_metrics_that_are_listed_are_those_that_there_are() -> None:
     served = ServedRoutes(methods={}, computing=frozenset(), tasks=lambda model: None)
-    aliases = {alias.name: alias.kind for alias in [*infinity_aliases(served), *tei_aliases(served)]}
+    aliases = {
+        alias.name: alias.kind
+        for alias in [*infinity_aliases(served), *tei_aliases(served), *vllm_aliases(served)]
+    }
     written = {name + "_total" * (kind == "counter") for name, kind in aliases.items()}
     listed = {name for row in ROWS if len(row) == 2 for name in re.findall(METRIC, row[0])}
     assert listed == written

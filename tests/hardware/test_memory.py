@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vecmill.hardware.memory import available_mb
+from vecmill.hardware.memory import MemoryUse, available_mb, read_memory_use
 
 
 def group(folder: Path, *, limit: str, used: int, read_files: int) -> Path:
@@ -26,3 +26,53 @@ def test_without_a_limit_the_machine_s_memory_counts(tmp_path: Path, limit: str)
     assert whole is not None
     assert found is not None
     assert found == pytest.approx(whole, rel=0.5)
+
+
+MACHINE = "MemTotal:       1000 kB\nMemFree: 100 kB\nMemAvailable:    400 kB\n"
+OF_MACHINE = MemoryUse(600 * 1024, 1000 * 1024)
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in {"proc/meminfo": MACHINE, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def limited(folder: str, limit: str, used: int) -> dict[str, str]:
+    """The files of a control group of version 2, with 100 bytes of cached files that can be freed."""
+    return {
+        f"{folder}/memory.max": f"{limit}\n",
+        f"{folder}/memory.current": f"{used}\n",
+        f"{folder}/memory.stat": "anon 1\ninactive_file 100\n",
+    }
+
+
+def test_the_memory_in_use_is_that_of_the_smallest_group(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/pod/app\n",
+        **limited("sys/fs/cgroup/pod/app", "max", 300),
+        **limited("sys/fs/cgroup/pod", "5000", 400),
+    }
+    assert read_memory_use(write(tmp_path, files)) == MemoryUse(300, 5000)
+
+
+def test_groups_of_version_1_count(tmp_path: Path) -> None:
+    folder = "sys/fs/cgroup/memory/app"
+    files = {
+        "proc/self/cgroup": "4:memory:/app\n0::/\n",
+        f"{folder}/memory.limit_in_bytes": "7000\n",
+        f"{folder}/memory.usage_in_bytes": "500\n",
+        f"{folder}/memory.stat": "inactive_file 1\ntotal_inactive_file 50\n",
+    }
+    assert read_memory_use(write(tmp_path, files)) == MemoryUse(450, 7000)
+
+
+@pytest.mark.parametrize("limit", ["max", "9223372036854771712"])
+def test_without_a_limit_the_memory_in_use_is_the_machine_s(tmp_path: Path, limit: str) -> None:
+    files = {"proc/self/cgroup": "0::/app\n", **limited("sys/fs/cgroup/app", limit, 300)}
+    assert read_memory_use(write(tmp_path, files)) == OF_MACHINE
+
+
+def test_without_linux_the_memory_in_use_is_unknown(tmp_path: Path) -> None:
+    assert read_memory_use(tmp_path) is None

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.http_server import DIM, HttpServer, serve_in_thread
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.engines.fake import FakeEngine, FaultScript
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 
 OUTCOMES = ("done", "failed", "expired", "cancelled")
 

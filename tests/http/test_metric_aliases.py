@@ -7,7 +7,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.http_server import HttpServer, serve_in_thread, wait_until
+from support.http_server import MODEL, QUIET, HttpServer, serve_in_thread, wait_until
 from vecmill.directory_layouts import describe_model
 from vecmill.models import Task, locate_model
 from vecmill.models.heads import Activation, Head, HeadKind
@@ -130,6 +130,44 @@ def test_tei_batches_and_queue_are_ours_model_by_model(server: HttpServer) -> No
     for theirs, ours in pairs.items():
         for model in (EMBEDDER, RERANKER):
             assert total(found, theirs, model=model) == total(found, ours, model=model), theirs
+
+
+def test_vllm_texts_and_tokens_are_ours_model_by_model(server: HttpServer) -> None:
+    found = read(server.client)
+    pairs = {
+        "vllm:num_requests_running": "vecmill_texts_running",
+        "vllm:num_requests_waiting": "vecmill_queue_texts",
+        "vllm:prompt_tokens_total": "vecmill_tokens_total",
+        "vllm:iteration_tokens_total_sum": "vecmill_batch_tokens_sum",
+        "vllm:request_queue_time_seconds_count": "vecmill_queue_wait_seconds_count",
+        "vllm:request_inference_time_seconds_bucket": "vecmill_inference_seconds_bucket",
+    }
+    for theirs, ours in pairs.items():
+        for model in (EMBEDDER, RERANKER):
+            expected = total(found, ours, model=model)
+            assert total(found, theirs, model_name=model, engine="0") == expected, theirs
+
+
+def test_vllm_reasons_are_the_outcomes_of_texts(server: HttpServer) -> None:
+    found = read(server.client)
+    for outcome, reason in (("done", "stop"), ("failed", "error")):
+        ours = total(found, "vecmill_texts_finished_total", model=EMBEDDER, outcome=outcome)
+        labels = {"model_name": EMBEDDER, "finished_reason": reason}
+        assert total(found, "vllm:request_success_total", **labels) == ours
+    reasons = {labels["finished_reason"] for name, labels, _ in found if name == "vllm:request_success_total"}
+    assert reasons == {"stop", "error", "abort"}
+
+
+def test_vllm_latency_is_that_of_requests_if_the_server_has_one_model(server: HttpServer) -> None:
+    assert not [name for name, _, _ in read(server.client) if name.startswith("vllm:e2e")]
+    with serve_in_thread(replace(QUIET, metric_aliases=(MetricAliases.VLLM,))) as alone:
+        alone.client.post("/embeddings", json={"input": "a"})
+        alone.client.get("/models")
+        wait_until(lambda: total(read(alone.client), REQUESTS, route="embeddings") == 1)
+        found = read(alone.client)
+    assert total(found, "vllm:e2e_request_latency_seconds_count", model_name=MODEL) == 1
+    ours = total(found, f"{DURATIONS}_sum", route="embeddings")
+    assert total(found, "vllm:e2e_request_latency_seconds_sum") == ours
 
 
 def test_every_family_is_announced_once(server: HttpServer) -> None:

@@ -159,6 +159,7 @@ HTTP_TIMES = frozenset(
         "http_request_duration_seconds",
         "http_request_duration_highr_seconds",
         "te_request_duration",
+        "vllm:e2e_request_latency_seconds",
     }
 )
 # The same of the models' clock, where a configuration lets it run.
@@ -177,7 +178,7 @@ BATCHING = frozenset(
     }
 )
 # Families about the machine and its packages. They are left out.
-_OF_THE_MACHINE = re.compile("process_.*|vecmill_build_info")
+_OF_THE_MACHINE = re.compile("process_.*|vecmill_build_info|vecmill_memory_.*|vecmill_buffered_bytes_limit")
 # When a series began: families that Prometheus' own package adds to each of ours. They are left out.
 _CREATED = "_created"
 

@@ -19,7 +19,7 @@ from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.errors import UnknownModel
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.paths import Paths
 from vecmill_server.middleware.request_contexts import RequestContexts

@@ -8,7 +8,7 @@ import pytest
 from vecmill.mill import Mill
 from vecmill_server.catalog import ServedModel
 from vecmill_server.listener import Address
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.ready_message import ready_message
 from vecmill_server.service import assemble_service
 from vecmill_server.settings import ServerSettings

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.unknown_fields import MOST_LOGGED, UnknownFields, list_names
 
 

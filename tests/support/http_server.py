@@ -21,7 +21,7 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
 from vecmill_server.listener import bind_listener
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.runner import Runner
 from vecmill_server.service import Service, assemble_service
 from vecmill_server.settings import ServerSettings

@@ -4,7 +4,7 @@ import resource
 from dataclasses import dataclass, field
 
 from vecmill_server.byte_budget import ByteBudget
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
 
 # The most bytes that one read takes from a socket.

@@ -32,7 +32,7 @@ from vecmill_server.drain import Drain
 from vecmill_server.json_io import LargeJson
 from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.logs import adopt_hub_log
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
 from vecmill_server.unknown_fields import UnknownFields
@@ -166,6 +166,8 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
         plain_documents=settings.rerank_document is RerankDocument.STRING,
     )
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
+    if keys is not None:
+        metrics.watch_keys()
     unknown_fields = UnknownFields(metrics)
     batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields)
     budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())

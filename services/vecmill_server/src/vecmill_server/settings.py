@@ -31,6 +31,7 @@ class MetricAliases(StrEnum):
 
     INFINITY = "infinity"
     TEI = "tei"
+    VLLM = "vllm"
 
 
 class LogFormat(StrEnum):
@@ -120,7 +121,8 @@ class ServerSettings:
     )
     metric_aliases: tuple[MetricAliases, ...] = setting(
         (),
-        "Add metrics under the names of another server for its dashboards: infinity or tei; may be repeated.",
+        "Add metrics under the names of another server for its dashboards: infinity, tei or vllm; may be "
+        "repeated.",
     )
     max_body_bytes: int = setting(32 * 1024 * 1024, "The maximum size of a request body, in bytes.")
     max_header_bytes: int = setting(16 * 1024, "The maximum size of the request line and headers, in bytes.")

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 
 logger = logging.getLogger(__name__)
 

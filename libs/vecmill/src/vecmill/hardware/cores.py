@@ -8,6 +8,8 @@ import math
 import os
 from pathlib import Path
 
+from vecmill.hardware.control_groups import list_control_groups
+
 
 def available_cores(root: Path = Path("/")) -> int:
     """Return the number of cores that this process may use, at least 1. `root` contains /proc and /sys."""
@@ -26,26 +28,9 @@ def usable_processors() -> frozenset[int]:
 
 def _cgroup_quota(root: Path) -> float | None:
     """Return the smallest CPU quota of the process's control groups, in cores."""
-    quotas = [_read_v2(folder) for folder in _folders(root, "", "sys/fs/cgroup")]
-    quotas += [_read_v1(folder) for folder in _folders(root, "cpu", "sys/fs/cgroup/cpu")]
+    quotas = [_read_v2(folder) for folder in list_control_groups(root, "", "sys/fs/cgroup")]
+    quotas += [_read_v1(folder) for folder in list_control_groups(root, "cpu", "sys/fs/cgroup/cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
-
-
-def _folders(root: Path, controller: str, mount: str) -> list[Path]:
-    """Return the process's control group of `controller` ("" for version 2) and all its parents."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    # The format of a line is `number:controller,controller:/path`.
-    parts = [line.split(":", 2) for line in lines if line.count(":") >= 2]
-    paths = [path for _, controllers, path in parts if controller in controllers.split(",")]
-    base = root / mount
-    folders = []
-    for path in paths:
-        folder = base / path.lstrip("/")
-        folders += [folder, *(parent for parent in folder.parents if parent.is_relative_to(base))]
-    return folders
 
 
 def _read_v2(folder: Path) -> float | None:

@@ -1,8 +1,34 @@
 """Measures the memory of this process, and the memory that is still available."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from vecmill.hardware.control_groups import list_control_groups
+
 CONTROL_GROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The memory in use and its limit, in bytes: of the container, or of the machine without a container."""
+
+    used_bytes: int
+    limit_bytes: int
+
+
+def read_memory_use(root: Path = Path("/")) -> MemoryUse | None:
+    """Return the memory in use and the limit; `None` if both are unknown. `root` contains /proc and /sys.
+
+    The limit is the smallest of the process's control groups, version 1 or 2. Their cached files that can be
+    freed do not count as used. Without a limit below the memory of the machine, both are the machine's.
+    """
+    meminfo = root / "proc/meminfo"
+    total, available = _read_bytes(meminfo, "MemTotal:"), _read_bytes(meminfo, "MemAvailable:")
+    found = [_read_v2(folder) for folder in list_control_groups(root, "", "sys/fs/cgroup")]
+    found += [_read_v1(folder) for folder in list_control_groups(root, "memory", "sys/fs/cgroup/memory")]
+    if total is not None and available is not None:
+        found.append(MemoryUse(total - available, total))
+    return min((use for use in found if use is not None), key=lambda use: use.limit_bytes, default=None)
 
 
 def resident_mb() -> float | None:
@@ -29,14 +55,38 @@ def memory_limit_mb(group: Path = CONTROL_GROUP) -> float | None:
         return None
 
 
-def _read_mb(path: str, key: str) -> float | None:
-    """Return the field `key`, in kB, of a file of /proc in MB."""
+def _read_v2(folder: Path) -> MemoryUse | None:
+    return _read_group(folder, "memory.max", "memory.current", "inactive_file")
+
+
+def _read_v1(folder: Path) -> MemoryUse | None:
+    return _read_group(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _read_group(folder: Path, limit_file: str, usage_file: str, cached_key: str) -> MemoryUse | None:
+    """Return the memory of a control group; `None` if it has no limit ("max") or is of another version."""
     try:
-        lines = Path(path).read_text().splitlines()
+        limit, used = int((folder / limit_file).read_text()), int((folder / usage_file).read_text())
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return MemoryUse(used - int(counts[cached_key]), limit)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _read_bytes(path: Path, key: str) -> int | None:
+    """Return the field `key`, in kB, of a file of /proc in bytes."""
+    try:
+        lines = path.read_text().splitlines()
     except OSError:
         return None
     found = next((line for line in lines if line.startswith(key)), None)
-    return None if found is None else int(found.split()[1]) * 1024 / 1e6
+    return None if found is None else int(found.split()[1]) * 1024
+
+
+def _read_mb(path: str, key: str) -> float | None:
+    """Return the field `key`, in kB, of a file of /proc in MB."""
+    found = _read_bytes(Path(path), key)
+    return None if found is None else found / 1e6
 
 
 def _free_of_group_mb(folder: Path) -> float | None:

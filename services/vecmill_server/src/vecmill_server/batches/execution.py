@@ -33,7 +33,7 @@ from vecmill_server.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.errors import ModelUnavailable, StorageFull
 from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -242,6 +242,9 @@ class _BatchRun:
         self.context.metrics.batch_lines(
             completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
         )
+        for one in ended:
+            if one.is_completed:
+                self.context.metrics.work_done(batch.owner, one.model, texts=one.texts, tokens=one.tokens)
 
     async def _read(self) -> list[InputLine]:
         path = self.context.store_thread.store.folder.path(self.batch.input_file_id)

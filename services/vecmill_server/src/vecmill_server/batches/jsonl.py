@@ -130,12 +130,17 @@ def read_line_request(line: InputLine, endpoint: str, options: DialectOptions) -
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """The result of a line: the bytes to write, and their file. A line that `is_dropped` was not run."""
+    """The result of a line: the bytes to write, and their file. A line that `is_dropped` was not run.
+
+    `model`, `texts` and `tokens` tell what was computed for a line that `is_completed`.
+    """
 
     line: InputLine
     written: bytes = b""
     is_completed: bool = False
     is_dropped: bool = False
+    model: str = ""
+    texts: int = 0
     tokens: int = 0
 
     @property
@@ -150,7 +155,14 @@ def write_answer(batch_id: str, request: LineRequest, result: Result, model: str
     request_id = _request_id(batch_id, request.line)
     body = request.asked.write(result, Envelope(request_id, model, created))
     written = _write(batch_id, request, {"status_code": 200, "request_id": request_id, "body": body})
-    return LineResult(request.line, written, is_completed=True, tokens=result.token_count)
+    return LineResult(
+        request.line,
+        written,
+        is_completed=True,
+        model=model,
+        texts=request.texts,
+        tokens=result.token_count,
+    )
 
 
 def write_failure(batch_id: str, request: LineRequest, error: BaseException) -> LineResult:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.drain import Drain
-from vecmill_server.metrics import CLIENT_GONE_STATUS, ServerMetrics
+from vecmill_server.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
 from vecmill_server.request_context import RequestContext, header
 
 access_logger = logging.getLogger("vecmill.access")

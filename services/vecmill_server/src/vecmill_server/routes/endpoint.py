@@ -116,6 +116,9 @@ class Endpoint:
         else:
             pieces = [encode_json(asked.write(result, envelope))]
         held.reserve(sum(map(len, pieces)))
+        if kind.needs_engine:
+            tokens = result.token_count
+            self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
         return pieces, headers
 
 

@@ -1,5 +1,6 @@
 """The route `/metrics`, with the metrics of the server in the format of Prometheus."""
 
+import asyncio
 from collections.abc import Sequence
 
 from prometheus_client import generate_latest
@@ -9,8 +10,8 @@ from starlette.routing import Route
 
 from vecmill.values.task import Task
 from vecmill_server.json_schema import STRING
-from vecmill_server.metric_aliases import AliasCollector, ServedRoutes
-from vecmill_server.metrics import CONTENT_TYPE
+from vecmill_server.metrics.metric_aliases import AliasCollector, ServedRoutes
+from vecmill_server.metrics.server_metrics import CONTENT_TYPE
 from vecmill_server.openapi.operations import Paths, get
 from vecmill_server.routes.endpoint import Endpoint
 from vecmill_server.service import Service
@@ -22,6 +23,8 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     aliases = AliasCollector(service.metrics.registry, peers, _served(service, others)) if peers else None
 
     async def metrics(request: Request) -> Response:
+        if service.metrics.gpus.is_needed:
+            await asyncio.to_thread(service.metrics.gpus.read)
         body = service.metrics.render()
         if aliases is not None:
             body += generate_latest(aliases)
@@ -43,6 +46,7 @@ def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:
         methods={name: "|".join(sorted(found)) for name, found in methods.items()},
         computing=frozenset(route.name for route in routes if isinstance(route.endpoint, Endpoint)),
         tasks=find_task,
+        sole_model=next(iter(models)) if len(models) == 1 else None,
     )
 
 

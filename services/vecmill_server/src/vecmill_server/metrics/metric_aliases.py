@@ -1,10 +1,10 @@
-"""The aliases of metrics, with the names that dashboards for Infinity and Text Embeddings Inference use.
+"""The aliases of metrics, with the names that dashboards for Infinity, TEI and vLLM use.
 
 Nothing is counted twice: at each scrape, the metrics of the server's registry are renamed, and series whose
 labels become equal are summed. A foreign metric without an equivalent here has no alias.
 
-Source of the names and labels: prometheus-fastapi-instrumentator with its defaults, as Infinity uses it, and
-TEI's router.
+Source of the names and labels: prometheus-fastapi-instrumentator with its defaults, as Infinity uses it, the
+router of TEI (Text Embeddings Inference), and the module `vllm.v1.metrics.loggers` of vLLM.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +15,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from vecmill.values.task import Task
+from vecmill_server.metrics import definitions
+from vecmill_server.metrics.outcome import Outcome
 from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.settings import MetricAliases
 
@@ -23,8 +25,8 @@ Labels = Mapping[str, str]
 # Returns the labels of a series under its alias, or `None` to omit the series.
 Relabel = Callable[[Labels], Labels | None]
 
-_REQUESTS = "vecmill_http_requests"
-_DURATIONS = "vecmill_http_request_duration_seconds"
+_REQUESTS = definitions.REQUESTS.name
+_DURATIONS = definitions.DURATIONS.name
 
 # TEI's labels of errors, by reason. A reason that is not listed is its own label.
 _TEI_FAILURES: Mapping[str, str] = MappingProxyType(
@@ -42,6 +44,17 @@ _TEI_FAILURES: Mapping[str, str] = MappingProxyType(
         "non_finite_output": "inference",
     }
 )
+# vLLM's reasons why a request finished, by the outcome of a text.
+_VLLM_REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        Outcome.DONE: "stop",
+        Outcome.FAILED: "error",
+        Outcome.EXPIRED: "abort",
+        Outcome.CANCELLED: "abort",
+    }
+)
+# vLLM numbers the engines of one model.
+_VLLM_ENGINE = "0"
 _PREDICTING_TASKS = frozenset({Task.RERANK, Task.CLASSIFY, Task.CLASSIFY_TOKENS})
 
 
@@ -78,19 +91,25 @@ class ServedRoutes:
     """The routes and models of the server, as the aliases need them.
 
     `methods` maps the name of a route to its HTTP methods. `computing` names the routes that run a model.
-    `tasks` returns the task of a model, `None` until the model is described.
+    `tasks` returns the task of a model, `None` until the model is described. `sole_model` is the name of the
+    model if the server has one model, otherwise `None`.
     """
 
     methods: Mapping[str, str]
     computing: frozenset[str]
     tasks: Callable[[str], Task | None] = field(repr=False)
+    sole_model: str | None = None
 
 
 class AliasCollector(Collector):
     """The metrics of `source` under the names of `peers`, computed at each scrape."""
 
     def __init__(self, source: Collector, peers: Sequence[MetricAliases], served: ServedRoutes) -> None:
-        tables = {MetricAliases.INFINITY: infinity_aliases, MetricAliases.TEI: tei_aliases}
+        tables = {
+            MetricAliases.INFINITY: infinity_aliases,
+            MetricAliases.TEI: tei_aliases,
+            MetricAliases.VLLM: vllm_aliases,
+        }
         self._source = source
         self._aliases = [alias for peer in dict.fromkeys(peers) for alias in tables[peer](served)]
 
@@ -132,15 +151,44 @@ def tei_aliases(served: ServedRoutes) -> list[Alias]:
     return [
         Alias("te_request_count", _REQUESTS, "unknown", computed),
         Alias("te_request_success", _REQUESTS, "unknown", succeeded),
-        Alias("te_request_failure", "vecmill_http_errors", "unknown", failed),
+        Alias("te_request_failure", definitions.ERRORS.name, "unknown", failed),
         Alias("te_request_duration", _DURATIONS, "histogram", computed),
-        Alias("te_request_queue_duration", "vecmill_queue_wait_seconds", "histogram", dict),
-        Alias("te_request_inference_duration", "vecmill_inference_seconds", "histogram", dict),
-        Alias("te_queue_size", "vecmill_queue_texts", "gauge", dict),
-        Alias("te_batch_next_size", "vecmill_batch_texts", "histogram", dict),
-        Alias("te_batch_next_tokens", "vecmill_batch_tokens", "histogram", dict),
+        Alias("te_request_queue_duration", definitions.QUEUE_WAITS.name, "histogram", dict),
+        Alias("te_request_inference_duration", definitions.INFERENCE.name, "histogram", dict),
+        Alias("te_queue_size", definitions.QUEUE_TEXTS.name, "gauge", dict),
+        Alias("te_batch_next_size", definitions.BATCH_TEXTS.name, "histogram", dict),
+        Alias("te_batch_next_tokens", definitions.BATCH_TOKENS.name, "histogram", dict),
         *_texts_aliases("embed", lambda model: served.tasks(model) not in _PREDICTING_TASKS),
         *_texts_aliases("predict", lambda model: served.tasks(model) in _PREDICTING_TASKS),
+    ]
+
+
+def vllm_aliases(served: ServedRoutes) -> list[Alias]:
+    """Return the aliases for vLLM, for which each text is a request.
+
+    HTTP requests have no label for the model, so the alias of their duration needs a sole model.
+    """
+
+    def of_model(labels: Labels) -> Labels:
+        return {"model_name": labels["model"], "engine": _VLLM_ENGINE}
+
+    def finished(labels: Labels) -> Labels:
+        return {**of_model(labels), "finished_reason": _VLLM_REASONS[labels["outcome"]]}
+
+    def of_sole_model(labels: Labels) -> Labels | None:
+        if served.sole_model is None or labels["route"] not in served.computing:
+            return None
+        return of_model({"model": served.sole_model})
+
+    return [
+        Alias("vllm:num_requests_running", definitions.TEXTS_RUNNING.name, "gauge", of_model),
+        Alias("vllm:num_requests_waiting", definitions.QUEUE_TEXTS.name, "gauge", of_model),
+        Alias("vllm:prompt_tokens", definitions.TOKENS.name, "counter", of_model),
+        Alias("vllm:request_success", definitions.TEXTS_FINISHED.name, "counter", finished),
+        Alias("vllm:iteration_tokens_total", definitions.BATCH_TOKENS.name, "histogram", of_model),
+        Alias("vllm:request_queue_time_seconds", definitions.QUEUE_WAITS.name, "histogram", of_model),
+        Alias("vllm:request_inference_time_seconds", definitions.INFERENCE.name, "histogram", of_model),
+        Alias("vllm:e2e_request_latency_seconds", _DURATIONS, "histogram", of_sole_model),
     ]
 
 
@@ -154,10 +202,10 @@ def _texts_aliases(kind: str, is_of_kind: Callable[[str], bool]) -> list[Alias]:
         return of_kind(labels) if labels["outcome"] == "done" else None
 
     return [
-        Alias(f"te_{kind}_count", "vecmill_texts_admitted", "unknown", of_kind),
-        Alias(f"te_{kind}_success", "vecmill_texts_finished", "unknown", done),
-        Alias(f"te_{kind}_queue_duration", "vecmill_queue_wait_seconds", "histogram", of_kind),
-        Alias(f"te_{kind}_inference_duration", "vecmill_inference_seconds", "histogram", of_kind),
+        Alias(f"te_{kind}_count", definitions.TEXTS_ADMITTED.name, "unknown", of_kind),
+        Alias(f"te_{kind}_success", definitions.TEXTS_FINISHED.name, "unknown", done),
+        Alias(f"te_{kind}_queue_duration", definitions.QUEUE_WAITS.name, "histogram", of_kind),
+        Alias(f"te_{kind}_inference_duration", definitions.INFERENCE.name, "histogram", of_kind),
     ]
 
 

@@ -1,0 +1,70 @@
+"""The metrics that have a label for the model, and the observer of a model that updates them."""
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill_server.metrics import definitions
+
+
+class ModelMetrics:
+    """The metrics that have a label for the model."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.admitted_tokens = definitions.TOKENS_ADMITTED.create(registry)
+        self.tokens = definitions.TOKENS.create(registry)
+        self.computed_tokens = definitions.COMPUTED_TOKENS.create(registry)
+        self.rejections = definitions.REJECTIONS.create(registry)
+        self.truncated_texts = definitions.TEXTS_TRUNCATED.create(registry)
+        self.waits = definitions.QUEUE_WAITS.create(registry)
+        self.batch_texts = definitions.BATCH_TEXTS.create(registry)
+        self.batch_tokens = definitions.BATCH_TOKENS.create(registry)
+        self.padding = definitions.BATCH_PADDING.create(registry)
+        self.inference = definitions.INFERENCE.create(registry)
+        self.lanes = definitions.LANE_STATE.create(registry)
+
+
+class ModelObserver(Observer):
+    """An observer of one model that updates its metrics. Called from the event loop and from lanes."""
+
+    def __init__(self, metrics: ModelMetrics, model: str) -> None:
+        self._model = model
+        self._admitted_tokens = metrics.admitted_tokens.labels(model)
+        self._tokens = metrics.tokens.labels(model)
+        self._computed_tokens = metrics.computed_tokens.labels(model)
+        self._rejections = {reason: metrics.rejections.labels(model, reason) for reason in Rejection}
+        self._truncated_texts = metrics.truncated_texts.labels(model)
+        self._waits = metrics.waits.labels(model)
+        self._batch_texts = metrics.batch_texts.labels(model)
+        self._batch_tokens = metrics.batch_tokens.labels(model)
+        self._padding = metrics.padding.labels(model)
+        self._inference = metrics.inference.labels(model)
+        self._lanes = metrics.lanes
+        self._lane_children: dict[int, dict[LaneState, Gauge]] = {}
+
+    def admitted(self, texts: int, tokens: int) -> None:
+        self._admitted_tokens.inc(tokens)
+
+    def rejected(self, reason: Rejection) -> None:
+        self._rejections[reason].inc()
+
+    def truncated(self, texts: int) -> None:
+        self._truncated_texts.inc(texts)
+
+    def batch_done(self, record: BatchRecord) -> None:
+        self._tokens.inc(record.tokens)
+        self._computed_tokens.inc(record.computed_tokens)
+        self._batch_texts.observe(record.texts)
+        self._batch_tokens.observe(record.tokens)
+        if record.computed_tokens:
+            self._padding.observe(max(0.0, 1 - record.tokens / record.computed_tokens))
+        self._inference.observe(record.inference_s)
+        for wait_s in record.waits_s:
+            self._waits.observe(wait_s)
+
+    def lane(self, lane: int, state: LaneState) -> None:
+        children = self._lane_children.get(lane)
+        if children is None:
+            children = {each: self._lanes.labels(self._model, lane, each) for each in LaneState}
+            self._lane_children[lane] = children
+        for each, child in children.items():
+            child.set(each is state)

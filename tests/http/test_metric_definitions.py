@@ -1,0 +1,54 @@
+"""A server exposes the metrics that are declared, with their labels, and no others."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.http_server import QUIET, HttpServer, serve_in_thread
+from vecmill_server.metrics import definitions
+from vecmill_server.metrics.definitions import all_definitions
+
+# Tested with a stand-in for NVML.
+ON_GPUS = {one.name for one in definitions.BY_TOPIC["GPUs"]}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[HttpServer]:
+    """A server with the options under which each metric exists, which has answered well and badly."""
+    settings = replace(QUIET, alias=("*",), api_key=("a-key",), batch_dir=tmp_path)
+    with serve_in_thread(settings) as server:
+        server.client.headers["authorization"] = "Bearer a-key"
+        server.client.post("/v1/embeddings", json={"input": "a", "model": "unknown"})
+        server.client.post("/v1/embeddings", json={"input": [], "unknown_field": 1})
+        yield server
+
+
+def test_what_is_exposed_is_what_is_declared(server: HttpServer) -> None:
+    declared = {one.name: one for one in all_definitions() if one.name not in ON_GPUS}
+    exposed = {}
+    for family in text_string_to_metric_families(server.client.get("/metrics").text):
+        if family.name.endswith("_created"):
+            continue
+        exposed[family.name] = family
+    assert sys.platform == "linux"
+    assert set(exposed) == set(declared)
+    for name, family in exposed.items():
+        assert family.type == declared[name].kind, name
+        if not name.startswith("process_"):  # whose texts are another package's
+            assert family.documentation == declared[name].text
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                assert set(sample.labels) == set(declared[name].samples[sample.name]), sample.name
+        for label, values in declared[name].values.items():
+            assert {sample.labels[label] for sample in family.samples} <= set(values)
+
+
+def test_every_declaration_has_a_topic() -> None:
+    listed = [one.name for one in all_definitions()]
+    assert len(listed) == len(set(listed))
+    constants = (value for value in vars(definitions).values() if isinstance(value, definitions.Definition))
+    assert {one.name for one in constants} <= set(listed)

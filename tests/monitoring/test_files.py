@@ -1,0 +1,138 @@
+"""The board, the alert rules and the page of the docs are current, and name only what a server exposes.
+
+`dashboard.jsonschema.json` is Grafana's schema of boards, as published with its foundation SDK (Apache 2.0).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from support.alert_rules import ALERTS
+from support.board import VARIABLES
+from support.board_panels import ROWS
+from support.monitoring_files import BOARD, DOCS, RULES, written_files
+from support.promql import Selector, problems, selectors
+from support.source_tree import ROOT
+from vecmill_server.cli import serve
+from vecmill_server.metrics import definitions
+from vecmill_server.metrics.definitions import all_definitions
+
+SCHEMA = Path(__file__).parent / "dashboard.jsonschema.json"
+# Metrics that no panel shows: of virtual memory, and what other metrics tell better.
+NOT_SHOWN = {
+    "process_virtual_memory_bytes",
+    definitions.TEXTS_OPEN.name,
+    definitions.TEXTS_ADMITTED.name,
+    definitions.QUEUE_TOKENS.name,
+}
+
+
+@pytest.fixture(scope="module")
+def board() -> Any:
+    return json.loads(BOARD.read_text("utf-8"))
+
+
+def queries(board: Any) -> Iterator[tuple[str, str, str]]:
+    """The title, the expression and the legend of each query of a board."""
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"], target.get("legendFormat", "")
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"] for rule in group["rules"]]
+
+
+def test_the_files_are_those_that_make_monitoring_writes() -> None:
+    for path, text in written_files().items():
+        assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make monitoring`"
+
+
+def test_the_board_follows_grafana_s_schema(board: Any) -> None:
+    validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text("utf-8")))
+    assert [error.message for error in validator.iter_errors(board)] == []
+    board["panels"][1]["gridPos"]["width"] = 7
+    assert not validator.is_valid(board)
+
+
+def test_the_queries_of_the_board_name_what_is_exposed(board: Any) -> None:
+    found = {title: problems(expression, legend) for title, expression, legend in queries(board)}
+    assert {title: list_ for title, list_ in found.items() if list_} == {}
+    assert len(found) == sum(map(len, ROWS.values()))
+
+
+def test_the_variables_of_the_board_are_labels_of_metrics() -> None:
+    for name, (_, query) in VARIABLES.items():
+        metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()  # type: ignore[union-attr]
+        assert label == name
+        assert problems(metric) == []
+        (selector,) = selectors(metric)
+        assert label in selector.labels
+
+
+def test_every_query_follows_the_variables_of_the_board(board: Any) -> None:
+    for title, expression, _ in queries(board):
+        for selector in selectors(expression):
+            matchers = dict(selector.matchers)
+            wanted = {"job", "instance"} | ({"model"} & selector.labels)
+            assert {label: matchers.get(label) for label in wanted} == {one: f"${one}" for one in wanted}, (
+                title
+            )
+
+
+def test_the_board_shows_every_metric(board: Any) -> None:
+    shown = {selector.definition for _, expression, _ in queries(board) for selector in selectors(expression)}
+    assert {one.name for one in set(all_definitions()) - shown} == NOT_SHOWN
+
+
+def test_the_rules_name_what_is_exposed() -> None:
+    assert len(rules()) == len(ALERTS)
+    for rule in rules():
+        assert problems(rule["expr"]) == [], rule["alert"]
+        asked = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        exposed = {label for selector in selectors(rule["expr"]) for label in selector.labels}
+        assert asked - exposed == set(), rule["alert"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "legend", "problem"),
+    [
+        ("rate(vecmill_texts_total[5m])", "", "there is no metric vecmill_texts_total"),
+        ("vecmill_queue_seconds{route='a'}", "", "vecmill_queue_seconds has no label route"),
+        ("vecmill_lane_state{state=~'hung|lost'}", "", "state of vecmill_lane_state is never lost"),
+        ("sum by (route) (vecmill_queue_seconds)", "", "no metric of the expression has the label route"),
+        ("up and on (model) vecmill_build_info", "", "no metric of the expression has the label model"),
+        ("vecmill_queue_seconds", "{{lane}}", "no metric of the expression has the label lane"),
+        ("max_over_time((vecmill_batch_texts)[5m:1m])", "", "there is no metric vecmill_batch_texts"),
+    ],
+)
+def test_what_is_not_exposed_is_found(expression: str, legend: str, problem: str) -> None:
+    assert problems(expression, legend) == [problem]
+
+
+def test_what_prometheus_adds_is_known() -> None:
+    assert problems("up{job='a'} == 0", "{{instance}}") == []
+    assert Selector("up", ()).labels == {"job", "instance"}
+
+
+def test_each_alert_tells_what_to_do_on_its_page() -> None:
+    page = DOCS.read_text("utf-8")
+    for rule in rules():
+        name, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert ROOT / name == DOCS
+        heading = next(line for line in page.splitlines() if line.lower() == f"### {anchor}")
+        assert heading == f"### {rule['alert']}"
+        assert len(rule["annotations"]["description"].split()) > 20
+
+
+def test_the_options_that_the_page_names_exist() -> None:
+    known = {option for parameter in serve.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    named = set(re.findall(r"`(--[a-z-]+)", DOCS.read_text("utf-8")))
+    assert len(named) >= 5
+    assert named - known == set()
