@@ -5,18 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vecmill.errors import InvalidConfig
+from vecmill_server.deployment.containers import image_notes, refuse_sockets
 from vecmill_server.deployment.deployed_server import CONFIG_FILE, DeployedServer
 from vecmill_server.deployment.rendering import Rendering, fill_template, quote, read_data
 
 _FOLDER = "compose"
-_USER = 10001  # of the image
+_USER = 10001  # of the image, and its group
 
 _OWN_CHANGES = "Put changes into a file compose.override.yaml beside compose.yaml, which Compose reads too."
 
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
     """Return compose.yaml and the files that it mounts. Raises `InvalidConfig`."""
-    _refuse(server)
+    if server.deploy.replicas > 1:
+        raise InvalidConfig("deploy.replicas must be 1 for compose, which runs one server.")
+    refuse_sockets(server)
     files = {
         CONFIG_FILE: server.text,
         "prometheus/prometheus.yml": fill_template(
@@ -43,28 +46,15 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         {"compose.yaml": compose, **files},
         (f"docker compose --file {folder / 'compose.yaml'} up --detach --wait",),
         _OWN_CHANGES,
-        tuple(_list_notes(server)),
+        (*image_notes(server), *_list_notes(server)),
     )
 
 
 def _list_notes(server: DeployedServer) -> list[str]:
-    notes = [
-        f"{path} is not on this machine, so the image has to contain it ({place})."
-        for place, path in server.directories.items()
-        if not path.exists()
-    ]
     key_file = server.settings.api_key_file
-    if key_file is not None:
-        notes.append(f"the user {_USER} of the container has to be able to read {key_file}.")
-    return notes
-
-
-def _refuse(server: DeployedServer) -> None:
-    if server.deploy.replicas > 1:
-        raise InvalidConfig("deploy.replicas must be 1 for compose, which runs one server.")
-    for name in ("uds", "fd"):
-        if getattr(server.settings, name) is not None:
-            raise InvalidConfig(f"server.{name} does not work in a container. Remove it.")
+    if key_file is None:
+        return []
+    return [f"The user {_USER} of the container has to be able to read {key_file}."]
 
 
 def _quote_text(value: object) -> str:

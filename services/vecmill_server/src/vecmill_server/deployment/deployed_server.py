@@ -34,8 +34,8 @@ class DeployedServer:
     """A server that is to run elsewhere.
 
     `name` is made from the name of the configuration file, whose text is `text`. `directories` are the
-    model directories, as absolute paths, by their places in the file. `uses_hub` tells whether a model of a
-    hub is served.
+    model directories, as absolute paths, and `hub_models` the names of models of a hub, both by their places
+    in the file.
     """
 
     name: str
@@ -44,7 +44,7 @@ class DeployedServer:
     models: tuple[ConfiguredModel, ...]
     deploy: DeploySettings
     directories: Mapping[str, Path]
-    uses_hub: bool
+    hub_models: Mapping[str, str]
 
     @property
     def stop_s(self) -> int:
@@ -98,7 +98,7 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
             raise InvalidConfig(f"models[{index}]: {error.message}") from error
     _refuse_secrets(settings)
     _refuse_shared_files(settings, config.deploy)
-    directories = dict(_find_directories(config.models))
+    places = {f"models[{index}].model": each.model for index, each in enumerate(config.models)}
     if settings.api_key_file is not None:
         _require_absolute("server.api_key_file", settings.api_key_file)
     return DeployedServer(
@@ -107,8 +107,8 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
         settings=settings,
         models=config.models,
         deploy=config.deploy,
-        directories=directories,
-        uses_hub=any(HubName.parse(each.model) is not None for each in config.models),
+        directories=dict(_find_directories(places)),
+        hub_models={place: model for place, model in places.items() if HubName.parse(model) is not None},
     )
 
 
@@ -137,9 +137,8 @@ def _refuse_shared_files(settings: ServerSettings, deploy: DeploySettings) -> No
         )
 
 
-def _find_directories(models: tuple[ConfiguredModel, ...]) -> Iterator[tuple[str, Path]]:
-    for index, configured in enumerate(models):
-        place, model = f"models[{index}].model", configured.model
+def _find_directories(models: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    for place, model in models.items():
         path = Path(model)
         if path.is_absolute():
             yield place, path

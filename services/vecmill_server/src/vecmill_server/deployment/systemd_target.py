@@ -15,6 +15,8 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     """Return the units and the configuration file. Raises `InvalidConfig`."""
     if server.deploy.replicas > 1:
         raise InvalidConfig("deploy.replicas must be 1 for systemd, which runs one server.")
+    if server.deploy.program.parts[:2] in (("/", "home"), ("/", "root")):
+        raise InvalidConfig("deploy.program must not be in a home directory, which the service cannot read.")
     name = server.name
     installed = _CONFIG_FOLDER / f"{name}.toml"
     values = {"server": server, "deploy": server.deploy, "name": name, "escape": escape}
