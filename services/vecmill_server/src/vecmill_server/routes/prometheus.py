@@ -21,10 +21,17 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     peers = service.settings.metric_aliases
     aliases = AliasCollector(service.metrics.registry, peers, _served(service, others)) if peers else None
 
-    async def metrics(request: Request) -> Response:
+    siblings = service.siblings
+
+    def render() -> bytes:
         body = service.metrics.render()
-        if aliases is not None:
-            body += generate_latest(aliases)
+        return body if aliases is None else body + generate_latest(aliases)
+
+    if siblings is not None:
+        siblings.offer(render)
+
+    async def metrics(request: Request) -> Response:
+        body = render() if siblings is None else await siblings.merge(render())
         return Response(body, headers={"content-type": CONTENT_TYPE})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
