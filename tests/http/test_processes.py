@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chaos.rolling_restarts import Load, Tally
 from support.http_server import wait_until
-from support.server import free_port
+from support.server import free_port, live_server
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill_server.drain import DEFAULT_LAME_DUCK_S
@@ -233,3 +233,21 @@ def test_pages_are_merged_by_family_with_the_number_of_the_process() -> None:
         f'{header}a_total{{process="0",model="m}} 1"}} 2.0\na_total{{process="2",model="x"}} 3.0\n'
         f'{other}b{{process="0"}} 5.0\nb{{process="2"}} 7.0\n'
     )
+
+
+@pytest.mark.full
+def test_a_second_process_with_the_same_batch_folder_does_not_start(tmp_path: Path) -> None:
+    with live_server(
+        tmp_path, arguments=["--engine", "fake", "--batch-dir", str(tmp_path / "batches")]
+    ) as first:
+        told = refusal(["--batch-dir", str(tmp_path / "batches")])
+        assert f"Another process uses {tmp_path / 'batches'} for its batches." in told
+        assert httpx.get(f"{first.url}/v1/files").status_code == 200
+
+
+@pytest.mark.full
+def test_a_server_without_a_batch_folder_says_so(tmp_path: Path) -> None:
+    with live_server(tmp_path, arguments=["--engine", "fake"]) as server:
+        answer = httpx.get(f"{server.url}/v1/files")
+        assert answer.status_code == 404
+        assert "Start it with --batch-dir FOLDER" in answer.json()["error"]["message"]
