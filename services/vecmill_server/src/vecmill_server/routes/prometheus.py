@@ -27,18 +27,30 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     peers = service.settings.metric_aliases
     aliases = AliasCollector(service.metrics.registry, peers, _served(service, others)) if peers else None
 
+    siblings = service.siblings
+
+    def render() -> bytes:
+        body = service.metrics.render()
+        return body if aliases is None else body + generate_latest(aliases)
+
+    if siblings is not None:
+        siblings.offer(render)
+
+    def render_openmetrics() -> bytes:
+        body: bytes = openmetrics.generate_latest(service.metrics.registry)  # type: ignore[no-untyped-call]
+        if aliases is not None:
+            body = body.removesuffix(OPENMETRICS_END)
+            body += openmetrics.generate_latest(aliases)  # type: ignore[no-untyped-call]
+        return body
+
     async def metrics(request: Request) -> Response:
         if service.metrics.gpus.is_needed:
             await asyncio.to_thread(service.metrics.gpus.read)
-        if OPENMETRICS in request.headers.get("accept", ""):
-            body: bytes = openmetrics.generate_latest(service.metrics.registry)  # type: ignore[no-untyped-call]
-            if aliases is not None:
-                body = body.removesuffix(OPENMETRICS_END)
-                body += openmetrics.generate_latest(aliases)  # type: ignore[no-untyped-call]
-            return Response(body, headers={"content-type": openmetrics.CONTENT_TYPE_LATEST})
-        body = service.metrics.render()
-        if aliases is not None:
-            body += generate_latest(aliases)
+        # The page of several processes has no exemplars.
+        if siblings is None and OPENMETRICS in request.headers.get("accept", ""):
+            headers = {"content-type": openmetrics.CONTENT_TYPE_LATEST}
+            return Response(render_openmetrics(), headers=headers)
+        body = render() if siblings is None else await siblings.merge(render())
         return Response(body, headers={"content-type": CONTENT_TYPE})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
