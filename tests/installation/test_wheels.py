@@ -83,6 +83,20 @@ def test_the_server_brings_both_commands(built: Built) -> None:
     assert 'vecmill[minilm] ; extra == "minilm"' in required
 
 
+def test_the_server_brings_the_files_of_deployments(built: Built) -> None:
+    sources = ROOT / "services/vecmill_server/src"
+    folder = sources / "vecmill_server/deployment"
+    files = {
+        str(path.relative_to(sources))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {path.suffix for path in map(Path, files)} >= {".jinja", ".json", ".yaml", ".tpl"}
+    assert files <= set(built.wheels["vecmill-server"].names)
+    commands = built.wheels["vecmill-server"].info["entry_points.txt"].decode()
+    assert "deploy=vecmill_server.deployment.command:deploy" in commands
+
+
 def test_the_extra_takes_the_version_that_is_built(built: Built) -> None:
     required = built.wheels["vecmill"].metadata.get_all("Requires-Dist") or []
     (wanted,) = [each for each in map(Requirement, required) if each.name == "vecmill-minilm"]

@@ -12,6 +12,9 @@
     alias = ["text-embedding-3-small"]
     engine = "openvino"
 
+    [deploy]                # for `vecmill deploy render`, not for the server
+    image = "vecmill:cpu"
+
 A key is the name of an option without its leading dashes, with _ in place of -. An option that is given on
 the command line or in the environment takes the place of the file's values, those of single models included.
 """
@@ -28,10 +31,11 @@ from typing import Any
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.values.task import Task
+from vecmill_server.deployment.deploy_settings import DeploySettings
 from vecmill_server.options import Setting, list_settings
 from vecmill_server.settings import ServerSettings
 
-SERVER, DEFAULTS, MODELS, MODEL = "server", "defaults", "models", "model"
+SERVER, DEFAULTS, MODELS, MODEL, DEPLOY = "server", "defaults", "models", "model", "deploy"
 
 # The models share the cores.
 _SHARED = frozenset({"cores"})
@@ -64,6 +68,7 @@ class ConfigFile:
 
     options: Mapping[str, Any]
     models: tuple[ConfiguredModel, ...]
+    deploy: DeploySettings
 
 
 def read_config_file(path: Path) -> ConfigFile:
@@ -84,7 +89,7 @@ def read_config_file(path: Path) -> ConfigFile:
 
 
 def _read_document(document: Mapping[str, Any]) -> ConfigFile:
-    _refuse_unknown(document, (SERVER, DEFAULTS, MODELS), "")
+    _refuse_unknown(document, (SERVER, DEFAULTS, MODELS, DEPLOY), "")
     of_server = {name: each for name, each in _settings_of(ServerSettings).items() if name not in _OF_A_MODEL}
     of_models = _settings_of(MillConfig)
     options = _read_table(document.get(SERVER, {}), of_server, SERVER)
@@ -93,7 +98,8 @@ def _read_document(document: Mapping[str, Any]) -> ConfigFile:
     if not isinstance(models, list):
         raise InvalidConfig(f"{MODELS} must be a list of tables. Write [[{MODELS}]] above each model.")
     own = {name: each for name, each in of_models.items() if name not in _SHARED}
-    return ConfigFile(options, tuple(_read_models(models, own)))
+    deploy = _read_table(document.get(DEPLOY, {}), _settings_of(DeploySettings), DEPLOY)
+    return ConfigFile(options, tuple(_read_models(models, own)), DeploySettings(**deploy))
 
 
 def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator[ConfiguredModel]:

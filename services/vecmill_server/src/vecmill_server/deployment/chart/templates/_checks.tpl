@@ -1,0 +1,96 @@
+{{/*
+The rules that the schema of the values cannot express. The argument is a list of the resolved colours that are enabled, and
+the root. Each rule fails with one sentence.
+*/}}
+{{- define "vecmill.check" -}}
+{{- $root := .root -}}
+{{- $names := list -}}
+{{- range .colours }}{{ $names = append $names .colour }}{{ end -}}
+{{- if not (has $root.Values.active $names) -}}
+{{- fail (printf "active is %s, but %s.enabled is false." $root.Values.active $root.Values.active) -}}
+{{- end -}}
+{{- $autoscaling := $root.Values.autoscaling -}}
+{{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) -}}
+{{- fail "autoscaling.minReplicas is larger than autoscaling.maxReplicas." -}}
+{{- end -}}
+{{- if and $root.Values.keys.metricsEntry (not $root.Values.keys.existingSecret) -}}
+{{- fail "keys.metricsEntry names an entry of a Secret, but keys.existingSecret is empty." -}}
+{{- end -}}
+{{- range .colours -}}
+{{- include "vecmill.checkServer" . -}}
+{{- include "vecmill.checkModels" . -}}
+{{- include "vecmill.checkSinglePod" (dict "colour" . "enabled" (len $names)) -}}
+{{- if eq .colour $root.Values.active }}{{ include "vecmill.checkSwitch" . }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "vecmill.checkServer" -}}
+{{- $c := . -}}
+{{- range list "api_key" "metrics_key" -}}
+{{- if hasKey $c.server . -}}
+{{- fail (printf "config of %s has server.%s, and a ConfigMap is readable for many. Put keys into a Secret (keys.existingSecret)." $c.colour .) -}}
+{{- end -}}
+{{- end -}}
+{{- range list "uds" "fd" -}}
+{{- if hasKey $c.server . -}}
+{{- fail (printf "config of %s has server.%s, but the pod must listen on a port. Remove it." $c.colour .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (hasKey .server "api_key_file") (not .root.Values.keys.existingSecret) -}}
+{{- fail (printf "config of %s has server.api_key_file. Name the Secret with the file in keys.existingSecret." .colour) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Pods start at different times. A branch may have moved in between, and the vectors of the pods would not be comparable. */}}
+{{- define "vecmill.checkModels" -}}
+{{- $c := . -}}
+{{- range $index, $model := .served -}}
+{{- if and (include "vecmill.isOnHub" $model.model) (not (regexMatch "@[0-9a-f]{40}$" $model.model)) -}}
+{{- fail (printf "config of %s: models[%d].model %q names no commit, so pods could serve different weights. Write owner/name@ and the 40 digits of the commit." $c.colour $index $model.model) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Files and batches are in a folder that one server uses, and a volume of ReadWriteOnce serves one node. */}}
+{{- define "vecmill.checkSinglePod" -}}
+{{- $c := .colour -}}
+{{- if include "vecmill.isExclusive" $c -}}
+{{- $reason := "cache.accessMode is ReadWriteOnce" -}}
+{{- with get $c.server "batch_dir" -}}
+{{- $reason = printf "config of %s has server.batch_dir, and other pods would not know its files" $c.colour -}}
+{{- if ne . "/var/lib/vecmill" }}{{ fail (printf "config of %s: server.batch_dir must be /var/lib/vecmill, where the chart mounts the volume." $c.colour) }}{{ end -}}
+{{- end -}}
+{{- if include "vecmill.isAutoscaled" $c.root -}}
+{{- fail (printf "%s, so there must be one pod. Disable autoscaling." $reason) -}}
+{{- end -}}
+{{- if gt (int $c.replicas) 1 -}}
+{{- fail (printf "%s, so there must be one pod. Set replicas to 1." $reason) -}}
+{{- end -}}
+{{- if gt .enabled 1 -}}
+{{- fail (printf "%s, so there must be one pod. Enable one colour only." $reason) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Compare the active colour with what the cluster serves. Without a cluster (helm template, Argo CD) `lookup` finds nothing,
+and the labels of the Service alone keep vector spaces apart.
+*/}}
+{{- define "vecmill.checkSwitch" -}}
+{{- $root := .root -}}
+{{- $service := lookup "v1" "Service" $root.Release.Namespace (include "vecmill.fullname" $root) -}}
+{{- $before := dig "spec" "selector" "vecmill/colour" "" $service -}}
+{{- if and (eq $before .colour) (ne (dig "spec" "selector" "vecmill/vector-space" "" $service) .space) -}}
+{{- $other := ternary "green" "blue" (eq .colour "blue") -}}
+{{- fail (printf "%s is active and serves %s. With these values it would serve %s, and no pod would be ready for them. Enable %s with the new config, then set active to %s (docs/kubernetes.md)." .colour (dig "metadata" "annotations" "vecmill/models" "other models" $service) (include "vecmill.servedModels" .) $other $other) -}}
+{{- end -}}
+{{- if and $before (ne $before .colour) -}}
+{{- $deployment := lookup "apps/v1" "Deployment" $root.Release.Namespace .name -}}
+{{- $status := dig "status" dict $deployment -}}
+{{- $isSame := eq .space (dig "spec" "template" "metadata" "labels" "vecmill/vector-space" "" $deployment) -}}
+{{- $isUpdated := eq (dig "replicas" 0 $status | int) (dig "updatedReplicas" 0 $status | int) -}}
+{{- if not (and $isSame $isUpdated (ge (dig "readyReplicas" 0 $status | int) 1)) -}}
+{{- fail (printf "active changes to %s, but %s has no ready pod with these models. Upgrade with %s.enabled=true and active=%s first, and wait until its pods are ready." .colour .colour .colour $before) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,102 @@
+{{/* Replace values of the map `into` by those of the map `from`, also inside of maps. An empty value is a value. */}}
+{{- define "vecmill.overlay" -}}
+{{- $into := .into -}}
+{{- range $name, $value := .from -}}
+{{- if and (kindIs "map" $value) (kindIs "map" (get $into $name)) -}}
+{{- include "vecmill.overlay" (dict "into" (get $into $name) "from" $value) -}}
+{{- else -}}
+{{- $_ := set $into $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Complete the dictionary of a colour, which has `root` and `colour`, by:
+  enabled, config, image, replicas, resources, gpu   its values
+  server, defaults    the tables of its configuration file
+  served              a list of its models, with all keys that decide about vectors
+  space               the identity of its vectors: equal for pods whose vectors are comparable
+  name                the name of its Deployment
+*/}}
+{{- define "vecmill.resolve" -}}
+{{- $c := . -}}
+{{- $root := .root -}}
+{{- $own := get $root.Values .colour | default dict -}}
+{{- $_ := set $c "enabled" (get $own "enabled" | default false) -}}
+{{- $values := deepCopy (pick $root.Values "config" "image" "replicas" "resources" "gpu") -}}
+{{- include "vecmill.overlay" (dict "into" $values "from" (omit $own "enabled")) -}}
+{{- range $name, $value := $values }}{{ $_ := set $c $name $value }}{{ end -}}
+{{- $_ := set $c "name" (printf "%s-%s" (include "vecmill.fullname" $root) .colour) -}}
+{{- include "vecmill.readConfig" $c -}}
+{{- end }}
+
+{{- define "vecmill.readConfig" -}}
+{{- $c := . -}}
+{{- $file := fromToml .config -}}
+{{- if hasKey $file "Error" }}{{ fail (printf "config of %s is not TOML: %s" .colour $file.Error) }}{{ end -}}
+{{- $server := get $file "server" | default dict -}}
+{{- $defaults := get $file "defaults" | default dict -}}
+{{- $models := get $file "models" | default (list (dict "model" "all-MiniLM-L6-v2")) -}}
+{{- if not (and (kindIs "map" $server) (kindIs "map" $defaults) (kindIs "slice" $models)) -}}
+{{- fail (printf "config of %s: server and defaults must be tables, and [[models]] must be above each model." .colour) -}}
+{{- end -}}
+{{- $served := list -}}
+{{- range $index, $model := $models -}}
+{{- $name := get $model "model" | default "" | toString -}}
+{{- $of := dict "model" $name "alias" (get $model "alias") "task" (get $model "task") -}}
+{{- range $key := list "engine" "precision" -}}
+{{- $_ := set $of $key (get $model $key | default (get $defaults $key)) -}}
+{{- end -}}
+{{- /* A directory is part of the image, so another image may have another model there. */ -}}
+{{- if include "vecmill.isDirectory" $name }}{{ $_ := set $of "image" (include "vecmill.image" $c) }}{{ end -}}
+{{- $served = append $served $of -}}
+{{- end -}}
+{{- $space := dict "models" $served "server" (pick $server "alias" "task" "token_ids") -}}
+{{- $_ := set $c "server" $server -}}
+{{- $_ := set $c "defaults" $defaults -}}
+{{- $_ := set $c "served" $served -}}
+{{- $_ := set $c "space" (toJson $space | sha256sum | trunc 16) -}}
+{{- end }}
+
+{{/* "true" for a model that is a directory, "" for the embedded model and for a model of a hub. */}}
+{{- define "vecmill.isDirectory" -}}
+{{- if not (or (eq . "all-MiniLM-L6-v2") (include "vecmill.isOnHub" .)) }}true{{ end -}}
+{{- end }}
+
+{{- define "vecmill.isOnHub" -}}
+{{- if regexMatch "^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*(@.*)?$" . }}true{{ end -}}
+{{- end }}
+
+{{- define "vecmill.image" -}}
+{{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else if .image.tag }}:{{ .image.tag }}{{ end -}}
+{{- end }}
+
+{{/* The models and precisions of a colour, for messages and annotations. */}}
+{{- define "vecmill.servedModels" -}}
+{{- $names := list -}}
+{{- range .served }}{{ $names = append $names (printf "%s %s" .model (.precision | default "") | trim) }}{{ end -}}
+{{- join ", " $names -}}
+{{- end }}
+
+{{/* The name of the ConfigMap of a colour. It changes with the text, so that a pod never starts with the text of another. */}}
+{{- define "vecmill.configMap" -}}
+{{- printf "%s-%s" .name (.config | sha256sum | trunc 8) -}}
+{{- end }}
+
+{{/* The path of a route of the server. The argument is a list of a resolved colour and a path. */}}
+{{- define "vecmill.path" -}}
+{{- $prefix := get (first .).server "url_prefix" | default "" | toString | trimSuffix "/" -}}
+{{- printf "%s%s" $prefix (last .) -}}
+{{- end }}
+
+{{/* "true" if an autoscaler sets the number of pods. */}}
+{{- define "vecmill.isAutoscaled" -}}
+{{- if or .Values.autoscaling.hpa.enabled .Values.autoscaling.keda.enabled }}true{{ end -}}
+{{- end }}
+
+{{/* "true" if a colour must stop its pod before it starts another: its volume serves one pod at a time. */}}
+{{- define "vecmill.isExclusive" -}}
+{{- $cache := .root.Values.cache -}}
+{{- $once := and $cache.persistent (not $cache.existingClaim) (eq $cache.accessMode "ReadWriteOnce") -}}
+{{- if or $once (get .server "batch_dir") }}true{{ end -}}
+{{- end }}

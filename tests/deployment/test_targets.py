@@ -1,0 +1,325 @@
+"""The files of the targets: their values, the names that they use, and the validators of their formats."""
+
+import json
+import re
+import shutil
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from chart.rendering import HELM, run_helm, serve_parameters, variables_in
+from deployment.configurations import CASES, COMMIT, CONFIGURATIONS, LARGE, render_text, write_rendering
+from support.source_tree import ROOT
+from vecmill_server.config_file import read_config_file
+from vecmill_server.deployment.command import Target, deploy
+from vecmill_server.deployment.helm_target import split_image
+from vecmill_server.deployment.rendered_files import DIGESTS_FILE
+
+# Variables of programs other than the server: the hub's client, the library for folders, and Ray Serve.
+OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "XDG_CACHE_HOME"}
+SERVE_VARIABLES = {
+    "RAY_SERVE_ENABLE_HA_PROXY",
+    "RAY_SERVE_HAPROXY_RETRY_ON",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S",
+}
+
+
+def needs_program(name: str, package: str) -> pytest.MarkDecorator:
+    reason = f"{name} is not installed: install the Debian package {package}"
+    return pytest.mark.skipif(shutil.which(name) is None, reason=reason)
+
+
+def compose(folder: Path, name: str) -> dict[str, Any]:
+    rendering = render_text(folder, Target.COMPOSE, CONFIGURATIONS[name])
+    found: dict[str, Any] = yaml.safe_load(rendering.files["compose.yaml"])
+    return found
+
+
+def unit(folder: Path, name: str, kind: str) -> dict[str, list[str]]:
+    """Return the values of each key of a unit."""
+    rendering = render_text(folder, Target.SYSTEMD, CONFIGURATIONS[name])
+    found: dict[str, list[str]] = {}
+    for line in rendering.files[f"vecmill.{kind}"].splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_the_files_in_docker_are_those_of_a_small_configuration(tmp_path: Path) -> None:
+    arguments = ["render", "--target", "compose", str(ROOT / "docker/vecmill.toml"), "-o", str(tmp_path)]
+    result = CliRunner().invoke(deploy, arguments)
+    assert result.exit_code == 0, result.output
+    (tmp_path / DIGESTS_FILE).unlink()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            kept = ROOT / "docker" / path.relative_to(tmp_path)
+            again = "vecmill deploy render --target compose --force -o docker docker/vecmill.toml"
+            assert kept.read_text("utf-8") == path.read_text("utf-8"), f"{kept}: run {again}"
+
+
+@pytest.mark.parametrize(("target", "name"), CASES)
+def test_each_variable_and_flag_exists(tmp_path: Path, target: Target, name: str) -> None:
+    files = render_text(tmp_path, target, CONFIGURATIONS[name]).files
+    text = "\n".join(text for file, text in files.items() if not file.endswith(".json"))
+    known = serve_parameters()
+    assert variables_in(text) - set(known) == set()
+    lines = re.findall(r"^.*(?:command: \[|serve --config).*$", text, re.MULTILINE)
+    flags = set(re.findall(r"(?<![\w-])--[a-z-]+", "\n".join(lines)))
+    assert flags - set(known) == set()
+    others = set(re.findall(r"\b(?:HF|XDG|RAY)_[A-Z_]+\b", text))
+    assert others - OTHER_VARIABLES - SERVE_VARIABLES == set()
+
+
+def test_the_configuration_that_runs_there_is_the_file(tmp_path: Path) -> None:
+    for target, name in CASES:
+        files = render_text(tmp_path, target, CONFIGURATIONS[name]).files
+        if target in (Target.COMPOSE, Target.SYSTEMD):
+            text = files["vecmill.toml"]
+        elif target is Target.HELM:
+            text = yaml.safe_load(files["values-vecmill.yaml"])["config"]
+        else:
+            config_map, _ = yaml.safe_load_all(files["ray-service.yaml"])
+            text = config_map["data"]["vecmill.toml"]
+        (tmp_path / "there.toml").write_text(text)
+        assert read_config_file(tmp_path / "there.toml") == read_config_file(tmp_path / "vecmill.toml")
+
+
+def test_a_container_has_no_rights_and_a_read_only_root(tmp_path: Path) -> None:
+    for name in CONFIGURATIONS:
+        services = compose(tmp_path, name)["services"]
+        assert set(services) == {"vecmill", "prometheus", "grafana"}
+        for service in services.values():
+            assert service["read_only"] is True
+            assert service["cap_drop"] == ["ALL"]
+            assert service["security_opt"] == ["no-new-privileges:true"]
+            assert ":" in service["image"].rpartition("/")[2]  # a tag
+        assert services["vecmill"]["user"] == "10001:10001"
+        for other in ("prometheus", "grafana"):
+            assert all(port.startswith("127.0.0.1:") for port in services[other]["ports"])
+
+
+def test_compose_takes_its_values_from_the_file(tmp_path: Path) -> None:
+    small = compose(tmp_path, "small")["services"]["vecmill"]
+    assert small["ports"] == ["127.0.0.1:7997:7997"]
+    assert small["stop_grace_period"] == "40s"
+    assert "deploy" not in small
+    found = compose(tmp_path, "large")
+    large = found["services"]["vecmill"]
+    assert large["ports"] == ["0.0.0.0:8001:7997"]
+    assert large["stop_grace_period"] == "38s"
+    assert large["ulimits"]["nofile"] >= 10000 + 256
+    assert large["deploy"]["resources"]["limits"] == {"cpus": "4", "memory": "4096M"}
+    assert large["deploy"]["resources"]["reservations"]["devices"][0]["count"] == 2
+    assert found["secrets"] == {"keys": {"file": "/etc/vecmill/keys"}}
+    assert large["environment"]["VECMILL_API_KEY_FILE"] == "/run/secrets/keys"
+    assert "HF_TOKEN" in large["environment"]
+    assert "HF_TOKEN" not in small["environment"]
+    batches = compose(tmp_path, "batches")["services"]["vecmill"]["environment"]
+    assert batches["VECMILL_BATCH_DIR"].startswith("/var/cache/vecmill/")
+
+
+def test_a_changed_file_starts_the_server_again_and_nothing_else(tmp_path: Path) -> None:
+    def digests(text: str) -> dict[str, str]:
+        files = render_text(tmp_path, Target.COMPOSE, text).files
+        services = yaml.safe_load(files["compose.yaml"])["services"]
+        return {name: each["labels"]["vecmill.config-digest"] for name, each in services.items()}
+
+    before, after = digests(""), digests("[defaults]\ntimeout_s = 20")
+    assert {name for name in before if before[name] != after[name]} == {"vecmill"}
+
+
+def test_a_model_directory_is_mounted_where_it_is(tmp_path: Path) -> None:
+    model = tmp_path / "$model"
+    model.mkdir()
+    rendering = render_text(tmp_path / "a", Target.COMPOSE, f"[[models]]\nmodel = '{model}'")
+    (mount,) = [
+        volume
+        for volume in yaml.safe_load(rendering.files["compose.yaml"])["services"]["vecmill"]["volumes"]
+        if isinstance(volume, dict)
+    ]
+    written = str(model).replace("$", "$$")  # Compose replaces variables
+    assert mount == {"type": "bind", "source": written, "target": written, "read_only": True}
+    assert rendering.notes == ()
+
+
+def test_prometheus_scrapes_the_metrics_below_the_prefix(tmp_path: Path) -> None:
+    files = render_text(tmp_path, Target.COMPOSE, LARGE).files
+    (scrape,) = yaml.safe_load(files["prometheus/prometheus.yml"])["scrape_configs"]
+    assert scrape["metrics_path"] == "/embed/metrics"
+    assert scrape["static_configs"] == [{"targets": ["vecmill:7997"]}]
+    (source,) = yaml.safe_load(files["grafana/data_sources.yaml"])["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (provider,) = yaml.safe_load(files["grafana/boards.yaml"])["providers"]
+    volumes = yaml.safe_load(files["compose.yaml"])["services"]["grafana"]["volumes"]
+    board = f"./grafana/vecmill-board.json:{provider['options']['path']}/vecmill-board.json:ro"
+    assert board in volumes
+    assert json.loads(files["grafana/vecmill-board.json"])["panels"]
+    for volume in volumes:
+        source_path = volume.partition(":")[0]
+        assert not source_path.startswith("./") or source_path.removeprefix("./") in files
+
+
+def test_the_service_reads_its_keys_as_a_credential_and_stops_in_time(tmp_path: Path) -> None:
+    service = unit(tmp_path, "large", "service")
+    assert service["LoadCredential"] == ["keys:/etc/vecmill/keys"]
+    assert "VECMILL_API_KEY_FILE=%d/keys" in service["Environment"]
+    assert service["TimeoutStopSec"] == ["38"]
+    assert (service["CPUQuota"], service["MemoryMax"]) == (["400%"], ["4096M"])
+    assert service["BindReadOnlyPaths"] == ["-/nonexistent/models/reranker"]
+    assert service["PrivateDevices"] == ["no"]
+    small = unit(tmp_path, "small", "service")
+    assert small["PrivateDevices"] == ["yes"]
+    assert {"CPUQuota", "MemoryMax", "LoadCredential", "BindReadOnlyPaths"}.isdisjoint(small)
+    assert small["RestartPreventExitStatus"] == ["2"]
+    batches = unit(tmp_path, "batches", "service")
+    assert "VECMILL_BATCH_DIR=%S/vecmill/batches" in batches["Environment"]
+    assert batches["StateDirectory"] == ["vecmill"]
+
+
+def test_the_socket_has_the_address_of_the_file(tmp_path: Path) -> None:
+    assert unit(tmp_path, "small", "socket")["ListenStream"] == ["127.0.0.1:7997"]
+    assert unit(tmp_path, "large", "socket")["ListenStream"] == ["0.0.0.0:8001"]
+    for text, stream, other in (
+        ("host = '::'", "[::]:7997", {}),
+        ("host = 'localhost'", "127.0.0.1:7997", {}),
+        ("host = '192.0.2.1'", "192.0.2.1:7997", {"FreeBind": "yes"}),
+        ("uds = '/run/vecmill.sock'\nuds_mode = '600'", "/run/vecmill.sock", {"SocketMode": "600"}),
+    ):
+        files = render_text(tmp_path, Target.SYSTEMD, f"[server]\n{text}").files
+        lines = [line for line in files["vecmill.socket"].splitlines() if "=" in line]
+        section = dict(line.split("=", 1) for line in lines if not line.startswith(("#", "Desc", "Wanted")))
+        assert section == {"ListenStream": stream, **other}
+
+
+def test_the_values_of_the_chart_come_from_the_file(tmp_path: Path) -> None:
+    rendering = render_text(tmp_path, Target.HELM, LARGE)
+    values = yaml.safe_load(rendering.files["values-vecmill.yaml"])
+    assert values["image"] == {"repository": "registry.example:5000/team/vecmill", "tag": "1.2"}
+    assert values["resources"]["requests"] == {"cpu": "4", "memory": "4096Mi"}
+    assert (values["gpu"], values["replicas"]) == ({"count": 2}, 1)
+    assert values["keys"] == {"existingSecret": "vecmill-keys"}
+    assert "kubectl create secret generic vecmill-keys" in rendering.commands[0]
+    chart = yaml.safe_load(rendering.files["vecmill/values.yaml"])
+    assert set(values) <= set(chart)
+    assert "vecmill/monitoring/vecmill-board.json" in rendering.files
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("vecmill", ("vecmill", "", "")),
+        ("vecmill:cpu", ("vecmill", "cpu", "")),
+        ("registry:5000/vecmill", ("registry:5000/vecmill", "", "")),
+        ("registry:5000/a/b:c@sha256:12", ("registry:5000/a/b", "c", "sha256:12")),
+    ],
+)
+def test_an_image_has_a_repository_a_tag_and_a_digest(image: str, parts: tuple[str, str, str]) -> None:
+    assert split_image(image) == parts
+
+
+def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
+    text = LARGE.replace("replicas = 1", "replicas = 3")
+    files = render_text(tmp_path, Target.RAY, text).files
+    config_map, service = yaml.safe_load_all(files["ray-service.yaml"])
+    serve = yaml.safe_load(service["spec"]["serveConfigV2"])
+    (application,) = serve["applications"]
+    assert application["import_path"] == "vecmill_ray.serving:build"
+    assert (application["args"]["replicas"], application["args"]["replica_cores"]) == (3, 4)
+    cluster = service["spec"]["rayClusterConfig"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["replicas"] == 3 * 2  # of two models
+    for group in (cluster["headGroupSpec"], workers):
+        pod = group["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert set(mounts) == set(volumes)
+        assert volumes["config"]["configMap"]["name"] == config_map["metadata"]["name"]
+        assert application["args"]["config"] == f"{mounts['config']}/vecmill.toml"
+        assert mounts["keys"] == "/etc/vecmill"  # where the file has its keys
+    (job,) = yaml.safe_load_all(files["ray-job.yaml"])
+    command = f"vecmill ray embed $INPUT --output $OUTPUT --model owner/embedder@{COMMIT} --precision int8"
+    assert job["spec"]["entrypoint"] == command
+
+
+def test_another_configuration_is_another_config_map(tmp_path: Path) -> None:
+    def name(text: str) -> str:
+        files = render_text(tmp_path, Target.RAY, text).files
+        found: str = next(yaml.safe_load_all(files["ray-service.yaml"]))["metadata"]["name"]
+        return found
+
+    assert name("") != name("[defaults]\ntimeout_s = 20")
+
+
+def test_options_of_the_settings_appear_in_no_help_of_the_server() -> None:
+    serve: click.Command = import_module("vecmill_server.cli").serve
+    assert {"image", "replicas", "gpus"}.isdisjoint(parameter.name for parameter in serve.params)
+
+
+@pytest.mark.full
+@needs_program("systemd-analyze", "systemd")
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
+    program = CONFIGURATIONS["large"].partition('program = "')[2].partition('"')[0]
+    text = (
+        CONFIGURATIONS[name]
+        if name == "large"
+        else f'{CONFIGURATIONS[name]}\n[deploy]\nprogram = "{program}"'
+    )
+    write_rendering(tmp_path / "units", render_text(tmp_path, Target.SYSTEMD, text))
+    units = [str(tmp_path / "units" / f"vecmill.{kind}") for kind in ("service", "socket")]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", units[0]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.full
+@needs_program("promtool", "prometheus")
+def test_prometheus_accepts_its_configuration(tmp_path: Path) -> None:
+    for name in CONFIGURATIONS:
+        write_rendering(tmp_path / name, render_text(tmp_path, Target.COMPOSE, CONFIGURATIONS[name]))
+        command = ["promtool", "check", "config", str(tmp_path / name / "prometheus/prometheus.yml")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "1 rule files found" in done.stdout
+
+
+@pytest.mark.full
+@needs_program("docker-compose", "docker-compose")
+def test_compose_accepts_its_file(tmp_path: Path) -> None:
+    version = subprocess.run(
+        ["docker-compose", "version", "--short"], capture_output=True, text=True, check=True
+    )
+    for name in CONFIGURATIONS:
+        write_rendering(tmp_path / name, render_text(tmp_path, Target.COMPOSE, CONFIGURATIONS[name]))
+        path = tmp_path / name / "compose.yaml"
+        if version.stdout.startswith("1."):  # it does not know the name of a project
+            path.write_text(path.read_text().replace("name: vecmill\n", ""))
+        done = subprocess.run(
+            ["docker-compose", "--file", str(path), "config"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not HELM.exists(), reason="helm is not installed: run `make chart`")
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_helm_accepts_the_chart_and_the_values(tmp_path: Path, name: str) -> None:
+    rendering = render_text(tmp_path, Target.HELM, CONFIGURATIONS[name])
+    write_rendering(tmp_path / "out", rendering)
+    chart, values = tmp_path / "out/vecmill", tmp_path / "out/values-vecmill.yaml"
+    for command in (("lint", "--strict", chart), ("template", "vecmill", chart)):
+        done = run_helm(*command, "--values", values)
+        assert done.returncode == 0, done.stdout + done.stderr
