@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,10 +29,9 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
 
     async def metrics(request: Request) -> Response:
         if OPENMETRICS in request.headers.get("accept", ""):
-            body: bytes = openmetrics.generate_latest(service.metrics.registry)  # type: ignore[no-untyped-call]
+            body = _write_openmetrics(service.metrics.registry)
             if aliases is not None:
-                body = body.removesuffix(OPENMETRICS_END)
-                body += openmetrics.generate_latest(aliases)  # type: ignore[no-untyped-call]
+                body = body.removesuffix(OPENMETRICS_END) + _write_openmetrics(aliases)
             return Response(body, headers={"content-type": openmetrics.CONTENT_TYPE_LATEST})
         body = service.metrics.render()
         if aliases is not None:
@@ -39,6 +39,13 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
         return Response(body, headers={"content-type": CONTENT_TYPE})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
+
+
+def _write_openmetrics(metrics: Collector) -> bytes:
+    # With its default, the function writes _ for the colons in names. All names and labels are valid without
+    # escaping.
+    text: bytes = openmetrics.generate_latest(metrics, openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
+    return text
 
 
 def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:
