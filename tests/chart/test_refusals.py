@@ -26,6 +26,10 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
         (("--set-json", r'config="[server]\napi_key_file = \"/keys\""'), "Name the Secret with the file"),
         (("--set-json", r'config="[[models]]\nmodel = \"owner/name\""'), "names no commit"),
         (("--set-json", r'config="[[models]]\nmodel = \"owner/name@main\""'), "names no commit"),
+        (
+            ("--set-json", r'config="[defaults]\nprecision = \"int8\""'),
+            "has the precision int8, but no engine",
+        ),
         (("--set", "cache.persistent=true,cache.accessMode=ReadWriteOnce"), "Set replicas to 1."),
         (("--set", "prometheusRule.enabled=true"), "needs monitoring/vecmill-alerts.yaml in the chart"),
         (("--set", "dashboard.enabled=true"), "needs monitoring/vecmill-board.json in the chart"),

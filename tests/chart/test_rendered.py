@@ -250,6 +250,14 @@ def test_a_gpu_is_a_limit_and_cores_are_those_of_the_request() -> None:
     assert cores["valueFrom"]["resourceFieldRef"] == {"resource": "requests.cpu", "divisor": "1"}
 
 
+def test_the_configuration_file_wins_over_the_environment_of_the_image() -> None:
+    environment = {each["name"]: each.get("value") for each in variables("gpu")}
+    for name in ("MODEL", "ENGINE", "PRECISION", "DEVICE"):
+        assert environment[f"VECMILL_{name}"] == ""
+    environment = {each["name"]: each.get("value") for each in variables(None)}
+    assert {"VECMILL_ENGINE", "VECMILL_PRECISION", "VECMILL_DEVICE"} & set(environment) == set()
+
+
 def test_an_autoscaler_sets_the_number_of_pods() -> None:
     for values in ("keda", "gpu"):
         assert "replicas" not in select(render(values), "Deployment")["spec"]
@@ -290,3 +298,9 @@ def test_rules_and_dashboard_are_the_files_of_the_project(tmp_path: Path) -> Non
     assert validate_custom([rule]) == []
     shown = select(manifests, "ConfigMap", "vecmill-dashboard")["data"]["vecmill-board.json"]
     assert json.loads(shown) == json.loads(board.read_text("utf-8"))
+
+
+def variables(values: str | None) -> list[Mapping[str, Any]]:
+    """Return the environment variables of the only Deployment."""
+    found: list[Mapping[str, Any]] = container_of(select(render(values), "Deployment"))["env"]
+    return found

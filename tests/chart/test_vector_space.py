@@ -35,8 +35,8 @@ def test_a_switch_changes_nothing_but_the_service() -> None:
 @pytest.mark.parametrize(
     ("changes", "is_other"),
     [
-        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'", True),
-        ("[defaults]\nprecision = 'int8'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
+        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", True),
+        ("[defaults]\nengine = 'onnx'\nprecision = 'int8'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
         (f"[[models]]\nmodel = 'owner/name@{'0' * 40}'", True),
         ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\ntimeout_s = 5", False),
         ("[server]\nlog_format = 'json'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", False),
@@ -101,7 +101,9 @@ class TestUpgrade:
 
     def test_that_changes_the_model_of_the_active_colour_is_refused(self, tmp_path: Path) -> None:
         config = tmp_path / "config.toml"
-        config.write_text("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'", encoding="utf-8")
+        config.write_text(
+            "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", "utf-8"
+        )
         said = self.run(tmp_path, self.served(), "--set-file", f"config={config}")
         assert "blue is active and serves all-MiniLM-L6-v2." in said
         assert "would serve all-MiniLM-L6-v2 int8" in said
