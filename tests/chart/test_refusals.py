@@ -18,6 +18,10 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
         (("--set-string", "env.VECMILL_PORT=1"), "invalid propertyName 'VECMILL_PORT'"),
         (("--set", "active=green"), "active is green, but green.enabled is false."),
         (("--set", "autoscaling.minReplicas=9"), "autoscaling.minReplicas is larger than"),
+        (
+            ("--set", "autoscaling.keda.authenticationRef=prometheus"),
+            "autoscaling.keda.authModes need each other",
+        ),
         (("--set", "keys.metricsEntry=metrics"), "keys.existingSecret is empty"),
         (("--set", "config=a b"), "config of blue is not TOML"),
         (("--set", "config=server = 1"), "server and defaults must be tables"),

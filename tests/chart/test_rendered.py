@@ -270,6 +270,38 @@ def test_an_autoscaler_sets_the_number_of_pods() -> None:
     assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "500m"}
 
 
+def test_the_query_of_keda_counts_the_pods_of_its_colour_alone(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: it is in Debian's package prometheus")
+    (trigger,) = select(render("keda"), "ScaledObject")["spec"]["triggers"]
+    seconds = {
+        ("prod", "vecmill-blue-5c9d8f7b6-x2x4z", "a"): 0.25,
+        ("prod", "vecmill-blue-5c9d8f7b6-x2x4z", "b"): 1,
+        ("prod", "vecmill-blue-5c9d8f7b6-q7k9p", "a"): 2,
+        ("prod", "vecmill-green-6d8c9b7f5-z5z5z", "a"): 4,
+        ("prod", "another-vecmill-blue-5c9d8f7b6-aaaaa", "a"): 8,
+        ("test", "vecmill-blue-5c9d8f7b6-bbbbb", "a"): 16,
+    }
+    series = [
+        {
+            "series": f'vecmill_queue_seconds{{namespace="{namespace}",pod="{pod}",model="{model}"}}',
+            "values": f"{value}x20",
+        }
+        for (namespace, pod, model), value in seconds.items()
+    ]
+    expected = {
+        "expr": trigger["metadata"]["query"],
+        "eval_time": "4m",
+        "exp_samples": [{"labels": "{}", "value": 3.25}],
+    }
+    file = tmp_path / "query.yaml"
+    test = {"interval": "15s", "input_series": series, "promql_expr_test": [expected]}
+    file.write_text(yaml.safe_dump({"tests": [test]}), encoding="utf-8")
+    done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_colour_has_its_own_values() -> None:
     green = select(render("blue-green"), "Deployment", "vecmill-green")
     assert green["spec"]["replicas"] == 1

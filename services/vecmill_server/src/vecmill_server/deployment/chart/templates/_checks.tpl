@@ -13,6 +13,9 @@ colours that are enabled. Each rule fails with one sentence.
 {{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) -}}
 {{- fail "autoscaling.minReplicas is larger than autoscaling.maxReplicas." -}}
 {{- end -}}
+{{- if ne (empty $autoscaling.keda.authenticationRef) (empty $autoscaling.keda.authModes) -}}
+{{- fail "autoscaling.keda.authenticationRef and autoscaling.keda.authModes need each other." -}}
+{{- end -}}
 {{- if and $root.Values.keys.metricsEntry (not $root.Values.keys.existingSecret) -}}
 {{- fail "keys.metricsEntry names an entry of a Secret, but keys.existingSecret is empty." -}}
 {{- end -}}

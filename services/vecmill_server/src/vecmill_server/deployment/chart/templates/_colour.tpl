@@ -16,7 +16,8 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
   server, defaults    the tables of its configuration file
   served              a list of its models, with all keys that decide about vectors
   chosen              the options of its file that an image may set in its environment too
-  space               the identity of its vectors: equal for pods whose vectors are comparable
+  space               the identity of its vectors: equal for pods whose vectors are comparable. Another way to compute
+                      it would be a change of the model for every release.
   name                the name of its Deployment
 */}}
 {{- define "vecmill.resolve" -}}
