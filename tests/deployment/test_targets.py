@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from chart.rendering import HELM, run_helm, serve_parameters, variables_in
 from deployment.configurations import CASES, COMMIT, CONFIGURATIONS, LARGE, render_text, write_rendering
+from support.server import free_port
 from support.source_tree import ROOT
 from vecmill_server.config_file import read_config_file
 from vecmill_server.deployment.command import Target, deploy
@@ -177,7 +179,9 @@ def test_the_service_reads_its_keys_as_a_credential_and_stops_in_time(tmp_path: 
     small = unit(tmp_path, "small", "service")
     assert small["PrivateDevices"] == ["yes"]
     assert {"CPUQuota", "MemoryMax", "LoadCredential", "BindReadOnlyPaths"}.isdisjoint(small)
-    assert small["RestartPreventExitStatus"] == ["2"]
+    assert small["Restart"] == ["on-failure"]
+    # With a limit on starts, a mistake in the file would close the socket for good.
+    assert small["StartLimitIntervalSec"] == ["0"]
     batches = unit(tmp_path, "batches", "service")
     assert "VECMILL_BATCH_DIR=%S/vecmill/batches" in batches["Environment"]
     assert batches["StateDirectory"] == ["vecmill"]
@@ -283,6 +287,44 @@ def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.full
+@needs_program("systemd-socket-activate", "systemd")
+def test_the_service_serves_on_the_socket_that_systemd_opens(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    text = LARGE.partition("[[models]]")[0].replace("/etc/vecmill/keys", str(tmp_path / "keys"))
+    program = LARGE.partition("program =")[2]
+    (tmp_path / "keys").write_text("search a-key")
+    files = render_text(tmp_path, Target.SYSTEMD, f"{text}\n[deploy]\nprogram ={program}").files
+    (start,) = re.findall(r"^ExecStart=(.*)$", files["vecmill.service"], re.MULTILINE)
+    command = start.replace("/etc/vecmill/vecmill.toml", str(tmp_path / "vecmill.toml")).split()
+    variables = re.findall(r"^Environment=(.*)$", files["vecmill.service"], re.MULTILINE)
+    set_variables = [
+        f"--setenv={each.replace('%C', str(folder)).replace('%d', str(tmp_path))}" for each in variables
+    ]
+    port = free_port()
+    activated = [
+        "systemd-socket-activate",
+        f"--listen=127.0.0.1:{port}",
+        "--setenv=PYTHONPATH",
+        *set_variables,
+    ]
+    with subprocess.Popen([*activated, *command], stderr=subprocess.DEVNULL) as process:
+        try:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{port}/embed",
+                transport=httpx.HTTPTransport(retries=5),
+                headers={"authorization": "Bearer a-key"},
+                timeout=60,
+            ) as client:
+                response = client.post("/v1/embeddings", json={"input": "hello"})
+                assert response.status_code == 200, response.text
+                assert client.get("/v1/models", headers={"authorization": "Bearer b"}).status_code == 401
+        finally:
+            process.terminate()
+        assert process.wait(timeout=60) == 0
+    assert (folder / "vecmill/prepared").is_dir()
 
 
 @pytest.mark.full
