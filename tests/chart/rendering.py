@@ -4,7 +4,6 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import click
 import yaml
 
 from support.source_tree import ROOT
+from vecmill_server.cli import serve
 
 CHART = ROOT / "services/vecmill_server/src/vecmill_server/deployment/chart"
 MONITORING = CHART.parent / "monitoring"
@@ -74,11 +74,10 @@ def container_of(deployment: Manifest) -> Mapping[str, Any]:
 
 def serve_parameters() -> dict[str, click.Parameter]:
     """Return the parameters of `vecmill serve`, by each of their flags and environment variables."""
-    command = import_module("vecmill_server.cli").serve
-    context = click.Context(command, auto_envvar_prefix="VECMILL")
+    context = click.Context(serve, auto_envvar_prefix="VECMILL")
     return {
         name: parameter
-        for parameter in command.params
+        for parameter in serve.params
         for name in chain(parameter.opts, parameter.secondary_opts, variables_of(parameter, context))
     }
 

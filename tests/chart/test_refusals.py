@@ -18,6 +18,10 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
         (("--set-string", "env.VECMILL_PORT=1"), "invalid propertyName 'VECMILL_PORT'"),
         (("--set", "active=green"), "active is green, but green.enabled is false."),
         (("--set", "autoscaling.minReplicas=9"), "autoscaling.minReplicas is larger than"),
+        (
+            ("--set", "autoscaling.keda.authenticationRef=prometheus"),
+            "autoscaling.keda.authModes need each other",
+        ),
         (("--set", "keys.metricsEntry=metrics"), "keys.existingSecret is empty"),
         (("--set", "config=a b"), "config of blue is not TOML"),
         (("--set", "config=server = 1"), "server and defaults must be tables"),
@@ -26,6 +30,10 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
         (("--set-json", r'config="[server]\napi_key_file = \"/keys\""'), "Name the Secret with the file"),
         (("--set-json", r'config="[[models]]\nmodel = \"owner/name\""'), "names no commit"),
         (("--set-json", r'config="[[models]]\nmodel = \"owner/name@main\""'), "names no commit"),
+        (
+            ("--set-json", r'config="[defaults]\nprecision = \"int8\""'),
+            "has the precision int8, but no engine",
+        ),
         (("--set", "cache.persistent=true,cache.accessMode=ReadWriteOnce"), "Set replicas to 1."),
         (("--set", "prometheusRule.enabled=true"), "needs monitoring/vecmill-alerts.yaml in the chart"),
         (("--set", "dashboard.enabled=true"), "needs monitoring/vecmill-board.json in the chart"),

@@ -250,6 +250,14 @@ def test_a_gpu_is_a_limit_and_cores_are_those_of_the_request() -> None:
     assert cores["valueFrom"]["resourceFieldRef"] == {"resource": "requests.cpu", "divisor": "1"}
 
 
+def test_the_configuration_file_wins_over_the_environment_of_the_image() -> None:
+    environment = {each["name"]: each.get("value") for each in variables("gpu")}
+    for name in ("MODEL", "ENGINE", "PRECISION", "DEVICE"):
+        assert environment[f"VECMILL_{name}"] == ""
+    environment = {each["name"]: each.get("value") for each in variables(None)}
+    assert {"VECMILL_ENGINE", "VECMILL_PRECISION", "VECMILL_DEVICE"} & set(environment) == set()
+
+
 def test_an_autoscaler_sets_the_number_of_pods() -> None:
     for values in ("keda", "gpu"):
         assert "replicas" not in select(render(values), "Deployment")["spec"]
@@ -260,6 +268,38 @@ def test_an_autoscaler_sets_the_number_of_pods() -> None:
     assert scaled["minReplicaCount"] == 1
     (metric,) = select(render("gpu"), "HorizontalPodAutoscaler")["spec"]["metrics"]
     assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "500m"}
+
+
+def test_the_query_of_keda_counts_the_pods_of_its_colour_alone(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: it is in Debian's package prometheus")
+    (trigger,) = select(render("keda"), "ScaledObject")["spec"]["triggers"]
+    seconds = {
+        ("prod", "vecmill-blue-5c9d8f7b6-x2x4z", "a"): 0.25,
+        ("prod", "vecmill-blue-5c9d8f7b6-x2x4z", "b"): 1,
+        ("prod", "vecmill-blue-5c9d8f7b6-q7k9p", "a"): 2,
+        ("prod", "vecmill-green-6d8c9b7f5-z5z5z", "a"): 4,
+        ("prod", "another-vecmill-blue-5c9d8f7b6-aaaaa", "a"): 8,
+        ("test", "vecmill-blue-5c9d8f7b6-bbbbb", "a"): 16,
+    }
+    series = [
+        {
+            "series": f'vecmill_queue_seconds{{namespace="{namespace}",pod="{pod}",model="{model}"}}',
+            "values": f"{value}x20",
+        }
+        for (namespace, pod, model), value in seconds.items()
+    ]
+    expected = {
+        "expr": trigger["metadata"]["query"],
+        "eval_time": "4m",
+        "exp_samples": [{"labels": "{}", "value": 3.25}],
+    }
+    file = tmp_path / "query.yaml"
+    test = {"interval": "15s", "input_series": series, "promql_expr_test": [expected]}
+    file.write_text(yaml.safe_dump({"tests": [test]}), encoding="utf-8")
+    done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_colour_has_its_own_values() -> None:
@@ -290,3 +330,9 @@ def test_rules_and_dashboard_are_the_files_of_the_project(tmp_path: Path) -> Non
     assert validate_custom([rule]) == []
     shown = select(manifests, "ConfigMap", "vecmill-dashboard")["data"]["vecmill-board.json"]
     assert json.loads(shown) == json.loads(board.read_text("utf-8"))
+
+
+def variables(values: str | None) -> list[Mapping[str, Any]]:
+    """Return the environment variables of the only Deployment."""
+    found: list[Mapping[str, Any]] = container_of(select(render(values), "Deployment"))["env"]
+    return found

@@ -7,10 +7,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from click.core import ParameterSource
 
 from chart.rendering import CHART, OTHER_VARIABLES, VALUES, serve_parameters, variables_in
 from support.git_files import kept_files
 from support.source_tree import ROOT
+from vecmill_server.cli import serve
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
@@ -102,6 +104,15 @@ def test_the_templates_name_only_variables_of_the_server() -> None:
     named = variables_in(TEMPLATES)
     assert {"VECMILL_HOST", "VECMILL_PORT", "VECMILL_API_KEY_FILE"} <= named
     assert named - set(serve_parameters()) == set()
+
+
+def test_an_empty_variable_sets_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The chart hides variables of an image from the configuration file in this way.
+    monkeypatch.setenv("VECMILL_ENGINE", "")
+    monkeypatch.setenv("VECMILL_MODEL", "")
+    with serve.make_context("serve", []) as context:
+        assert context.params["models"] == ()
+        assert context.get_parameter_source("engine") is ParameterSource.DEFAULT
 
 
 def test_the_chart_has_the_version_of_the_project() -> None:

@@ -35,8 +35,8 @@ def test_a_switch_changes_nothing_but_the_service() -> None:
 @pytest.mark.parametrize(
     ("changes", "is_other"),
     [
-        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'", True),
-        ("[defaults]\nprecision = 'int8'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
+        ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", True),
+        ("[defaults]\nengine = 'onnx'\nprecision = 'int8'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", True),
         (f"[[models]]\nmodel = 'owner/name@{'0' * 40}'", True),
         ("[[models]]\nmodel = 'all-MiniLM-L6-v2'\ntimeout_s = 5", False),
         ("[server]\nlog_format = 'json'\n[[models]]\nmodel = 'all-MiniLM-L6-v2'", False),
@@ -45,6 +45,11 @@ def test_a_switch_changes_nothing_but_the_service() -> None:
 )
 def test_models_and_precision_are_the_vector_space(changes: str, is_other: bool, tmp_path: Path) -> None:
     assert (vector_space(changes, tmp_path) != vector_space(None, tmp_path)) is is_other
+
+
+def test_a_new_version_of_the_chart_does_not_change_the_vector_space(tmp_path: Path) -> None:
+    # Otherwise every upgrade to this version would be refused as a change of the model.
+    assert vector_space(None, tmp_path) == "f48f9aa679e9a42b"
 
 
 def test_another_image_may_have_another_model_in_its_directory(tmp_path: Path) -> None:
@@ -101,7 +106,9 @@ class TestUpgrade:
 
     def test_that_changes_the_model_of_the_active_colour_is_refused(self, tmp_path: Path) -> None:
         config = tmp_path / "config.toml"
-        config.write_text("[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'", encoding="utf-8")
+        config.write_text(
+            "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'", "utf-8"
+        )
         said = self.run(tmp_path, self.served(), "--set-file", f"config={config}")
         assert "blue is active and serves all-MiniLM-L6-v2." in said
         assert "would serve all-MiniLM-L6-v2 int8" in said

@@ -97,6 +97,14 @@ def test_the_server_brings_the_files_of_deployments(built: Built) -> None:
     assert "deploy=vecmill_server.deployment.command:deploy" in commands
 
 
+def test_the_server_brings_the_helm_chart(built: Built) -> None:
+    source = PROJECTS["vecmill-server"] / "src"
+    chart = source / "vecmill_server/deployment/chart"
+    files = {path.relative_to(source).as_posix() for path in chart.rglob("*") if path.is_file()}
+    assert "vecmill_server/deployment/chart/values.schema.json" in files
+    assert files <= set(built.wheels["vecmill-server"].names)
+
+
 def test_the_extra_takes_the_version_that_is_built(built: Built) -> None:
     required = built.wheels["vecmill"].metadata.get_all("Requires-Dist") or []
     (wanted,) = [each for each in map(Requirement, required) if each.name == "vecmill-minilm"]

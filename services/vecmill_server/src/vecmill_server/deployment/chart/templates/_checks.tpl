@@ -1,6 +1,6 @@
 {{/*
-The rules that the schema of the values cannot express. The argument is a list of the resolved colours that are enabled, and
-the root. Each rule fails with one sentence.
+The rules that the schema of the values cannot express. The argument has `root`, and `colours`: a list of the resolved
+colours that are enabled. Each rule fails with one sentence.
 */}}
 {{- define "vecmill.check" -}}
 {{- $root := .root -}}
@@ -12,6 +12,9 @@ the root. Each rule fails with one sentence.
 {{- $autoscaling := $root.Values.autoscaling -}}
 {{- if gt (int $autoscaling.minReplicas) (int $autoscaling.maxReplicas) -}}
 {{- fail "autoscaling.minReplicas is larger than autoscaling.maxReplicas." -}}
+{{- end -}}
+{{- if ne (empty $autoscaling.keda.authenticationRef) (empty $autoscaling.keda.authModes) -}}
+{{- fail "autoscaling.keda.authenticationRef and autoscaling.keda.authModes need each other." -}}
 {{- end -}}
 {{- if and $root.Values.keys.metricsEntry (not $root.Values.keys.existingSecret) -}}
 {{- fail "keys.metricsEntry names an entry of a Secret, but keys.existingSecret is empty." -}}
@@ -47,6 +50,10 @@ the root. Each rule fails with one sentence.
 {{- range $index, $model := .served -}}
 {{- if and (include "vecmill.isOnHub" $model.model) (not (regexMatch "@[0-9a-f]{40}$" $model.model)) -}}
 {{- fail (printf "config of %s: models[%d].model %q names no commit, so pods could serve different weights. Write owner/name@ and the 40 digits of the commit." $c.colour $index $model.model) -}}
+{{- end -}}
+{{- /* The default engine is the choice of the image. In fp32 the vectors of engines are equal, in other precisions they are not. */ -}}
+{{- if and $model.precision (ne $model.precision "fp32") (not $model.engine) -}}
+{{- fail (printf "config of %s: models[%d] has the precision %s, but no engine. The engines of two images would compute different vectors. Write engine too." $c.colour $index $model.precision) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

@@ -15,7 +15,9 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
   enabled, config, image, replicas, resources, gpu   its values
   server, defaults    the tables of its configuration file
   served              a list of its models, with all keys that decide about vectors
-  space               the identity of its vectors: equal for pods whose vectors are comparable
+  chosen              the options of its file that an image may set in its environment too
+  space               the identity of its vectors: equal for pods whose vectors are comparable. Another way to compute
+                      it would be a change of the model for every release.
   name                the name of its Deployment
 */}}
 {{- define "vecmill.resolve" -}}
@@ -41,6 +43,12 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- fail (printf "config of %s: server and defaults must be tables, and [[models]] must be above each model." .colour) -}}
 {{- end -}}
 {{- $served := list -}}
+{{- $chosen := ternary (list "model") list (hasKey $file "models") -}}
+{{- range $key := list "engine" "precision" "device" -}}
+{{- $isChosen := hasKey $defaults $key -}}
+{{- range $models }}{{ if hasKey . $key }}{{ $isChosen = true }}{{ end }}{{ end -}}
+{{- if $isChosen }}{{ $chosen = append $chosen $key }}{{ end -}}
+{{- end -}}
 {{- range $index, $model := $models -}}
 {{- $name := get $model "model" | default "" | toString -}}
 {{- $of := dict "model" $name "alias" (get $model "alias") "task" (get $model "task") -}}
@@ -55,6 +63,7 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- $_ := set $c "server" $server -}}
 {{- $_ := set $c "defaults" $defaults -}}
 {{- $_ := set $c "served" $served -}}
+{{- $_ := set $c "chosen" $chosen -}}
 {{- $_ := set $c "space" (toJson $space | sha256sum | trunc 16) -}}
 {{- end }}
 

@@ -107,6 +107,11 @@ volumes:
   value: /var/cache/vecmill/prepared
 - name: HF_HOME
   value: /var/cache/vecmill/huggingface
+{{- /* An image for one engine or device names it in its environment. An empty variable counts as none. */ -}}
+{{- range .chosen }}
+- name: VECMILL_{{ upper . }}
+  value: ""
+{{- end }}
 {{- if and (dig "requests" "cpu" "" .resources) (not (hasKey .defaults "cores")) }}
 - name: VECMILL_CORES
   valueFrom:
