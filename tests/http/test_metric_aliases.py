@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.http_server import MODEL, QUIET, HttpServer, serve_in_thread, wait_until
@@ -168,6 +169,16 @@ def test_vllm_latency_is_that_of_requests_if_the_server_has_one_model(server: Ht
     assert total(found, "vllm:e2e_request_latency_seconds_count", model_name=MODEL) == 1
     ours = total(found, f"{DURATIONS}_sum", route="embeddings")
     assert total(found, "vllm:e2e_request_latency_seconds_sum") == ours
+
+
+def test_the_names_in_openmetrics_are_the_same(server: HttpServer) -> None:
+    accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+    page = server.client.get("/metrics", headers=accept).text
+    families = openmetrics.text_string_to_metric_families(page)  # type: ignore[no-untyped-call]
+    found = {sample.name for family in families for sample in family.samples}
+    names = {name for name, _, _ in read(server.client)}
+    assert {name for name in names ^ found if not name.endswith("_created")} == set()
+    assert "vllm:num_requests_waiting" in found
 
 
 def test_every_family_is_announced_once(server: HttpServer) -> None:

@@ -61,6 +61,7 @@ def test_the_board_follows_grafana_s_schema(board: Any) -> None:
     assert not validator.is_valid(board)
 
 
+@pytest.mark.promise("alerts-true")
 def test_the_queries_of_the_board_name_what_is_exposed(board: Any) -> None:
     found = {title: problems(expression, legend) for title, expression, legend in queries(board)}
     assert {title: list_ for title, list_ in found.items() if list_} == {}
@@ -91,6 +92,7 @@ def test_the_board_shows_every_metric(board: Any) -> None:
     assert {one.name for one in set(all_definitions()) - shown} == NOT_SHOWN
 
 
+@pytest.mark.promise("alerts-true")
 def test_the_rules_name_what_is_exposed() -> None:
     assert len(rules()) == len(ALERTS)
     for rule in rules():

@@ -4,6 +4,7 @@ Rates aggregate away the labels of the server's metrics (`without`), so labels t
 target, such as the pod and the namespace, stay on the alert.
 """
 
+import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,6 +15,7 @@ from vecmill_server.dialects.dialect_routes import ROUTES
 
 HEADER = "# Written by `make monitoring` from tests/support/alert_rules.py. Do not edit.\n"
 PAGE = "docs/monitoring.md"
+DOCS_WIDTH = 140
 
 
 class Severity(StrEnum):
@@ -231,7 +233,12 @@ def _rule(alert: Alert) -> dict[str, Any]:
 
 def list_alerts() -> str:
     """The section of the docs: each alert, when it fires and what to do."""
-    return "\n".join(
-        f"### {alert.name}\n\n{alert.condition} Severity: {alert.severity}.\n\n{alert.action}\n"
-        for alert in ALERTS
-    )
+    parts = []
+    for alert in ALERTS:
+        condition = f"{alert.condition} Severity: {alert.severity}."
+        parts += [f"### {alert.name}\n", _wrap(condition), _wrap(alert.action)]
+    return "\n".join(parts)
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, DOCS_WIDTH, break_on_hyphens=False) + "\n"

@@ -25,6 +25,7 @@ from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.runner import Runner
 from vecmill_server.service import Service, assemble_service
 from vecmill_server.settings import ServerSettings
+from vecmill_server.tracing.trace import Tracer
 
 MODEL = "all-MiniLM-L6-v2"
 DIM = 384
@@ -82,6 +83,7 @@ def serve_in_thread(
     config: MillConfig | None = None,
     engine: FakeEngine | None = None,
     models: Sequence[ModelDescription] = (),
+    tracer: Tracer | None = None,
     wait: bool = True,
 ) -> Iterator[HttpServer]:
     """Serve fake engines until the block ends: of `models`, or of the embedded model.
@@ -91,7 +93,7 @@ def serve_in_thread(
     models = models or [describe_model(locate_model())]
     engines = [fake_engine(description) for description in models]
     engines[0] = engine = engine or engines[0]
-    service = build_service(settings, list(zip(models, engines, strict=True)), config=config)
+    service = build_service(settings, list(zip(models, engines, strict=True)), config=config, tracer=tracer)
 
     def release() -> None:
         for one in engines:
@@ -110,6 +112,7 @@ def build_service(
     config: MillConfig | None = None,
     clock: Clock = monotonic,
     wall_clock: Callable[[], float] = time.time,
+    tracer: Tracer | None = None,
 ) -> Service:
     """A service of models, each with its engine; without one, with the engine that `config` names."""
     metrics = ServerMetrics()
@@ -120,7 +123,7 @@ def build_service(
             Mill(
                 found,
                 config,
-                observer=metrics.observe_model(found.name),
+                observer=metrics.observe_model(found.name, None if tracer is None else tracer.end_batch),
                 engine=engine,
                 budget=budget,
                 clock=clock,
@@ -128,7 +131,7 @@ def build_service(
         )
         for found, engine in models
     ]
-    return replace(assemble_service(served, settings, metrics), wall_clock=wall_clock)
+    return replace(assemble_service(served, settings, metrics, tracer), wall_clock=wall_clock)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 `Mill.run` takes any request. `results` has the classes of the results.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
@@ -20,6 +20,7 @@ from vecmill.results import (
 )
 from vecmill.values.output_dtype import OutputDtype
 from vecmill.values.task import Task
+from vecmill.values.timeline import Timeline
 
 R = TypeVar("R")
 
@@ -98,6 +99,7 @@ class Request(Generic[R]):
 
     If `priority` is `None`, requests that take long are BULK and all others are INTERACTIVE. `timeout_s` can
     only lower the configured time limit. `client` is a name of the caller: clients share the engine equally.
+    `timeline` records the times of the request for a caller that traces it.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = ()
@@ -106,6 +108,7 @@ class Request(Generic[R]):
     priority: Priority | None = None
     timeout_s: float | None = None
     client: str | None = None
+    timeline: Timeline | None = field(default=None, compare=False, repr=False)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

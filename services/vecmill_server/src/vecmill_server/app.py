@@ -57,7 +57,9 @@ def create_app(service: Service, address: Address | None = None) -> ASGIApp:
             allow_headers=("*",),
             expose_headers=EXPOSED_HEADERS,
         )
-    return RequestContexts(app, service.metrics, service.drain, access_log=settings.access_log)
+    return RequestContexts(
+        app, service.metrics, service.drain, access_log=settings.access_log, tracer=service.tracer
+    )
 
 
 def list_routes(service: Service) -> list[Route]:

@@ -3,9 +3,13 @@
 import resource
 from dataclasses import dataclass, field
 
+from starlette.types import Scope
+
+from vecmill.values.clock import monotonic
 from vecmill_server.byte_budget import ByteBudget
 from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
+from vecmill_server.tracing.trace import HEAD_AT
 
 # The most bytes that one read takes from a socket.
 READ_BYTES = 32 * 1024
@@ -66,4 +70,10 @@ class ConnectionShare:
     limits: ConnectionLimits
     metrics: ServerMetrics
     budget: ByteBudget
+    is_traced: bool = False
     read_buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+
+    def note_head(self, scope: Scope) -> None:
+        """Note in `scope`, for the trace of the request, that its head is complete now."""
+        if self.is_traced:
+            scope[HEAD_AT] = monotonic()

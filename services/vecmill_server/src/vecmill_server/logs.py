@@ -14,7 +14,10 @@ logger = logging.getLogger(__name__)
 STANDARD_ERROR = 2
 
 # The extra fields of a log record, in the order of the text format.
-_FIELDS = ("request_id", "client", "method", "route", "status", "duration_ms", "texts", "tokens", "reason")
+_FIELDS = (
+    *("request_id", "trace_id", "client", "method", "route", "status"),
+    *("duration_ms", "texts", "tokens", "reason"),
+)
 
 
 class TextFormatter(logging.Formatter):

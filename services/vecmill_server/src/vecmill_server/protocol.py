@@ -214,6 +214,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._hold_head(head_bytes)
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         scope[BODY_TIME] = self._allow_body_time
+        self._share.note_head(scope)
         default_headers = self._server_state.default_headers
         self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers)
         if self._is_stopping:

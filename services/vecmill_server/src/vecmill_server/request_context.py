@@ -7,6 +7,7 @@ from typing import Any
 from starlette.types import Scope, Send
 
 from vecmill.results import Timings
+from vecmill_server.tracing.trace import RequestTrace
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -23,7 +24,8 @@ class RequestContext:
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
     the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
     the API key, which is empty for keys without a name; `None` if the request needs no key. `client` tells
-    holders of keys apart, for fair sharing. `headers` are for the response, whatever its status.
+    holders of keys apart, for fair sharing. `headers` are for the response, whatever its status. `trace_id`
+    is for the log, `None` unless tracing is on. `trace` is `None` unless the trace is sampled.
     """
 
     request_id: str
@@ -35,6 +37,14 @@ class RequestContext:
     owner: str | None = None
     client: str | None = None
     headers: HeaderList = field(default_factory=list)
+    trace_id: str | None = None
+    trace: RequestTrace | None = None
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The ids of the request for its log lines."""
+        ids = {"request_id": self.request_id}
+        return ids if self.trace_id is None else {**ids, "trace_id": self.trace_id}
 
     @classmethod
     def of(cls, scope: Scope) -> "RequestContext":

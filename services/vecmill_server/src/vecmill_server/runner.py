@@ -77,7 +77,9 @@ def uvicorn_config(service: Service, address: Address | None = None) -> uvicorn.
     The server listens on `address`, by default that of the settings.
     """
     settings = service.settings
-    share = ConnectionShare(ConnectionLimits.of(settings), service.metrics, service.budget)
+    share = ConnectionShare(
+        ConnectionLimits.of(settings), service.metrics, service.budget, is_traced=service.tracer is not None
+    )
     return uvicorn.Config(
         create_app(service, address),
         http=partial(HttpConnection, share),  # type: ignore[arg-type]
@@ -198,6 +200,8 @@ class Runner(uvicorn.Server):
         if batches is not None:
             await batches.close()
         await closing
+        if self._service.tracer is not None:
+            await self._service.tracer.close()
         if is_loading_left and self.owns_process:
             self.is_loading_left = True
             # The event loop waits for the threads of its executor when it is closed.

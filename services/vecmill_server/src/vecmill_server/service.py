@@ -35,6 +35,8 @@ from vecmill_server.logs import adopt_hub_log
 from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
+from vecmill_server.tracing.start import start_tracing
+from vecmill_server.tracing.trace import Tracer
 from vecmill_server.unknown_fields import UnknownFields
 from vecmill_server.unknown_names import UnknownNames
 
@@ -71,7 +73,8 @@ class _FoundModel:
 class Service:
     """The dependencies of routes. `wall_clock` returns Unix seconds.
 
-    `batches` is `None` if disabled. `keys` is `None` if no API key is required.
+    `batches` is `None` if disabled. `keys` is `None` if no API key is required. `tracer` is `None` unless
+    tracing is on.
     """
 
     settings: ServerSettings
@@ -85,6 +88,7 @@ class Service:
     keys: ApiKeys | None = None
     wall_clock: Callable[[], float] = time.time
     large_json: LargeJson = field(default_factory=LargeJson)
+    tracer: Tracer | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -129,6 +133,8 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     _refuse_unserved("--task", tasks.keys() - served_names)
     _refuse_unserved("--trust-remote-code", trusted - served_names)
     metrics = ServerMetrics()
+    tracer = start_tracing() if settings.tracing else None
+    on_batch = None if tracer is None else tracer.end_batch
     budget = CoreBudget(config.cores or available_cores())
     served = [
         ServedModel(
@@ -136,7 +142,7 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
             Mill(
                 found.source,
                 choice.config or config,
-                observer=metrics.observe_model(found.name),
+                observer=metrics.observe_model(found.name, on_batch),
                 budget=budget,
             ),
             found.failure,
@@ -148,11 +154,16 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
         for choice, found in zip(choices, all_found, strict=True)
         for alias in choice.aliases
     )
-    return assemble_service(served, replace(settings, alias=(*settings.alias, *aliases)), metrics)
+    return assemble_service(served, replace(settings, alias=(*settings.alias, *aliases)), metrics, tracer)
 
 
-def assemble_service(models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> Service:
-    """Return a service of `models`, whose observers update `metrics`. Raises `SetupError`."""
+def assemble_service(
+    models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics, tracer: Tracer | None = None
+) -> Service:
+    """Return a service of `models`, whose observers update `metrics` and report batches to `tracer`.
+
+    Raises `SetupError`.
+    """
     on_unknown_name = None  # without the alias for any name there is nothing to count, and no counter
     if accepts_any_name(settings.alias):
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
@@ -169,11 +180,13 @@ def assemble_service(models: list[ServedModel], settings: ServerSettings, metric
     if keys is not None:
         metrics.watch_keys()
     unknown_fields = UnknownFields(metrics)
-    batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields)
+    batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields, tracer)
     budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())
     metrics.watch_budget(budget)
     drain = Drain(lame_duck_s=settings.lame_duck_s)
-    return Service(settings, catalog, metrics, drain, options, budget, unknown_fields, batches, keys)
+    return Service(
+        settings, catalog, metrics, drain, options, budget, unknown_fields, batches, keys, tracer=tracer
+    )
 
 
 def _assemble_batches(
@@ -183,6 +196,7 @@ def _assemble_batches(
     options: DialectOptions,
     keys: ApiKeys | None,
     unknown_fields: UnknownFields,
+    tracer: Tracer | None,
 ) -> BatchService | None:
     if settings.batch_dir is None:
         return None
@@ -201,6 +215,7 @@ def _assemble_batches(
         time.time,
         monotonic,
         report_unknown=unknown_fields.report,
+        tracer=tracer,
     )
     return BatchService(context)
 

@@ -166,6 +166,11 @@ class ServerSettings:
     log_level: LogLevel = setting(LogLevel.INFO, "The lowest level of log lines that are written.")
     log_format: LogFormat = setting(LogFormat.TEXT, "The format of the log.")
     access_log: bool = setting(True, "Write a log line for each request.")
+    tracing: bool = setting(
+        False,
+        "Send traces to an OpenTelemetry collector, as the environment variables OTEL_* say (needs "
+        "vecmill-server[otel]).",
+    )
 
     @property
     def has_api_keys(self) -> bool:

@@ -14,7 +14,7 @@ Rules:
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from vecmill.batching.lanes import Lanes
@@ -30,6 +30,7 @@ from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_info import CostModel
 from vecmill.values.observer import Observer, Rejection
+from vecmill.values.timeline import RunTimeline
 
 TICK_S = 1.0  # how often hangs are looked for while something runs
 
@@ -143,11 +144,13 @@ class Dispatcher:
         client: str | None = None,
         timeout_s: float | None = None,
         accepted_at: float | None = None,
+        timeline: RunTimeline | None = None,
     ) -> QueuedRequest:
         """Admit `sequences` together and wait until all are computed.
 
         By default, the priority and the time limit follow from the predicted time of the request. The time
-        limit counts from `accepted_at`, by default from now. Raises `RequestTooLarge`, `QueueFull`,
+        limit counts from `accepted_at`, by default from now. `timeline` records the times. Raises
+        `RequestTooLarge`, `QueueFull`,
         `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request is not admitted, and
         `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails. Cancelling the call
         removes the texts from the queue.
@@ -162,6 +165,8 @@ class Dispatcher:
             costs_s = self.queue.costs_s(sequences)
             own_s = self._forecast.own_s(costs_s)
             terms = self._make_terms(own_s, priority, client, timeout_s, accepted_at)
+            if timeline is not None:
+                terms = replace(terms, timeline=timeline)
             is_try = now + own_s > terms.deadline
             if is_try and not self._may_try(terms.deadline - now, now):
                 self._refuse_as_too_late(own_s, terms.deadline - accepted_at)
@@ -182,6 +187,8 @@ class Dispatcher:
             raise
         finally:
             del self._futures[request]
+            if timeline is not None:
+                _record(request, timeline)
             request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
         if request.error is not None:
             raise request.error
@@ -313,6 +320,11 @@ class Dispatcher:
         """Resolve the futures of requests that ended. Called on any thread."""
         if requests and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._resolve, requests)
+
+
+def _record(request: QueuedRequest, timeline: RunTimeline) -> None:
+    timeline.admitted_at, timeline.started_at = request.admitted_at, request.started_at
+    timeline.finished_at, timeline.has_failed = request.finished_at, request.error is not None
 
 
 def _shutting_down() -> ShuttingDown:

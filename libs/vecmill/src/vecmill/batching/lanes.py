@@ -29,7 +29,6 @@ the lock is held.
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from vecmill.batching.change import Change
 from vecmill.batching.containment import Outcomes, run_contained
@@ -41,7 +40,8 @@ from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue
 from vecmill.batching.running_clock import RunningClock
-from vecmill.batching.ticket import Job, QueuedRequest
+from vecmill.batching.sealed_batch import SealedBatch, begin_timeline
+from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
 from vecmill.errors import DeviceLost, LaneLost
@@ -49,7 +49,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.values.batch import Batch
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.observer import BatchRecord, LaneState, Observer
+from vecmill.values.observer import LaneState, Observer
 
 logger = logging.getLogger(__name__)
 
@@ -57,18 +57,6 @@ JOIN_TIMEOUT_S = 5.0  # how long closing waits for calls that are still running
 
 # Told the requests that have ended, from any thread.
 Settle = Callable[[list[QueuedRequest]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SealedBatch:
-    """Jobs that one lane computes in one call on `width` cores.
-
-    `waits_s` holds, for each text, the seconds from admission to now.
-    """
-
-    jobs: list[Job]
-    width: int
-    waits_s: tuple[float, ...]
 
 
 class Lanes:
@@ -206,7 +194,10 @@ class Lanes:
         if not jobs:
             return None
         waits_s = tuple(now - job.arrived_at for job in jobs)
-        self._queue.take(jobs, now)
+        timeline = None
+        if self._observer.needs_timelines:
+            timeline = begin_timeline(jobs, lane.number, width, now)
+        self._queue.take(jobs, now, timeline)
         self._budget.take(width, self.condition, sum(job.cost_s for job in jobs))
         lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
         lane.has_long_text = any(map(is_long, jobs))
@@ -214,7 +205,7 @@ class Lanes:
             if self._queue.work_tokens:
                 self.condition.notify()
             self._budget.wake_others(self.condition)
-        return SealedBatch(jobs, width, waits_s)
+        return SealedBatch(jobs, width, waits_s, timeline)
 
     def _choose_width(self, was_idle: bool) -> int:
         alone = was_idle and self._budget.free == self._budget.total
@@ -227,33 +218,25 @@ class Lanes:
         started_at = lane.called_at
         try:
             outcomes = run_contained(
-                lambda batch: self._call(lane, batch, work.width),
+                lambda batch: self._call(lane, batch, work),
                 [job.sequence for job in work.jobs],
                 self._memory,
             )
         except LaneLost:
             return self._return(lane)
         finished_at = self._clock()
+        work.end(outcomes, finished_at)
         with self.change:
             was_given_up = lane.is_lost
             ended = [] if was_given_up else self._finish(lane, outcomes, finished_at)
         if was_given_up:  # its texts have their answers
             return self._return(lane)
         self._settle(ended)
-        self._observer.batch_done(
-            BatchRecord(
-                texts=len(work.jobs),
-                tokens=sum(job.tokens for job in work.jobs),
-                computed_tokens=outcomes.computed_tokens,
-                lane_width=work.width,
-                inference_s=finished_at - started_at,
-                waits_s=work.waits_s,
-            )
-        )
+        self._observer.batch_done(work.record(outcomes, finished_at - started_at))
         self._reports.report(lane.number)
         return True
 
-    def _call(self, lane: Lane, batch: Batch, width: int) -> Embeddings:
+    def _call(self, lane: Lane, batch: Batch, work: SealedBatch) -> Embeddings:
         """Call the engine, and measure the call unless the process stood still meanwhile.
 
         Raises `LaneLost` if the lane was given up.
@@ -262,13 +245,13 @@ class Lanes:
             if lane.is_lost:
                 raise LaneLost("The lane was given up.")
             lengths = batch.lengths.tolist()
-            predicted_s = self.pace.call_s(lengths, width)
-            call = lane.call = EngineCall(self._running_clock(), lengths, width, predicted_s)
+            predicted_s = self.pace.call_s(lengths, work.width)
+            call = lane.call = EngineCall(self._running_clock(), lengths, work.width, predicted_s)
             stood_still_s = self._running_clock.stood_still_s
-        embeddings = self._engine.run(batch, width=width)
+        embeddings = work.call(self._engine, batch, self._clock)
         with self._budget.lock:
             if self._running_clock.stood_still_s == stood_still_s:
-                self.pace.measure(lengths, width, self._running_clock() - call.began_at)
+                self.pace.measure(lengths, work.width, self._running_clock() - call.began_at)
         return embeddings
 
     def _return(self, lane: Lane) -> bool:

@@ -33,6 +33,7 @@ from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
+from vecmill.values.timeline import BatchTimeline
 
 _URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
 
@@ -159,7 +160,9 @@ class Queue:
         assert sequences
         assert self.room_for(len(sequences), sum(map(len, sequences))) is Room.FITS
         number = next(self._numbers)
-        request = QueuedRequest(number, terms.priority, terms.client, now, terms.deadline)
+        request = QueuedRequest(
+            number, terms.priority, terms.client, now, terms.deadline, timeline=terms.timeline
+        )
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
         self.lines[terms.priority].place(request, sum(costs_s))
         # A request lists its jobs with the longest first.
@@ -176,11 +179,12 @@ class Queue:
         self._remember_deadline(request)
         return request
 
-    def take(self, jobs: Sequence[Job], now: float) -> None:
-        """Mark waiting `jobs` as running."""
+    def take(self, jobs: Sequence[Job], now: float, batch: BatchTimeline | None = None) -> None:
+        """Mark waiting `jobs` as running, in `batch` if its times are recorded."""
         for job in jobs:
             self.lines[job.priority].serve(job)
             job.running = True
+            job.batch = batch
             for ticket in job.tickets:
                 self._start(ticket, now)
 
@@ -255,6 +259,8 @@ class Queue:
             self.lines[job.priority].add(job)
         else:
             self.counts.joined += 1
+            if request.timeline is not None:
+                request.timeline.joined_texts += 1
             if not job.running and _place(request) < _place(job.home):
                 self._move_home(job, request)
         ticket = Ticket(request, index, job)
@@ -273,8 +279,11 @@ class Queue:
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
         self._leave_waiting(ticket)
-        if ticket.request.started_at is None:
-            ticket.request.started_at = now
+        request, batch = ticket.request, ticket.job.batch
+        if request.started_at is None:
+            request.started_at = now
+        if request.timeline is not None and batch is not None:
+            request.timeline.enter(batch)
 
     def _fail(self, ticket: Ticket, error: VecmillError, now: float) -> QueuedRequest:
         request = ticket.request

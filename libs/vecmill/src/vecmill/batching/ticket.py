@@ -21,6 +21,7 @@ from vecmill.errors import VecmillError
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
+from vecmill.values.timeline import BatchTimeline, RunTimeline
 
 
 class TicketState(StrEnum):
@@ -43,11 +44,15 @@ TRANSITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too."""
+    """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too.
+
+    `timeline` is where the times of the request are recorded, `None` if nobody needs them.
+    """
 
     priority: Priority
     deadline: float
     client: str | None = None
+    timeline: RunTimeline | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -73,6 +78,7 @@ class QueuedRequest:
     tag: float = 0.0
     waiting: OrderedDict["Job", None] = field(default_factory=OrderedDict)
     waiting_s: float = 0.0
+    timeline: RunTimeline | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -80,7 +86,8 @@ class Job:
     """One token sequence to compute, for every ticket that needs it. The queue makes jobs.
 
     The job waits in the line as a part of its `home`, the first in line of the requests that need it.
-    `cost_s` is the predicted time in core seconds.
+    `cost_s` is the predicted time in core seconds. `batch` is the timeline of the batch that computes the
+    job, if there is one.
     """
 
     sequence: TokenSequence
@@ -88,6 +95,7 @@ class Job:
     arrived_at: float
     cost_s: float
     running: bool = False
+    batch: BatchTimeline | None = None
     tickets: dict["Ticket", None] = field(default_factory=dict)  # the open ones, in order of arrival
 
     @property
@@ -99,6 +107,12 @@ class Job:
     def priority(self) -> Priority:
         """The priority of the line in which the job waits."""
         return self.home.priority
+
+    @property
+    def timeline(self) -> RunTimeline | None:
+        """The timeline of the first request that waits for the job and has a timeline."""
+        found = (ticket.request.timeline for ticket in self.tickets)
+        return next((timeline for timeline in found if timeline is not None), None)
 
 
 @dataclass(eq=False, slots=True)

@@ -22,8 +22,8 @@ def read_memory_use(root: Path = Path("/")) -> MemoryUse | None:
     The limit is the smallest of the process's control groups, version 1 or 2. Their cached files that can be
     freed do not count as used. Without a limit below the memory of the machine, both are the machine's.
     """
-    meminfo = root / "proc/meminfo"
-    total, available = _read_bytes(meminfo, "MemTotal:"), _read_bytes(meminfo, "MemAvailable:")
+    machine = _read_fields(root / "proc/meminfo")
+    total, available = machine.get("MemTotal:"), machine.get("MemAvailable:")
     found = [_read_v2(folder) for folder in list_control_groups(root, "", "sys/fs/cgroup")]
     found += [_read_v1(folder) for folder in list_control_groups(root, "memory", "sys/fs/cgroup/memory")]
     if total is not None and available is not None:
@@ -66,26 +66,26 @@ def _read_v1(folder: Path) -> MemoryUse | None:
 def _read_group(folder: Path, limit_file: str, usage_file: str, cached_key: str) -> MemoryUse | None:
     """Return the memory of a control group; `None` if it has no limit ("max") or is of another version."""
     try:
-        limit, used = int((folder / limit_file).read_text()), int((folder / usage_file).read_text())
+        limit = int((folder / limit_file).read_text())
+        used = int((folder / usage_file).read_text())
         counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         return MemoryUse(used - int(counts[cached_key]), limit)
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _read_bytes(path: Path, key: str) -> int | None:
-    """Return the field `key`, in kB, of a file of /proc in bytes."""
+def _read_fields(path: Path) -> dict[str, int]:
+    """Return the fields of a file of /proc that are in kB, in bytes; empty if there is no such file."""
     try:
-        lines = path.read_text().splitlines()
+        lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:
-        return None
-    found = next((line for line in lines if line.startswith(key)), None)
-    return None if found is None else int(found.split()[1]) * 1024
+        return {}
+    return {words[0]: int(words[1]) * 1024 for words in lines if len(words) == 3 and words[2] == "kB"}
 
 
 def _read_mb(path: str, key: str) -> float | None:
     """Return the field `key`, in kB, of a file of /proc in MB."""
-    found = _read_bytes(Path(path), key)
+    found = _read_fields(Path(path)).get(key)
     return None if found is None else found / 1e6
 
 

@@ -116,6 +116,7 @@ class Admission:
         """
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
+        run = None if request.timeline is None else request.timeline.begin_run(began, len(sizes))
         self.check_sizes(sizes, uncounted)
         refuse = partial(
             self.dispatcher.refuse_if_full,
@@ -127,15 +128,21 @@ class Admission:
         refuse()
         sequences = await self._encode(encode, request, sizes, refuse)
         tokenized = self._clock()
+        if run is not None:
+            run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
         ended = await self.dispatcher.submit(
             sequences,
             priority=request.priority,
             client=request.client,
             timeout_s=request.timeout_s,
             accepted_at=began,
+            timeline=run,
         )
         embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
-        return Computation(sequences, embeddings, _timings(ended, began, tokenized, self._clock()))
+        now = self._clock()
+        if run is not None:
+            run.resumed_at = now
+        return Computation(sequences, embeddings, _timings(ended, began, tokenized, now))
 
     @property
     def most_tokens(self) -> int:

@@ -8,6 +8,8 @@ cancelled.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vecmill.values.timeline import BatchTimeline
+
 
 class Rejection(StrEnum):
     """The reason why a request was refused before any text was admitted."""
@@ -32,7 +34,8 @@ class LaneState(StrEnum):
 class BatchRecord:
     """One finished engine call, as the dispatcher reports it.
 
-    `waits_s` holds, for each text, the seconds from admission to the start of the call.
+    `waits_s` holds, for each text, the seconds from admission to the start of the call. `timeline` is `None`
+    unless the observer needs timelines.
     """
 
     texts: int
@@ -41,13 +44,16 @@ class BatchRecord:
     lane_width: int
     inference_s: float
     waits_s: tuple[float, ...]
+    timeline: BatchTimeline | None = None
 
 
 class Observer:
     """A receiver of all events, which does nothing by default.
 
-    Subclasses override the methods that they need.
+    Subclasses override the methods that they need. If `needs_timelines` is true, each batch has a timeline.
     """
+
+    needs_timelines: bool = False
 
     def admitted(self, texts: int, tokens: int) -> None:
         """All texts of a request entered the queue."""

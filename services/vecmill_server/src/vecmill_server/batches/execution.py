@@ -35,6 +35,8 @@ from vecmill_server.errors import ModelUnavailable, StorageFull
 from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
 from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
+from vecmill_server.tracing.lines import trace_line
+from vecmill_server.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class BatchContext:
     clock: Callable[[], float]
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     report_unknown: Callable[[Sequence[str], str], None] = lambda *_: None
+    tracer: Tracer | None = None
 
     @property
     def now(self) -> int:
@@ -291,7 +294,11 @@ class _BatchRun:
             raise request.error
         assert request.asked is not None
         model = self.context.catalog.resolve_serving(request.asked.model, request.asked.request.tasks)
-        result = await request.asked.run(model.mill, client=f"batches of {self.batch.owner}")
+        with trace_line(self.context.tracer, self.batch.id, request.line.number) as trace:
+            if trace is not None:
+                trace.describe(request.asked.request, model.name)
+            client = f"batches of {self.batch.owner}"
+            result = await request.asked.run(model.mill, client=client, timeline=trace)
         write = partial(write_answer, self.batch.id, request, result, model.name, self.context.now)
         return await run_off_loop(request.texts > LARGE_INPUT_COUNT, write)
 

@@ -13,6 +13,7 @@ from vecmill.mill import Mill
 from vecmill.requests import Request
 from vecmill.results import Result
 from vecmill.values.aliases import JsonValue
+from vecmill.values.timeline import Timeline
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL
 from vecmill_server.error_responses import (
@@ -64,13 +65,19 @@ class Asked:
     write: Write = field(compare=False)
     field_names: Mapping[str, str] = field(default_factory=dict)
 
-    async def run(self, mill: Mill, timeout_s: float | None = None, client: str | None = None) -> Any:
-        """Return the result of the request, on behalf of `client`.
+    async def run(
+        self,
+        mill: Mill,
+        timeout_s: float | None = None,
+        client: str | None = None,
+        timeline: Timeline | None = None,
+    ) -> Any:
+        """Return the result of the request, on behalf of `client`. `timeline` records the times.
 
         Raises the same errors as `Mill.run`, with the client's field names.
         """
         timeout_s = self.request.timeout_s if timeout_s is None else timeout_s
-        request = replace(self.request, timeout_s=timeout_s, client=client)
+        request = replace(self.request, timeout_s=timeout_s, client=client, timeline=timeline)
         try:
             return await (request.run(mill) if isinstance(request, CompositeRequest) else mill.run(request))
         except RequestError as error:

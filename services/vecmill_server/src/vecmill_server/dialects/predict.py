@@ -76,6 +76,7 @@ class Predict(CompositeRequest[Prediction]):
             "priority": self.priority,
             "timeout_s": self.timeout_s,
             "client": self.client,
+            "timeline": self.timeline,
         }
         if mill.description.task is Task.CLASSIFY_TOKENS:
             texts, is_batch = self._texts()

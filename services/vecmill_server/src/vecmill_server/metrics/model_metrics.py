@@ -1,9 +1,16 @@
 """The metrics that have a label for the model, and the observer of a model that updates them."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Gauge
 
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
+from vecmill.values.timeline import BatchTimeline
 from vecmill_server.metrics import definitions
+from vecmill_server.tracing.trace import exemplar_of
+
+# Takes the name of a model and the timeline of a batch.
+OnBatch = Callable[[str, BatchTimeline], None]
 
 
 class ModelMetrics:
@@ -26,7 +33,9 @@ class ModelMetrics:
 class ModelObserver(Observer):
     """An observer of one model that updates its metrics. Called from the event loop and from lanes."""
 
-    def __init__(self, metrics: ModelMetrics, model: str) -> None:
+    def __init__(self, metrics: ModelMetrics, model: str, on_batch: OnBatch | None = None) -> None:
+        self.needs_timelines = on_batch is not None
+        self._on_batch = on_batch
         self._model = model
         self._admitted_tokens = metrics.admitted_tokens.labels(model)
         self._tokens = metrics.tokens.labels(model)
@@ -57,9 +66,17 @@ class ModelObserver(Observer):
         self._batch_tokens.observe(record.tokens)
         if record.computed_tokens:
             self._padding.observe(max(0.0, 1 - record.tokens / record.computed_tokens))
-        self._inference.observe(record.inference_s)
-        for wait_s in record.waits_s:
-            self._waits.observe(wait_s)
+        if record.timeline is None:
+            self._inference.observe(record.inference_s)
+            for wait_s in record.waits_s:
+                self._waits.observe(wait_s)
+            return
+        exemplars = [exemplar_of(run) for run in record.timeline.of_texts]
+        self._inference.observe(record.inference_s, next(filter(None, exemplars), None))
+        for wait_s, exemplar in zip(record.waits_s, exemplars, strict=True):
+            self._waits.observe(wait_s, exemplar)
+        if self._on_batch is not None:
+            self._on_batch(self._model, record.timeline)
 
     def lane(self, lane: int, state: LaneState) -> None:
         children = self._lane_children.get(lane)

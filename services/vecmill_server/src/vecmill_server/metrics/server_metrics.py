@@ -11,11 +11,14 @@ from vecmill_server.error_responses import REASONS
 from vecmill_server.metrics import definitions
 from vecmill_server.metrics.gpus import GpuCollector
 from vecmill_server.metrics.key_use import KeyUse
-from vecmill_server.metrics.model_metrics import ModelMetrics, ModelObserver
+from vecmill_server.metrics.model_metrics import ModelMetrics, ModelObserver, OnBatch
 from vecmill_server.metrics.process_metrics import add_process_metrics
 from vecmill_server.metrics.state_collectors import LogCollector, QueueCollector
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+# The labels of an exemplar, which links a measured value to a trace.
+Exemplar = dict[str, str]
 
 # The status, in metrics and logs only, of a request whose client disconnected before the response.
 CLIENT_GONE_STATUS = 499
@@ -47,14 +50,16 @@ class ServerMetrics:
         self._request_children: dict[tuple[str, int], Counter] = {}
         self._duration_children: dict[str, Histogram] = {}
 
-    def request_done(self, route: str, status: int, duration_s: float) -> None:
+    def request_done(
+        self, route: str, status: int, duration_s: float, exemplar: Exemplar | None = None
+    ) -> None:
         """Count one request. `route` must be a name from the route table."""
         counter = self._request_children.get((route, status))
         if counter is None:
             counter = self._request_children[route, status] = self._requests.labels(route, status)
             self._duration_children.setdefault(route, self._durations.labels(route))
         counter.inc()
-        self._duration_children[route].observe(duration_s)
+        self._duration_children[route].observe(duration_s, exemplar)
 
     def error_answered(self, reason: str) -> None:
         """Count one error. `reason` must be one of `error_responses.REASONS`."""
@@ -86,9 +91,12 @@ class ServerMetrics:
         """Count one batch. `status` must be one of `batches.objects.BatchStatus`."""
         self._batches_ended.labels(status).inc()
 
-    def observe_model(self, model: str) -> ModelObserver:
-        """Return an observer that updates the metrics of the model with that name."""
-        return ModelObserver(self._model_metrics, model)
+    def observe_model(self, model: str, on_batch: OnBatch | None = None) -> ModelObserver:
+        """Return an observer that updates the metrics of the model with that name.
+
+        `on_batch` gets the name of the model and the timeline of each batch, for tracing.
+        """
+        return ModelObserver(self._model_metrics, model, on_batch)
 
     def watch_queue(self, model: str, mill: Mill) -> None:
         """Report the queue of a model, read at each scrape."""

@@ -44,7 +44,7 @@ class ErrorHandler:
             await self._answer(from_starlette(error, scope), scope, receive, send)
         except Exception as error:
             context = RequestContext.of(scope)
-            logger.exception("unexpected error", extra={"request_id": context.request_id})
+            logger.exception("unexpected error", extra=context.log_fields)
             if context.status:
                 raise  # the response has begun, so the connection must close
             await self._answer(error, scope, receive, send)

@@ -11,6 +11,7 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill_server.drain import Drain
 from vecmill_server.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
 from vecmill_server.request_context import RequestContext, header
+from vecmill_server.tracing.trace import HEAD_AT, Attributes, Stage, Tracer
 
 access_logger = logging.getLogger("vecmill.access")
 
@@ -18,6 +19,12 @@ access_logger = logging.getLogger("vecmill.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 NO_ROUTE = "none"
+
+# Requests of probes and scrapers, which would be most of the traces of a quiet server.
+UNTRACED_ROUTES = frozenset({"health", "livez", "readyz", "metrics"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"})
+
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
 
 
 class RequestContexts:
@@ -30,12 +37,14 @@ class RequestContexts:
         drain: Drain,
         *,
         access_log: bool,
+        tracer: Tracer | None = None,
         clock: Clock = monotonic,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._drain = drain
         self._access_log = access_log
+        self._tracer = tracer
         self._clock = clock
         # The prefix makes ids unique among processes, the number within this process. Random bytes for
         # each request would need a system call each.
@@ -48,6 +57,8 @@ class RequestContexts:
             return
         context = RequestContext(self._request_id(scope), self._clock())
         context.attach(scope)
+        if self._tracer is not None:
+            _begin_trace(self._tracer, scope, context)
         scope["app"] = self  # makes Starlette's routes raise instead of answering in plain text
         request_id = context.request_id.encode("ascii")
         id_headers = ((b"x-request-id", request_id), (b"request-id", request_id))
@@ -55,6 +66,8 @@ class RequestContexts:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 context.status = message["status"]
+                if context.trace is not None:
+                    context.trace.enter(Stage.WRITE_RESPONSE)
                 message["headers"].extend((*id_headers, *context.headers))
                 if not self._drain.is_serving:  # so that the next request goes to another process
                     message["headers"].append((b"connection", b"close"))
@@ -69,8 +82,13 @@ class RequestContexts:
         route = scope.get("route")
         name = NO_ROUTE if route is None else route.name
         status = context.status or CLIENT_GONE_STATUS
-        duration_s = self._clock() - context.started_at
-        self._metrics.request_done(name, status, duration_s)
+        ended_at = self._clock()
+        duration_s = ended_at - context.started_at
+        trace = None if name in UNTRACED_ROUTES else context.trace
+        self._metrics.request_done(name, status, duration_s, None if trace is None else trace.exemplar)
+        if trace is not None and self._tracer is not None:
+            path = None if route is None else route.path
+            self._tracer.end_request(trace, path, _describe(scope, context, path), ended_at)
         if context.reason is not None:
             self._metrics.error_answered(context.reason)
         if self._access_log and access_logger.isEnabledFor(logging.INFO):
@@ -83,11 +101,54 @@ class RequestContexts:
         return f"{self._id_prefix}-{next(self._numbers):x}"
 
 
+def _begin_trace(tracer: Tracer, scope: Scope, context: RequestContext) -> None:
+    # The specification of traceparent and tracestate: several traceparent headers are invalid, and several
+    # tracestate headers are one list.
+    found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
+    for name, value in scope["headers"]:
+        if name in _TRACE_HEADERS:
+            found[name.decode()].append(value.decode("latin-1"))
+    headers = {}
+    if len(found["traceparent"]) == 1:
+        headers = {name: ",".join(values) for name, values in found.items() if values}
+    trace = tracer.begin(scope["method"], headers, scope.get(HEAD_AT, context.started_at))
+    context.trace_id = trace.trace_id
+    if trace.is_sampled:
+        context.trace = trace
+
+
+def _describe(scope: Scope, context: RequestContext, path: str | None) -> Attributes:
+    """Return the attributes of the span of a request, none of which has a text or a key.
+
+    The path is that of the route, since a client may send anything in a path or a query.
+    """
+    attributes: dict[str, str | int | float | bool] = {
+        "http.request.method": scope["method"] if scope["method"] in METHODS else "_OTHER",
+        "url.scheme": "http",
+        "network.protocol.version": scope["http_version"],
+        "vecmill.request_id": context.request_id,
+    }
+    if path is not None:
+        attributes["http.route"] = path
+        if "{" not in path:
+            attributes["url.path"] = path
+    if context.status:
+        attributes["http.response.status_code"] = context.status
+    if not context.status:
+        attributes["error.type"] = "client_gone"
+    elif context.reason is not None:
+        attributes["error.type"] = context.reason
+    if context.texts:
+        attributes["vecmill.texts"] = context.texts
+        attributes["gen_ai.usage.input_tokens"] = context.tokens
+    return attributes
+
+
 def _write_access(scope: Scope, route: str, status: int, duration_s: float, context: RequestContext) -> None:
     address = scope.get("client")  # absent on a Unix socket
     # As `Logger.info`, but without the search for the calling line of source.
     fields = {
-        "request_id": context.request_id,
+        **context.log_fields,
         "client": None if address is None else address[0],
         "method": scope["method"],
         "route": route,

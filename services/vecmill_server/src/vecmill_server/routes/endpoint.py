@@ -28,6 +28,7 @@ from vecmill_server.json_measure import measure_document
 from vecmill_server.request_context import HeaderList, RequestContext, client_of, header, send_json
 from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
+from vecmill_server.tracing.trace import Stage
 from vecmill_server.unknown_fields import list_names
 
 T = TypeVar("T")
@@ -49,10 +50,15 @@ class Endpoint:
         self._needs_engine = all(body.needs_engine for body in route.bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        trace = RequestContext.of(scope).trace
+        if trace is not None:
+            trace.begin(Stage.READ_BODY)
         with self._service.budget.hold() as held:
             # Errors about the bytes of the body have the same response on all routes, because the connection
             # may have to close.
             body = await read_body(scope["headers"], receive, self._limits, held)
+            if trace is not None:
+                trace.enter(Stage.PARSE)
             kind = self._usual
             try:
                 if self._needs_engine:
@@ -66,6 +72,8 @@ class Endpoint:
                 kind = self.choose_body(json)
                 is_large = len(body) > LARGE_BODY_BYTES
                 asked = await self._run_large(is_large, partial(self._parse, kind, json, scope))
+                if trace is not None:
+                    trace.enter(Stage.ANSWER)
                 del body, json  # so that their memory is free while the model computes
                 pieces, headers = await self._answer(kind, asked, timeout_s, scope, receive, held)
             except VecmillError as error:
@@ -105,7 +113,10 @@ class Endpoint:
         context, request = RequestContext.of(scope), asked.request
         model = self._service.catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
-        result = await unless_client_leaves(asked.run(model.mill, timeout_s, client_of(scope)), receive)
+        if context.trace is not None:
+            context.trace.describe(request, model.name)
+        computing = asked.run(model.mill, timeout_s, client_of(scope), context.trace)
+        result = await unless_client_leaves(computing, receive)
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from prometheus_client import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,6 +18,10 @@ from vecmill_server.openapi.operations import Paths, get
 from vecmill_server.routes.endpoint import Endpoint
 from vecmill_server.service import Service
 
+# The format that has exemplars, for clients that ask for it. It ends with a line of its own.
+OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS_END = b"# EOF\n"
+
 
 def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     """Return the route. `others` are the routes whose requests the metrics count."""
@@ -25,12 +31,23 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     async def metrics(request: Request) -> Response:
         if service.metrics.gpus.is_needed:
             await asyncio.to_thread(service.metrics.gpus.read)
+        if OPENMETRICS in request.headers.get("accept", ""):
+            body = _render_openmetrics(service.metrics.registry)
+            if aliases is not None:
+                body = body.removesuffix(OPENMETRICS_END) + _render_openmetrics(aliases)
+            return Response(body, headers={"content-type": openmetrics.CONTENT_TYPE_LATEST})
         body = service.metrics.render()
         if aliases is not None:
             body += generate_latest(aliases)
         return Response(body, headers={"content-type": CONTENT_TYPE})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
+
+
+def _render_openmetrics(metrics: Collector) -> bytes:
+    # The default escaping replaces the colon in the names of samples, which is valid in vLLM's names.
+    body: bytes = openmetrics.generate_latest(metrics, escaping=openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
+    return body
 
 
 def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:
@@ -51,5 +68,10 @@ def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:
 
 
 PATHS: Paths = {
-    "/metrics": {"get": get("The metrics, in the format of Prometheus", {"text/plain": {"schema": STRING}})}
+    "/metrics": {
+        "get": get(
+            "The metrics, in the format of Prometheus or, if the header Accept asks for it, of OpenMetrics",
+            {"text/plain": {"schema": STRING}, OPENMETRICS: {"schema": STRING}},
+        )
+    }
 }
