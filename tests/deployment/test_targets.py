@@ -123,6 +123,9 @@ def test_compose_takes_its_values_from_the_file(tmp_path: Path) -> None:
     assert large["environment"]["VECMILL_API_KEY_FILE"] == "/run/secrets/keys"
     assert "HF_TOKEN" in large["environment"]
     assert "HF_TOKEN" not in small["environment"]
+    chosen = {name for name, value in large["environment"].items() if value == ""}
+    assert chosen == {"VECMILL_MODEL", "VECMILL_ENGINE", "VECMILL_PRECISION"}
+    assert "" not in small["environment"].values()
     batches = compose(tmp_path, "batches")["services"]["vecmill"]["environment"]
     assert batches["VECMILL_BATCH_DIR"].startswith("/var/cache/vecmill/")
 
@@ -248,8 +251,30 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
         assert application["args"]["config"] == f"{mounts['config']}/vecmill.toml"
         assert mounts["keys"] == "/etc/vecmill"  # where the file has its keys
     (job,) = yaml.safe_load_all(files["ray-job.yaml"])
-    command = f"vecmill ray embed $INPUT --output $OUTPUT --model owner/embedder@{COMMIT} --precision int8"
-    assert job["spec"]["entrypoint"] == command
+    model = f"--model owner/embedder@{COMMIT} --engine onnx --precision int8"
+    assert job["spec"]["entrypoint"] == f"vecmill ray embed $INPUT --output $OUTPUT {model}"
+
+
+RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
+
+
+@pytest.mark.skipif(not RAY_SERVING.is_dir(), reason="this checkout has no vecmill-ray")
+def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
+    files = render_text(tmp_path, Target.RAY, LARGE).files
+    _, service = yaml.safe_load_all(files["ray-service.yaml"])
+    environment = (RAY_SERVING / "serve_environment.py").read_text("utf-8")
+    controller = (
+        environment.partition("def controller_environment")[2] + environment.partition("def _direct")[2]
+    )
+    (worker,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    variables = worker["template"]["spec"]["containers"][0]["env"]
+    named = {entry["name"] for entry in variables if entry["name"].startswith("RAY_")}
+    assert named == SERVE_VARIABLES
+    assert named <= set(re.findall(r"RAY_SERVE_[A-Z_]+", controller))
+    settings = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
+    fields = set(re.findall(r"^    (\w+): .*setting\(", settings, re.MULTILINE)) | {"config"}
+    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    assert set(application["args"]) <= fields
 
 
 def test_another_configuration_is_another_config_map(tmp_path: Path) -> None:
