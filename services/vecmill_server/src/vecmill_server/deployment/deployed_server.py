@@ -83,6 +83,11 @@ class DeployedServer:
             raise InvalidConfig("server.port must not be 0 there, since clients have to know the port.")
         return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
 
+    def replica_notes(self, target: str) -> tuple[str, ...]:
+        """Return a sentence for a target that runs one server, if the file wants more."""
+        wanted = self.deploy.replicas
+        return (f"{target} runs one server, not the {wanted} of deploy.replicas.",) if wanted > 1 else ()
+
     @property
     def open_files(self) -> int:
         """The limit on open files that all connections need."""
