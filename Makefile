@@ -203,6 +203,7 @@ promises: $(TEST)/ready ## write docs/promises.md from the promises and the test
 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
+	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
 
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)

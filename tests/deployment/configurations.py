@@ -27,6 +27,7 @@ max_batch_tokens = 1024
 [[models]]
 model = "owner/embedder@{COMMIT}"
 alias = ["text-embedding-3-small"]
+engine = "onnx"
 precision = "int8"
 
 [[models]]

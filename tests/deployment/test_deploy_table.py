@@ -60,8 +60,6 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
         ),
         ("helm", "[server]\nbatch_dir = '/srv'", "server.batch_dir must be /var/lib/vecmill for helm"),
         ("ray", "[server]\nbatch_dir = '/srv'", "server.batch_dir does not work on Ray"),
-        ("compose", "[deploy]\nreplicas = 2", "deploy.replicas must be 1 for compose"),
-        ("systemd", "[deploy]\nreplicas = 2", "deploy.replicas must be 1 for systemd"),
         ("compose", "[[models]]\nmodel = './a'", "models[0].model is the relative path 'a', but the server"),
         ("compose", "[[models]]\nmodel = 'a/b/c'", "models[0].model is the relative path 'a/b/c'"),
         ("helm", "[[models]]\nmodel = '~/a'", "models[0].model is the relative path '~/a'"),
@@ -72,6 +70,11 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
             "helm",
             "[[models]]\nmodel = 'owner/name@main'",
             "models[0].model: 'owner/name@main' names no commit",
+        ),
+        (
+            "helm",
+            "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nprecision = 'int8'",
+            "models[0] has the precision int8",
         ),
         ("ray", "[server]\napi_key_file = '/etc/keys'", "server.api_key_file must be in a folder of its own"),
         ("helm", "[server]\nuds = '/run/a'", "server.uds does not work in a container."),
@@ -98,6 +101,13 @@ def test_a_directory_that_looks_like_a_model_of_a_hub_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidConfig, match="models/reranker"):
         render_text(tmp_path, Target.COMPOSE, "[[models]]\nmodel = 'models/reranker'")
+
+
+def test_targets_with_one_server_note_that_they_have_one(tmp_path: Path) -> None:
+    for target in Target:
+        notes = " ".join(render_text(tmp_path, target, "[deploy]\nreplicas = 3").notes)
+        note = f"{target} runs one server, not the 3 of deploy.replicas."
+        assert (note in notes) == (target in (Target.COMPOSE, Target.SYSTEMD))
 
 
 def test_a_directory_that_only_the_image_has_is_noted(tmp_path: Path) -> None:

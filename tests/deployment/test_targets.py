@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from chart.rendering import HELM, run_helm, serve_parameters, variables_in
 from deployment.configurations import CASES, COMMIT, CONFIGURATIONS, LARGE, render_text, write_rendering
+from support.server import free_port
 from support.source_tree import ROOT
 from vecmill_server.config_file import read_config_file
 from vecmill_server.deployment.command import Target, deploy
@@ -121,6 +123,9 @@ def test_compose_takes_its_values_from_the_file(tmp_path: Path) -> None:
     assert large["environment"]["VECMILL_API_KEY_FILE"] == "/run/secrets/keys"
     assert "HF_TOKEN" in large["environment"]
     assert "HF_TOKEN" not in small["environment"]
+    chosen = {name for name, value in large["environment"].items() if value == ""}
+    assert chosen == {"VECMILL_MODEL", "VECMILL_ENGINE", "VECMILL_PRECISION"}
+    assert "" not in small["environment"].values()
     batches = compose(tmp_path, "batches")["services"]["vecmill"]["environment"]
     assert batches["VECMILL_BATCH_DIR"].startswith("/var/cache/vecmill/")
 
@@ -177,7 +182,9 @@ def test_the_service_reads_its_keys_as_a_credential_and_stops_in_time(tmp_path: 
     small = unit(tmp_path, "small", "service")
     assert small["PrivateDevices"] == ["yes"]
     assert {"CPUQuota", "MemoryMax", "LoadCredential", "BindReadOnlyPaths"}.isdisjoint(small)
-    assert small["RestartPreventExitStatus"] == ["2"]
+    assert small["Restart"] == ["on-failure"]
+    # With a limit on starts, a mistake in the file would close the socket for good.
+    assert small["StartLimitIntervalSec"] == ["0"]
     batches = unit(tmp_path, "batches", "service")
     assert "VECMILL_BATCH_DIR=%S/vecmill/batches" in batches["Environment"]
     assert batches["StateDirectory"] == ["vecmill"]
@@ -244,8 +251,30 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
         assert application["args"]["config"] == f"{mounts['config']}/vecmill.toml"
         assert mounts["keys"] == "/etc/vecmill"  # where the file has its keys
     (job,) = yaml.safe_load_all(files["ray-job.yaml"])
-    command = f"vecmill ray embed $INPUT --output $OUTPUT --model owner/embedder@{COMMIT} --precision int8"
-    assert job["spec"]["entrypoint"] == command
+    model = f"--model owner/embedder@{COMMIT} --engine onnx --precision int8"
+    assert job["spec"]["entrypoint"] == f"vecmill ray embed $INPUT --output $OUTPUT {model}"
+
+
+RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
+
+
+@pytest.mark.skipif(not RAY_SERVING.is_dir(), reason="this checkout has no vecmill-ray")
+def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
+    files = render_text(tmp_path, Target.RAY, LARGE).files
+    _, service = yaml.safe_load_all(files["ray-service.yaml"])
+    environment = (RAY_SERVING / "serve_environment.py").read_text("utf-8")
+    controller = (
+        environment.partition("def controller_environment")[2] + environment.partition("def _direct")[2]
+    )
+    (worker,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    variables = worker["template"]["spec"]["containers"][0]["env"]
+    named = {entry["name"] for entry in variables if entry["name"].startswith("RAY_")}
+    assert named == SERVE_VARIABLES
+    assert named <= set(re.findall(r"RAY_SERVE_[A-Z_]+", controller))
+    settings = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
+    fields = set(re.findall(r"^    (\w+): .*setting\(", settings, re.MULTILINE)) | {"config"}
+    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    assert set(application["args"]) <= fields
 
 
 def test_another_configuration_is_another_config_map(tmp_path: Path) -> None:
@@ -283,6 +312,44 @@ def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.full
+@needs_program("systemd-socket-activate", "systemd")
+def test_the_service_serves_on_the_socket_that_systemd_opens(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    text = LARGE.partition("[[models]]")[0].replace("/etc/vecmill/keys", str(tmp_path / "keys"))
+    program = LARGE.partition("program =")[2]
+    (tmp_path / "keys").write_text("search a-key")
+    files = render_text(tmp_path, Target.SYSTEMD, f"{text}\n[deploy]\nprogram ={program}").files
+    (start,) = re.findall(r"^ExecStart=(.*)$", files["vecmill.service"], re.MULTILINE)
+    command = start.replace("/etc/vecmill/vecmill.toml", str(tmp_path / "vecmill.toml")).split()
+    variables = re.findall(r"^Environment=(.*)$", files["vecmill.service"], re.MULTILINE)
+    set_variables = [
+        f"--setenv={each.replace('%C', str(folder)).replace('%d', str(tmp_path))}" for each in variables
+    ]
+    port = free_port()
+    activated = [
+        "systemd-socket-activate",
+        f"--listen=127.0.0.1:{port}",
+        "--setenv=PYTHONPATH",
+        *set_variables,
+    ]
+    with subprocess.Popen([*activated, *command], stderr=subprocess.DEVNULL) as process:
+        try:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{port}/embed",
+                transport=httpx.HTTPTransport(retries=5),
+                headers={"authorization": "Bearer a-key"},
+                timeout=60,
+            ) as client:
+                response = client.post("/v1/embeddings", json={"input": "hello"})
+                assert response.status_code == 200, response.text
+                assert client.get("/v1/models", headers={"authorization": "Bearer b"}).status_code == 401
+        finally:
+            process.terminate()
+        assert process.wait(timeout=60) == 0
+    assert (folder / "vecmill/prepared").is_dir()
 
 
 @pytest.mark.full

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from vecmill.errors import InvalidConfig
 from vecmill_server.deployment.containers import image_notes, refuse_sockets
 from vecmill_server.deployment.deployed_server import CONFIG_FILE, DeployedServer
 from vecmill_server.deployment.rendering import Rendering, fill_template, quote, read_data
@@ -17,8 +16,6 @@ _OWN_CHANGES = "Put changes into a file compose.override.yaml beside compose.yam
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
     """Return compose.yaml and the files that it mounts. Raises `InvalidConfig`."""
-    if server.deploy.replicas > 1:
-        raise InvalidConfig("deploy.replicas must be 1 for compose, which runs one server.")
     refuse_sockets(server)
     files = {
         CONFIG_FILE: server.text,
@@ -46,7 +43,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         {"compose.yaml": compose, **files},
         (f"docker compose --file {folder / 'compose.yaml'} up --detach --wait",),
         _OWN_CHANGES,
-        (*image_notes(server), *_list_notes(server)),
+        (*server.replica_notes("compose"), *image_notes(server), *_list_notes(server)),
     )
 
 

@@ -27,6 +27,8 @@ OTHER_OPEN_FILES = 1024
 
 _NOT_IN_NAMES = re.compile("[^a-z0-9]+")
 _LONGEST_NAME = 40
+# The options, beside the models, that an image for one engine chooses.
+_IMAGE_OPTIONS = ("engine", "precision", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +37,25 @@ class DeployedServer:
 
     `name` is made from the name of the configuration file, whose text is `text`. `directories` are the
     model directories, as absolute paths, and `hub_models` the names of models of a hub, both by their places
-    in the file.
+    in the file. `defaults` are the options of every model.
     """
 
     name: str
     text: str
     settings: ServerSettings
+    defaults: MillConfig
     models: tuple[ConfiguredModel, ...]
     deploy: DeploySettings
     directories: Mapping[str, Path]
     hub_models: Mapping[str, str]
+
+    @property
+    def chosen_options(self) -> tuple[str, ...]:
+        """The options of the file that an image or a shell may set too, in an environment variable."""
+        of_all = {name for name in _IMAGE_OPTIONS if getattr(self.defaults, name) is not None}
+        of_models = {name for each in self.models for name in each.values}
+        chosen = [name for name in _IMAGE_OPTIONS if name in of_all | of_models]
+        return ("model", *chosen) if self.models else tuple(chosen)
 
     @property
     def stop_s(self) -> int:
@@ -72,6 +83,11 @@ class DeployedServer:
             raise InvalidConfig("server.port must not be 0 there, since clients have to know the port.")
         return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
 
+    def replica_notes(self, target: str) -> tuple[str, ...]:
+        """Return a sentence for a target that runs one server, if the file wants more."""
+        wanted = self.deploy.replicas
+        return (f"{target} runs one server, not the {wanted} of deploy.replicas.",) if wanted > 1 else ()
+
     @property
     def open_files(self) -> int:
         """The limit on open files that all connections need."""
@@ -90,7 +106,7 @@ def read_server(path: Path) -> DeployedServer:
 def _check(path: Path, config: ConfigFile) -> DeployedServer:
     settings = build_settings(ServerSettings, {**_defaults(ServerSettings), **config.options})
     of_models = {**_defaults(MillConfig), **config.options}
-    build_settings(MillConfig, of_models)
+    defaults = build_settings(MillConfig, of_models)
     for index, model in enumerate(config.models):
         try:
             build_settings(MillConfig, {**of_models, **model.values})
@@ -105,6 +121,7 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
         name=_NOT_IN_NAMES.sub("-", path.stem.lower()).strip("-")[:_LONGEST_NAME].strip("-") or "vecmill",
         text=path.read_text(encoding="utf-8"),
         settings=settings,
+        defaults=defaults,
         models=config.models,
         deploy=config.deploy,
         directories=dict(_find_directories(places)),

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from vecmill.errors import InvalidConfig
+from vecmill.values.engine_plan import Precision
 from vecmill_server.deployment.containers import (
     image_notes,
     refuse_local_directories,
@@ -25,6 +26,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     refuse_sockets(server)
     refuse_local_directories(server)
     _refuse_moving_models(server)
+    _refuse_open_engines(server)
     batch_dir = server.settings.batch_dir
     if batch_dir not in (None, _BATCHES):
         raise InvalidConfig(
@@ -53,6 +55,18 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         "Put changes of values into a file of your own, and name it with a second --values.",
         image_notes(server),
     )
+
+
+def _refuse_open_engines(server: DeployedServer) -> None:
+    """Raise `InvalidConfig` if an image would choose the engine of a model in a reduced precision."""
+    for index, model in enumerate(server.models):
+        precision = model.values.get("precision", server.defaults.precision)
+        engine = model.values.get("engine", server.defaults.engine)
+        if engine is None and precision not in (None, Precision.FP32):
+            raise InvalidConfig(
+                f"models[{index}] has the precision {precision}, but no engine. The engines of two images "
+                f"would compute different vectors. Set models[{index}].engine too."
+            )
 
 
 def split_image(image: str) -> tuple[str, str, str]:

@@ -13,8 +13,6 @@ _UNIT_FOLDER = "/etc/systemd/system"
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
     """Return the units and the configuration file. Raises `InvalidConfig`."""
-    if server.deploy.replicas > 1:
-        raise InvalidConfig("deploy.replicas must be 1 for systemd, which runs one server.")
     if server.deploy.program.parts[:2] in (("/", "home"), ("/", "root")):
         raise InvalidConfig("deploy.program must not be in a home directory, which the service cannot read.")
     name = server.name
@@ -40,6 +38,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             f"sudo systemctl restart {name}.service",
         ),
         f"Put changes into `systemctl edit {name}.service`, which writes a file of its own.",
+        (
+            *server.replica_notes("systemd"),
+            "After a change of server.host or server.port, which the socket has: "
+            f"sudo systemctl restart {name}.socket {name}.service",
+        ),
     )
 
 
