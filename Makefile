@@ -18,6 +18,7 @@ NPM_ALL := tests/clients/npm_all
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
+RAY   := .venv/ray
 AUDIT := .venv/audit
 
 GROUPS        := tests/clients/environments
@@ -97,7 +98,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
+test-all: $(TEST)/ready $(SERVE)/ready $(RAY)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
 
@@ -157,6 +158,18 @@ $(FUZZ)/ready: tests/fuzz/requirements.txt services/vecmill_server/requirements.
 	@$(FUZZ)/bin/python $(LOCKED) $(MODEL_LOCK)
 	@$(FUZZ)/bin/python $(LOCKED) tests/fuzz/requirements.txt
 	@$(FUZZ)/bin/python $(LOCAL)
+	@touch $@
+
+# The only environment with Ray, for the tests and measurements of vecmill-ray.
+$(RAY)/ready: tests/on_ray/requirements.txt services/vecmill_server/requirements.lock $(PROJECTS) \
+		services/vecmill_ray/pyproject.toml
+	@$(NEW_ENOUGH)
+	@echo "installing Ray and vecmill-ray into $(RAY) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(RAY)
+	@$(RAY)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
+	@$(RAY)/bin/python $(LOCKED) $(MODEL_LOCK)
+	@$(RAY)/bin/python $(LOCKED) tests/on_ray/requirements.txt
+	@$(RAY)/bin/python $(LOCAL) --editable services/vecmill_ray
 	@touch $@
 
 soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
@@ -259,12 +272,14 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
+	@$(COMPILE) tests/on_ray/requirements.in --constraint services/vecmill_server/requirements.lock \
+		--output-file tests/on_ray/requirements.txt
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 
-wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
+wheels: $(SERVE)/ready ## build the wheels of all packages in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
+		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_ray services/vecmill_server
 	@ls -1 dist/*.whl
 
 docker: ## build the CPU image (needs Docker)

@@ -43,10 +43,11 @@ class Rule:
         ]
 
 
+ALL = ("vecmill", "vecmill_ray", "vecmill_server")
 BOTH = ("vecmill", "vecmill_server")
 PURE = tuple(f"vecmill.batching.{name}" for name in ("ticket", "queue", "wait_list", "policy"))
 RULES = {
-    "the library knows no server": Rule(("vecmill",), ("vecmill_server", *SERVER_LIBRARIES)),
+    "the library knows no server": Rule(("vecmill",), ("vecmill_ray", "vecmill_server", *SERVER_LIBRARIES)),
     "queue and policy have no clock and no thread": Rule(
         PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.values.clock")
     ),
@@ -70,7 +71,8 @@ RULES = {
     "graphs alone build ONNX": Rule(
         BOTH, ("onnx", "onnx_ir"), but=("vecmill.architectures", "vecmill.graphs", "vecmill.quantization")
     ),
-    "nothing unpickles": Rule(BOTH, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
+    "Ray stays in its package": Rule(BOTH, ("ray", "vecmill_ray")),
+    "nothing unpickles": Rule(ALL, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
 }
 PLANTED = {
@@ -84,6 +86,7 @@ PLANTED = {
     "openvino stays in its engine": ("vecmill.engines.onnx", "import openvino"),
     "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
     "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
+    "Ray stays in its package": ("vecmill_server.runner", "import ray"),
     "nothing unpickles": ("vecmill.models.weights", "import pickle"),
     "middleware is pure ASGI": (
         "vecmill_server.middleware",

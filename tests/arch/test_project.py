@@ -27,13 +27,14 @@ TOP_LEVEL = {
 }
 LIBRARY = ROOT / "libs/vecmill/pyproject.toml"
 SERVICE = ROOT / "services/vecmill_server/pyproject.toml"
+RAY = ROOT / "services/vecmill_ray/pyproject.toml"
 SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
-TOOL_LOCKS = [ROOT / "tests/audit/requirements.txt", ROOT / "tests/fuzz/requirements.txt"]
+TOOL_LOCKS = [ROOT / f"tests/{name}/requirements.txt" for name in ("audit", "fuzz", "on_ray")]
 NPM_LOCKS = sorted((ROOT / "tests/clients").glob("npm*/package-lock.json"))
-NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
+NOT_SERVED = {"ray", "torch", "transformers", "sentence-transformers"}
 
 
 def project(path: Path) -> dict[str, Any]:
@@ -67,6 +68,8 @@ def test_one_version_everywhere() -> None:
     assert newest is not None
     assert newest[1] == version
     assert project(SERVICE)["version"] == version
+    assert project(RAY)["version"] == version
+    assert f"vecmill-server =={version}" in project(RAY)["dependencies"]
     assert f"vecmill[cpu] =={version}" in project(SERVICE)["dependencies"]
 
 

@@ -35,7 +35,7 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = MappingProxyType(
 )
 
 # The distributions to install for known commands of other distributions.
-_ELSEWHERE = MappingProxyType({"serve": "vecmill-server"})
+_ELSEWHERE = MappingProxyType({"ray": "vecmill-ray", "serve": "vecmill-server"})
 
 
 class SetupFailure(click.ClickException):
