@@ -20,6 +20,7 @@ NPM_CHART := tests/chart/npm
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
+RAY   := .venv/ray
 AUDIT := .venv/audit
 CHART := .venv/chart
 HADOLINT := .venv/hadolint
@@ -110,7 +111,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready $(RAY)/ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -182,6 +183,18 @@ $(CHART)/ready: tests/chart/requirements.txt tests/chart/binaries.py
 	@$(PYTHON) -m venv --clear $(CHART)
 	@$(CHART)/bin/python $(LOCKED) tests/chart/requirements.txt
 	@PYTHONPATH=tests $(CHART)/bin/python -m chart.binaries
+	@touch $@
+
+# The only environment with Ray, for the tests and measurements of vecmill-ray.
+$(RAY)/ready: tests/on_ray/requirements.txt services/vecmill_server/requirements.lock $(PROJECTS) \
+		services/vecmill_ray/pyproject.toml
+	@$(NEW_ENOUGH)
+	@echo "installing Ray and vecmill-ray into $(RAY) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(RAY)
+	@$(RAY)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
+	@$(RAY)/bin/python $(LOCKED) $(MODEL_LOCK)
+	@$(RAY)/bin/python $(LOCKED) tests/on_ray/requirements.txt
+	@$(RAY)/bin/python $(LOCAL) --editable services/vecmill_ray
 	@touch $@
 
 soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
@@ -301,13 +314,15 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
 	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
 		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
+	@$(COMPILE) tests/on_ray/requirements.in --constraint services/vecmill_server/requirements.lock \
+		--output-file tests/on_ray/requirements.txt
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
 
-wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
+wheels: $(SERVE)/ready ## build the wheels of all packages in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
+		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_ray services/vecmill_server
 	@ls -1 dist/*.whl
 
 # ---------------------------------------------------------------- images
