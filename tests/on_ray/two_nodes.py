@@ -202,7 +202,7 @@ class TwoNodes:
 
         return self._network.call(send)
 
-    def _wait_for(self, is_ready: Callable[[], bool], what: str, limit_s: float = 120) -> None:
+    def _wait_for(self, is_ready: Callable[[], bool], what: str, limit_s: float = 300) -> None:
         deadline = time.monotonic() + limit_s
         while not is_ready():
             assert time.monotonic() < deadline, f"{what} did not start; see the logs in {self._folder}"

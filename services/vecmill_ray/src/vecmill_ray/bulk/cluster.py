@@ -1,7 +1,7 @@
 """The use of Ray: tasks that scan and check, and a pool of actors in which Ray Data embeds blocks.
 
-Ray schedules, restarts and retries. An actor that dies loses its current blocks; Ray Data leaves them out of
-its result, and the caller gives the missing blocks to Ray Data again.
+Ray schedules and restarts. An actor that dies loses its current blocks; Ray Data leaves them out of its
+result, and `rounds` gives the missing blocks to Ray Data again.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
@@ -21,12 +20,14 @@ import ray.exceptions
 from ray.util.annotations import RayDeprecationWarning
 
 from vecmill.commands.embed.input_scan import Columns
-from vecmill.errors import DeviceLost, InvalidConfig, SetupError, UnavailableError, VecmillError
+from vecmill.errors import DeviceLost, SetupError, UnavailableError, VecmillError
+from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool
 from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, find_identity, open_embedder
 from vecmill_ray.bulk.block_files import BlockCounts, read_counts
 from vecmill_ray.bulk.blocks import BulkBlock, InputSpan
 from vecmill_ray.bulk.bulk_manifest import Identity
 from vecmill_ray.bulk.inputs import InputAddress
+from vecmill_ray.bulk.rounds import BlockFailure, describe_failure
 from vecmill_ray.bulk.scan import SpanScan, scan_span
 from vecmill_ray.bulk.storage import SharedStorage
 
@@ -39,26 +40,7 @@ BLOCKS_IN_FLIGHT = 2
 # Ray Data handles this many items without effort; more blocks share an item.
 MOST_ITEMS = 10_000
 
-_GPU_DEVICES = ("cuda", "tensorrt", "rocm", "migraphx")
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ActorPool:
-    """The number of actors, and the cores and GPUs of each actor."""
-
-    actors: int
-    cores: int
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlockFailure:
-    """A failed attempt to embed blocks. If `is_final`, another attempt would fail too."""
-
-    message: str
-    is_final: bool
 
 
 def connect() -> None:
@@ -90,36 +72,8 @@ def count_nodes() -> int:
 
 
 def plan_pool(cores: int | None, actors: int | None, device: str | None) -> ActorPool:
-    """Choose the pool: by default one actor for each node or GPU, and as many as there is room for.
-
-    Raises `InvalidConfig` if no node has enough cores.
-    """
+    """Choose the pool for the nodes of the cluster; see `choose_pool`. Raises `InvalidConfig`."""
     return choose_pool([node["Resources"] for node in _nodes()], cores, actors, device)
-
-
-def choose_pool(
-    nodes: Sequence[dict[str, float]], cores: int | None, actors: int | None, device: str | None
-) -> ActorPool:
-    """Choose the pool for nodes with these resources; see `plan_pool`."""
-    working = [node for node in nodes if node.get("CPU", 0) >= 1]
-    if not working:
-        raise InvalidConfig("No node of the Ray cluster has a CPU for this command.")
-    has_gpus = all(node.get("GPU", 0) >= 1 for node in working)
-    needs_gpu = has_gpus if device is None else device.startswith(_GPU_DEVICES)
-    gpus = 1 if needs_gpu else 0
-    if cores is None:
-        per_node = [node["CPU"] // (node.get("GPU", 0) or 1 if needs_gpu else 1) for node in working]
-        cores = max(1, int(min(per_node)))
-    room = sum(
-        int(min(node["CPU"] // cores, node.get("GPU", 0) if needs_gpu else node["CPU"])) for node in working
-    )
-    if not room and actors is None:
-        most = int(max(node["CPU"] for node in working))
-        raise InvalidConfig(
-            f"No node of the Ray cluster has room for an actor with {cores} cores"
-            f"{' and a GPU' if gpus else ''}: the largest node has {most} cores."
-        )
-    return ActorPool(actors or room, cores, gpus)
 
 
 def probe_identity(choice: BulkModel, pool: ActorPool) -> Identity:
@@ -139,44 +93,48 @@ def scan_spans(
     return _run_all(_scan, (address, columns, block_rows), spans)
 
 
-def check_blocks(output: str, digest: str, blocks: Sequence[BulkBlock]) -> list[BlockCounts]:
-    """Return the counts of those blocks whose files are complete. Raises `SetupError`."""
-    listed = SharedStorage(output).list_names()
-    present = [block for block in blocks if block.file_name(digest) in listed]
-    groups = [present[at : at + CHECKED_BLOCKS] for at in range(0, len(present), CHECKED_BLOCKS)]
-    found = _run_all(_check, (output, digest), groups)
-    return [counts for _, group in found for counts in group]
+class RayBlocks:
+    """The cluster as a `BlockCluster` for one job, with a pool of actors."""
 
+    def __init__(self, job: BulkJob, pool: ActorPool) -> None:
+        self._job = job
+        self._pool = pool
 
-def embed_blocks(
-    job: BulkJob, blocks: Sequence[BulkBlock], pool: ActorPool
-) -> Iterator[BlockCounts | BlockFailure]:
-    """Embed the blocks once with Ray Data, and return the outcomes as they arrive.
+    def check(self, blocks: Sequence[BulkBlock]) -> list[BlockCounts]:
+        """Return the counts of those blocks whose files are complete. Raises `SetupError`."""
+        output, digest = self._job.output, self._job.digest
+        listed = SharedStorage(output).list_names()
+        present = [block for block in blocks if block.file_name(digest) in listed]
+        groups = [present[at : at + CHECKED_BLOCKS] for at in range(0, len(present), CHECKED_BLOCKS)]
+        found = _run_all(_check, (output, digest), groups)
+        return [counts for _, group in found for counts in group]
 
-    There is no outcome for blocks of actors that died.
-    """
-    items = [{"block": block.to_json()} for block in blocks]
-    outcomes = ray.data.from_items(items, override_num_blocks=min(len(items), MOST_ITEMS)).map_batches(
-        BlockActor,
-        fn_constructor_args=(job,),
-        batch_size=1,
-        batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(
-            size=min(pool.actors, len(items)), max_tasks_in_flight_per_actor=BLOCKS_IN_FLIGHT
-        ),
-        num_cpus=pool.cores,
-        num_gpus=pool.gpus,
-        # Ray restarts an actor wherever there is room. Its tasks are not retried by the same actor, because
-        # they would wait for a node that may never come back.
-        max_restarts=-1,
-        max_task_retries=0,
-    )
-    try:
-        for row in outcomes.iter_rows():
-            found = json.loads(row["outcome"])
-            yield BlockFailure(**found) if "message" in found else BlockCounts.from_dict(found)
-    except ray.exceptions.RayError as error:
-        yield BlockFailure(f"Ray failed: {str(error).strip().splitlines()[-1]}", is_final=False)
+    def embed(self, blocks: Sequence[BulkBlock]) -> Iterator[BlockCounts | BlockFailure]:
+        """Embed the blocks once with Ray Data, and return the outcomes as they arrive.
+
+        There is no outcome for blocks of actors that died.
+        """
+        items = [{"block": block.to_json()} for block in blocks]
+        actors = min(self._pool.actors, len(items))
+        outcomes = ray.data.from_items(items, override_num_blocks=min(len(items), MOST_ITEMS)).map_batches(
+            BlockActor,
+            fn_constructor_args=(self._job,),
+            batch_size=1,
+            batch_format="numpy",
+            compute=ray.data.ActorPoolStrategy(size=actors, max_tasks_in_flight_per_actor=BLOCKS_IN_FLIGHT),
+            num_cpus=self._pool.cores,
+            num_gpus=self._pool.gpus,
+            # Ray restarts an actor wherever there is room. Its tasks are not retried by the same actor,
+            # because they would wait for a node that may never come back.
+            max_restarts=-1,
+            max_task_retries=0,
+        )
+        try:
+            for row in outcomes.iter_rows():
+                found = json.loads(row["outcome"])
+                yield BlockFailure(**found) if "message" in found else BlockCounts.from_dict(found)
+        except ray.exceptions.RayError as error:
+            yield BlockFailure(f"Ray failed: {str(error).strip().splitlines()[-1]}", is_final=False)
 
 
 class BlockActor:
@@ -214,11 +172,6 @@ class BlockActor:
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-
-def describe_failure(error: VecmillError) -> BlockFailure:
-    """Return the outcome for an error: final, unless storage or a database failed."""
-    return BlockFailure(error.message, is_final=not isinstance(error.__cause__, OSError))
 
 
 def _probe(choice: BulkModel) -> Identity:

@@ -1,8 +1,7 @@
 """The run of `vecmill ray embed`: scan the input, embed the missing blocks, check the output."""
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,11 +13,11 @@ from vecmill.commands.embed.input_scan import ColumnOptions, Columns, choose_col
 from vecmill.commands.embed.outputs import check_output
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.run import DONE, INTERRUPTED, parse_columns, parse_config, parse_parameters
-from vecmill.errors import InvalidConfig, SetupError
+from vecmill.errors import InvalidConfig
 from vecmill_ray.bulk import cluster
+from vecmill_ray.bulk.actor_pool import ActorPool
 from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, open_inputs
 from vecmill_ray.bulk.block_files import BlockCounts
-from vecmill_ray.bulk.blocks import BulkBlock
 from vecmill_ray.bulk.bulk_manifest import (
     MANIFEST_FILE,
     REJECTED_FILE,
@@ -30,14 +29,10 @@ from vecmill_ray.bulk.bulk_manifest import (
     refuse_differences,
     refuse_foreign,
 )
-from vecmill_ray.bulk.cluster import ActorPool, BlockFailure
 from vecmill_ray.bulk.inputs import BulkInput, FileInput, InputAddress
-from vecmill_ray.bulk.scan import BulkScan, join_scans
+from vecmill_ray.bulk.rounds import complete_blocks
+from vecmill_ray.bulk.scan import join_scans
 from vecmill_ray.bulk.storage import SharedStorage
-
-# A cluster without a single finished block in this many attempts has a fault that does not pass by itself.
-FRUITLESS_ROUNDS = 3
-FRUITLESS_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +224,7 @@ def _embed(
         options.columns.skips_invalid,
     )
     with ProgressBar(manifest.scan.rows) as bar:
-        done = complete_blocks(job, manifest.scan, pool, bar)
+        done = complete_blocks(cluster.RayBlocks(job, pool), manifest.scan.blocks, bar)
         summary = bar.summary() if bar.texts_embedded else "The output was already complete."
     open_inputs(options.address, identities)
     finish(output, inputs, manifest, done)
@@ -241,57 +236,6 @@ def _embed(
         manifest.identity.dim,
         summary,
     )
-
-
-def complete_blocks(
-    job: BulkJob, scan: BulkScan, pool: ActorPool, bar: ProgressBar
-) -> dict[int, BlockCounts]:
-    """Embed all blocks that have no file, and return the counts of all blocks.
-
-    A round embeds all missing blocks once. Blocks whose actors died are embedded in the next round. Raises
-    `SetupError` if an error is final, or if several rounds finish no block.
-    """
-    done = {one.number: one for one in cluster.check_blocks(job.output, job.digest, scan.blocks)}
-    bar.add_existing(sum(one.rows for one in done.values()))
-    fruitless = 0
-    problem = "the actors died"
-    while missing := [block for block in scan.blocks if block.number not in done]:
-        before = len(done)
-        for outcome in embed_round(job, missing, pool):
-            if isinstance(outcome, BlockFailure):
-                problem = outcome.message
-            elif outcome.number not in done:
-                done[outcome.number] = outcome
-                bar.add_embedded(outcome.rows, outcome.tokens)
-        fruitless = fruitless + 1 if len(done) == before else 0
-        if fruitless >= FRUITLESS_ROUNDS:
-            raise SetupError(
-                f"{len(missing):,} blocks cannot be embedded, the first from row "
-                f"{missing[0].first_place} on: {problem} The finished blocks are kept, and the "
-                "same command continues with them."
-            )
-        if fruitless:
-            time.sleep(FRUITLESS_PAUSE_S)
-    return done
-
-
-def embed_round(
-    job: BulkJob, missing: Sequence[BulkBlock], pool: ActorPool
-) -> Iterator[BlockCounts | BlockFailure]:
-    """Embed the missing blocks once.
-
-    Blocks that an actor wrote before it died are found by their files. Raises `SetupError` for final errors.
-    """
-    finished: set[int] = set()
-    for outcome in cluster.embed_blocks(job, missing, pool):
-        if isinstance(outcome, BlockFailure):
-            if outcome.is_final:
-                raise SetupError(outcome.message)
-        else:
-            finished.add(outcome.number)
-        yield outcome
-    left = [block for block in missing if block.number not in finished]
-    yield from cluster.check_blocks(job.output, job.digest, left)
 
 
 def finish(
