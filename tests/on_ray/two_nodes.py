@@ -134,6 +134,8 @@ class TwoNodes:
                 for part in ("libs/vecmill/src", "services/vecmill_server/src", "services/vecmill_ray/src")
             ),
             "RAY_ADDRESS": f"{self._network.address(HEAD)}:{_RAY_PORT}",
+            # The nodes would not agree about a token that lies in the home folder.
+            "RAY_AUTH_MODE": "disabled",
             "RAY_USAGE_STATS_ENABLED": "0",
             "VECMILL_CACHE_DIR": str(self._folder / "cache"),
         }
