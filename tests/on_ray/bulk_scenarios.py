@@ -139,9 +139,9 @@ SCENARIOS: Mapping[str, Callable[[Run], None]] = MappingProxyType(
     {
         "undisturbed": undisturbed,
         "an actor killed": kill_actor,
+        "driver killed": kill_driver,
         "cut off for 20 s": cut_20_s,
         "cut off for 120 s": cut_120_s,
-        "driver killed": kill_driver,
     }
 )
 

@@ -53,11 +53,12 @@ class TwoNodes:
                 HEAD,
                 *self._node(HEAD, "--head", "--port", str(_RAY_PORT), "--include-dashboard", "false"),
             )
+            self._wait_for(lambda: self._has_started(HEAD), HEAD)
             if self._has_worker:
                 thread = threading.Thread(target=self._keep_worker, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-            self._wait_for(lambda: self._count_nodes() == 1 + self._has_worker, "Ray")
+                self._wait_for(lambda: self._has_started(WORKER), WORKER)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -173,16 +174,9 @@ class TwoNodes:
         self._processes.append(process)
         return process
 
-    def _count_nodes(self) -> int:
-        code = "import ray; ray.init(log_to_driver=False); print(sum(n['Alive'] for n in ray.nodes()))"
-        done = subprocess.run(
-            self._network.command(HEAD, str(RAY / "python"), "-c", code),
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return int(done.stdout.split()[-1]) if done.returncode == 0 else 0
+    def _has_started(self, host: str) -> bool:
+        log = self._folder / f"{host}.log"
+        return log.exists() and "Ray runtime started" in log.read_text("utf-8", "replace")
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
         """Answer of the S3 server, `None` if it cannot be reached."""
