@@ -32,7 +32,9 @@ SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
-TOOL_LOCKS = [ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images", "on_ray")]
+TOOL_LOCKS = [
+    ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images", "on_ray")
+]
 IMAGE_LOCKS = sorted((ROOT / "docker/packages").glob("*.txt"))
 NPM_LOCKS = sorted((ROOT / "tests").glob("c*/npm*/package-lock.json"))
 NOT_SERVED = {"ray", "torch", "transformers", "sentence-transformers"}

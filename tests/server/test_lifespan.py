@@ -12,7 +12,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill_server.app import create_app
 from vecmill_server.catalog import ServedModel
 from vecmill_server.lifespan import LifespanApp
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.service import Service, assemble_service
 from vecmill_server.settings import ServerSettings
 

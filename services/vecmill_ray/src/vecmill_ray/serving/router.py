@@ -28,7 +28,7 @@ from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.json_io import decode_object, encode_json
-from vecmill_server.metrics import ServerMetrics
+from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.openapi.document import describe_api
 from vecmill_server.request_context import RequestContext, send_json
 from vecmill_server.routes.batches import batches_routes
