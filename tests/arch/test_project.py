@@ -31,7 +31,8 @@ SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
-TOOL_LOCKS = [ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz")]
+TOOL_LOCKS = [ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images")]
+IMAGE_LOCKS = sorted((ROOT / "docker/packages").glob("*.txt"))
 NPM_LOCKS = sorted((ROOT / "tests").glob("c*/npm*/package-lock.json"))
 NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
 
@@ -76,7 +77,7 @@ def test_the_map_lists_the_modules_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "lock",
-    [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, *TOOL_LOCKS],
+    [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, *TOOL_LOCKS, *IMAGE_LOCKS],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_locks_pin_versions_and_contents(lock: Path) -> None:
@@ -136,6 +137,7 @@ def test_locks_name_no_package_host() -> None:
         TEST_LOCK,
         *CLIENT_LOCKS,
         *TOOL_LOCKS,
+        *IMAGE_LOCKS,
         ROOT / "tests/torch.txt",
     ):
         assert "://" not in path.read_text("utf-8"), path

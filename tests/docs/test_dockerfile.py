@@ -2,15 +2,21 @@
 
 import re
 import shlex
+import tomllib
+
+import pytest
 
 from support.source_tree import ROOT
 from vecmill_server.drain import DEFAULT_LAME_DUCK_S
 from vecmill_server.settings import ServerSettings
 
-DOCKERFILE = (ROOT / "docker/Dockerfile.cpu").read_text("utf-8")
+DOCKERFILE = (ROOT / "docker/Dockerfile").read_text("utf-8")
 # Continued lines joined, without comments.
 INSTRUCTIONS = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.MULTILINE)).splitlines()
 PAGES = [DOCKERFILE, *(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))]
+TARGETS = ("openvino", "cuda", "rocm", "neuron", "cpu")
+# The extras of the library that the targets install.
+EXTRAS = {"openvino": "openvino", "cuda": "gpu", "rocm": "migraphx", "neuron": "neuron"}
 
 
 def instructions(name: str) -> list[str]:
@@ -26,7 +32,8 @@ def test_everything_that_is_kept_is_inside_the_volume() -> None:
     (volume,) = instructions("VOLUME")
     for name in ("HF_HOME", "VECMILL_CACHE_DIR"):
         assert environment()[name].startswith(f"{volume}/"), name
-    assert f"--owner vecmill {volume}" in " ".join(instructions("RUN"))
+    assert f"--owner 10001 --group 10001 {volume}" in " ".join(instructions("RUN"))
+    assert instructions("USER") == ["10001:10001"]
 
 
 def test_the_health_check_finds_the_address_itself() -> None:
@@ -34,17 +41,34 @@ def test_the_health_check_finds_the_address_itself() -> None:
     assert check.endswith('CMD ["python", "-m", "vecmill_server.container_health"]')
 
 
-def test_every_copied_path_exists() -> None:
+def test_every_copied_path_exists_and_is_sent_to_the_build() -> None:
     copied = [shlex.split(line) for line in instructions("COPY") if not line.startswith("--from")]
     sources = [source for words in copied for source in words[:-1]]
     assert len(sources) >= 5
     assert [source for source in sources if not (ROOT / source).exists()] == []
+    ignored, *sent = (ROOT / ".dockerignore").read_text("utf-8").split()
+    assert ignored == "*"
+    patterns = [name.removeprefix("!") for name in sent if name.startswith("!")]
+    folders = [pattern.removesuffix("/*.py") for pattern in patterns]
+    assert [source for source in sources if not source.startswith(tuple(folders))] == []
 
 
-def test_build_arguments_have_defaults() -> None:
-    arguments = dict(line.split("=", 1) for line in instructions("ARG"))
-    assert set(arguments) == {"PYTHON_IMAGE", "EXTRAS"}
-    assert instructions("FROM") == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
+def test_each_target_is_a_stage_and_cpu_is_the_default() -> None:
+    stages = [line.partition(" AS ")[2] for line in instructions("FROM")]
+    assert tuple(stage for stage in stages if stage in TARGETS) == TARGETS
+    assert stages[-1] == "cpu"
+    assert instructions("ARG") == ["BASE=python:3.13-slim"]
+    assert {line.partition(" AS ")[0] for line in instructions("FROM")} - {*stages} == {"${BASE}"}
+
+
+@pytest.mark.parametrize("target", EXTRAS)
+def test_a_target_installs_the_extra_of_the_library(target: str) -> None:
+    project = tomllib.loads((ROOT / "libs/vecmill/pyproject.toml").read_text("utf-8"))["project"]
+    wanted = project["optional-dependencies"][EXTRAS[target]][0]
+    lines = (ROOT / f"docker/packages/{target}.in").read_text("utf-8").splitlines()
+    # NVIDIA's libraries are extras of onnxruntime-gpu.
+    (requirement,) = [line.replace("[cuda,cudnn]", "") for line in lines if not line.startswith("#")]
+    assert requirement == wanted
 
 
 def test_containers_are_given_the_time_that_a_stop_takes() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from filelock import FileLock
 from huggingface_hub.utils._shared_blobs import publish_blob_to_shared_store
 
 from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
@@ -217,6 +218,32 @@ def test_a_partial_file_may_be_completed_by_another_process(
     # It was there a moment ago.
     monkeypatch.setattr(Path, "exists", lambda path: path == wanted.partial)
     assert wanted.missing_bytes == 9
+
+
+def test_a_second_process_says_that_it_waits_for_the_download_of_the_first(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(downloads, "_PATIENCE_S", 0.05)
+    digest = hub.repositories[NAME.repository].digest("model.safetensors")
+    lock = tmp_path / ".locks/models--owner--model" / f"{digest}.lock"
+    lock.parent.mkdir(parents=True)
+    held = FileLock(lock, thread_local=False)
+    held.acquire()
+
+    class Released(logging.Handler):
+        """The first process, which ends when the second waits."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage() == "waiting for another process that downloads model.safetensors":
+                held.release()
+
+    with caplog.at_level(logging.INFO, "vecmill.models"):
+        downloads.logger.addHandler(first := Released())
+        try:
+            assert contents(fetch_model(NAME)) == FILES
+        finally:
+            downloads.logger.removeHandler(first)
+    assert not held.is_locked
 
 
 def test_a_commit_of_which_the_cache_has_some_files_is_completed(hub: FakeHub, tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def test_without_a_command_it_serves(arguments: tuple[str, ...], monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "arguments", [("serve", "owner/name"), ("embed", "a.csv"), ("engines",), ("--version",)], ids=str
+    "arguments",
+    [("serve", "owner/name"), ("embed", "a.csv"), ("engines",), ("--version",), ("srve", "model")],
+    ids=str,
 )
 def test_a_command_is_run_as_by_vecmill(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch, *arguments) == list(arguments)

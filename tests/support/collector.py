@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -90,8 +90,9 @@ def collect() -> Iterator[Collector]:
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(collector.status)
             self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            with suppress(ConnectionError):  # the server did not wait
+                self.end_headers()
+                self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -3,6 +3,8 @@
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from vecmill_server.settings import LogFormat, ServerSettings
 
 if TYPE_CHECKING:
     from vecmill_server.config_file import ConfiguredModel
+    from vecmill_server.processes.member import Member
     from vecmill_server.service import ModelChoice
 
 STANDARD_OUTPUT = 1
@@ -43,7 +46,7 @@ class LoggedServeCommand(ServeCommand):
         except click.UsageError as error:
             if not self._asks_for_json(info_name, given, parent):
                 raise
-            _log_usage_error(error)
+            _log_start_error(error.format_message())
             raise SystemExit(error.exit_code) from error
 
     def _asks_for_json(self, info_name: str | None, args: list[str], parent: click.Context | None) -> bool:
@@ -101,6 +104,9 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     """
     open_standard_files()
     end_at_signals()
+    member = None
+    if values["processes"] > 1:
+        member = _start_processes(context, values)
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
     from vecmill_server.line_writer import LineWriter
     from vecmill_server.log_stream import redirect_standard_error
@@ -121,7 +127,12 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         config = build_settings(MillConfig, values)
         service = load_service(_choose_models(context, models, values), settings, config)
         service.metrics.watch_log(lambda: log.dropped)
-        status = run_server(service, output.write)
+        if member is None:
+            status = run_server(service, output.write)
+        else:
+            service = replace(service, siblings=member.siblings)
+            member.watch(service.drain)
+            status = run_server(service, partial(member.announce, output.write), member.listener)
     except SetupError as error:
         if log_format is LogFormat.TEXT:
             raise
@@ -131,6 +142,30 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
         output.flush()
         log.flush()  # so that an error message is the last line
     context.exit(status)
+
+
+def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member":
+    """Start several processes, and return in each of them with its share of `values`.
+
+    The supervisor ends here. No thread of Python may run before the processes are forked.
+    """
+    from vecmill_server.logs import write_warning
+    from vecmill_server.processes.member import Member
+    from vecmill_server.processes.supervisor import start_processes
+
+    log_format = LogFormat(values["log_format"])
+    report = partial(write_warning, "vecmill_server.processes", log_format=log_format)
+    try:
+        found = start_processes(build_settings(ServerSettings, values), values["cores"], report)
+    except SetupError as error:
+        if log_format is LogFormat.TEXT:
+            raise
+        _log_start_error(error.message)
+        context.exit(ExitStatus.SETUP)
+    if not isinstance(found, Member):
+        context.exit(found)
+    values.update(found.shares)
+    return found
 
 
 def _choose_models(
@@ -163,11 +198,11 @@ def _given_parameters(context: click.Context) -> set[str]:
     }
 
 
-def _log_usage_error(error: click.UsageError) -> None:
+def _log_start_error(message: str) -> None:
     from vecmill_server.logs import configure_logging, report_setup_error
 
     log = configure_logging(ServerSettings(log_format=LogFormat.JSON))
-    report_setup_error(error.format_message(), LogFormat.JSON)
+    report_setup_error(message, LogFormat.JSON)
     log.flush()
 
 

@@ -68,6 +68,11 @@ class Drain:
         """True if a second stop was requested, so that the process exits without waiting."""
         return self._is_forced
 
+    @property
+    def probed_at(self) -> float:
+        """The time of the last readiness probe, and minus infinity before the first."""
+        return self._probed_at
+
     def note_probe(self, now: float) -> None:
         """Note that a readiness probe has asked."""
         self._probed_at = now

@@ -74,11 +74,21 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket and its address."""
+    """A listening socket and its address.
+
+    `others_accept` tells, when the server stops, whether other processes continue to accept connections. By
+    default they do if the socket is inherited.
+    """
 
     socket: socket.socket
     address: Address
     is_inherited: bool = False
+    others_accept: Callable[[], bool] | None = None
+
+    @property
+    def stays_open(self) -> bool:
+        """True if other processes accept connections after this one."""
+        return self.is_inherited if self.others_accept is None else self.others_accept()
 
 
 def open_listener(settings: ServerSettings) -> Listener:
@@ -211,7 +221,7 @@ class Acceptor:
         """Accept every connection that the kernel has completed, and stop listening."""
         connections: list[socket.socket] = []
         if self._server is not None:
-            if not self._listener.is_inherited:
+            if not self._listener.stays_open:
                 await self._end_new_connections()
             self._server.close()
             connections = self._accept_rest()

@@ -1,7 +1,10 @@
 """The log on standard error, as text or JSON, with times of RFC 3339 and without any text of a request."""
 
 import logging
+import os
+import select
 import time
+from contextlib import suppress
 
 import click
 from pythonjsonlogger.orjson import OrjsonFormatter
@@ -67,11 +70,7 @@ class LogHandler(logging.Handler):
 
 def configure_logging(settings: ServerSettings, fd: int = STANDARD_ERROR) -> LogHandler:
     """Send the log of this process, and Python's warnings, to `fd`, as `settings` say; return its handler."""
-    formatter = _formatter(settings.log_format)
-    # Times such as 2026-01-31T23:59:59.250Z.
-    formatter.converter = time.gmtime
-    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
-    handler = LogHandler(formatter, fd)
+    handler = LogHandler(_formatter(settings.log_format), fd)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     # Otherwise Python would write a warning to standard error itself, and wait for the reader.
     logging.captureWarnings(True)
@@ -104,11 +103,29 @@ def report_setup_error(message: str, log_format: LogFormat) -> None:
         click.ClickException(message).show()
 
 
+def write_warning(name: str, message: str, log_format: LogFormat) -> None:
+    """Write one warning of the logger `name` to standard error without a thread, or drop the warning.
+
+    The warning is dropped if standard error has no room, because its reader may have stopped.
+    """
+    record = logging.LogRecord(name, logging.WARNING, __file__, 0, message, None, exc_info=None)
+    line = _formatter(log_format).format(record) + "\n"
+    with suppress(OSError):
+        if select.select((), (STANDARD_ERROR,), (), 0)[1]:
+            os.write(STANDARD_ERROR, line.encode("utf-8", "backslashreplace"))
+
+
 def _formatter(log_format: LogFormat) -> logging.Formatter:
+    formatter: logging.Formatter
     if log_format is LogFormat.JSON:
-        return OrjsonFormatter(
+        formatter = OrjsonFormatter(
             "{asctime}{levelname}{name}{message}",
             style="{",
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
         )
-    return TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    else:
+        formatter = TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    # Times such as 2026-01-31T23:59:59.250Z.
+    formatter.converter = time.gmtime
+    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    return formatter

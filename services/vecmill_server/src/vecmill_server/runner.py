@@ -45,17 +45,22 @@ LAST_ANSWERS_S = 1.0
 POLL_S = 0.01
 
 
-def run_server(service: Service, announce: Announce) -> ExitStatus:
+def run_server(service: Service, announce: Announce, listener: Listener | None = None) -> ExitStatus:
     """Serve until a signal or a fault, and return the exit status of the process.
 
-    `announce` prints the ready message to the operator. Raises `SetupError` if the address is in use or no
-    model can be loaded. If a thread still loads a model when the server has stopped, the process ends here.
+    `announce` prints the ready message to the operator. `listener` is by default that of the settings. Raises
+    `SetupError` if the address is in use or no model can be loaded. If a thread still loads a model when the
+    server has stopped, the process ends here.
     """
-    listener = open_listener(service.settings)
+    listener = listener or open_listener(service.settings)
     runner = Runner(service, listener, lambda: announce(ready_message(service, listener.address)))
     runner.owns_process = True
     runner.run()
     if runner.is_loading_left:
+        if runner.load_error is None:
+            logger.info(
+                "stopped before all models were loaded; the next start continues unfinished downloads"
+            )
         end_at_once(runner.exit_status, runner.load_error, service.settings.log_format)
     if runner.load_error is not None:
         raise runner.load_error
@@ -129,6 +134,8 @@ class Runner(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, so that probes are answered, and start loading the models."""
+        if self._service.siblings is not None:
+            await self._service.siblings.open()
         if not self._listener.is_inherited:
             await self._acceptor.open()
         self._loading = asyncio.create_task(self._load())

@@ -33,6 +33,7 @@ from vecmill_server.json_io import LargeJson
 from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.logs import adopt_hub_log
 from vecmill_server.metrics.server_metrics import ServerMetrics
+from vecmill_server.processes.siblings import Siblings
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
 from vecmill_server.tracing.start import start_tracing
@@ -74,7 +75,7 @@ class Service:
     """The dependencies of routes. `wall_clock` returns Unix seconds.
 
     `batches` is `None` if disabled. `keys` is `None` if no API key is required. `tracer` is `None` unless
-    tracing is on.
+    tracing is on. `siblings` is `None` if one process serves.
     """
 
     settings: ServerSettings
@@ -89,6 +90,7 @@ class Service:
     wall_clock: Callable[[], float] = time.time
     large_json: LargeJson = field(default_factory=LargeJson)
     tracer: Tracer | None = None
+    siblings: Siblings | None = None
 
     @property
     def is_ready(self) -> bool:

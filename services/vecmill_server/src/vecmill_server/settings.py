@@ -63,6 +63,11 @@ class ServerSettings:
         "The file descriptor of a listening socket that the process inherits, instead of an address and a "
         "port. A socket that systemd passes (LISTEN_FDS) needs no option.",
     )
+    processes: int = setting(
+        1,
+        "The number of server processes, which share the port and divide the cores. More than one helps if "
+        "the event loop is busier than the models; excludes --batch-dir.",
+    )
     url_prefix: str = setting("", "The path prefix of every route, such as /vecmill.")
     api_key: tuple[str, ...] = field(
         default=(),
@@ -212,6 +217,12 @@ class ServerSettings:
         )
         _require(self.fd is None or self.fd >= 0, "fd must not be negative")
         _require(self.fd is None or self.uds is None, "fd and uds exclude each other")
+        _require(self.processes >= 1, "processes must be at least 1")
+        _require(
+            self.processes == 1 or self.batch_dir is None,
+            "processes and batch_dir exclude each other: only one process may use the folder. For files and "
+            "batches, start another server with one process",
+        )
 
 
 def _require(condition: bool, message: str) -> None:

@@ -15,19 +15,22 @@ Source of the rules: huggingface_hub 2.4, `file_download.py`.
 
 import errno
 import hashlib
+import logging
 import os
 import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO, cast
 
 from vecmill.models.download_progress import DownloadProgress
+
+logger = logging.getLogger(__name__)
 
 # The client writes 10 MiB at a time, so smaller files cannot be resumed; they are fetched side by side.
 LARGE_BYTES = 16 * 2**20
@@ -37,6 +40,7 @@ _RESETS = 5  # connections in a row that are reset and bring nothing
 _RETRY_S = 1.0
 _TIMEOUT_S = 10.0  # for the hub's response
 _READ_BYTES = 2**20
+_PATIENCE_S = 1.0  # for the lock of a file, before the log has a line
 _DIGEST = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -186,11 +190,9 @@ def _fetch_side_by_side(files: Iterable[HubFile], progress: DownloadProgress) ->
 
 def fetch_file(wanted: HubFile, progress: DownloadProgress) -> None:
     """Download the missing part of a file and verify its digest. Raises the same errors as `fetch_files`."""
-    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
-
     for folder in (wanted.blob.parent, wanted.lock.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    with WeakFileLock(wanted.lock):
+    with _take_lock(wanted):
         for _ in range(_ATTEMPTS):
             if wanted.blob.exists():
                 return
@@ -203,6 +205,20 @@ def fetch_file(wanted: HubFile, progress: DownloadProgress) -> None:
     raise OSError(
         f"{wanted.name} arrived {_ATTEMPTS} times with another {kind} than the hub states, so it was deleted"
     )
+
+
+def _take_lock(wanted: HubFile) -> ExitStack:
+    """Take the client's lock of a file. The log has a line if another process holds the lock."""
+    from filelock import Timeout
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
+
+    held = ExitStack()
+    try:
+        held.enter_context(WeakFileLock(wanted.lock, timeout=_PATIENCE_S))
+    except Timeout:
+        logger.info("waiting for another process that downloads %s", wanted.name)
+        held.enter_context(WeakFileLock(wanted.lock))
+    return held
 
 
 def _download(wanted: HubFile, progress: DownloadProgress) -> str:

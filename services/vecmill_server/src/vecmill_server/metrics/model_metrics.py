@@ -9,6 +9,8 @@ from vecmill.values.timeline import BatchTimeline
 from vecmill_server.metrics import definitions
 from vecmill_server.tracing.trace import exemplar_of
 
+# The labels of an exemplar, which links a measured value to a trace.
+Exemplar = dict[str, str]
 # Takes the name of a model and the timeline of a batch.
 OnBatch = Callable[[str, BatchTimeline], None]
 

@@ -11,14 +11,11 @@ from vecmill_server.error_responses import REASONS
 from vecmill_server.metrics import definitions
 from vecmill_server.metrics.gpus import GpuCollector
 from vecmill_server.metrics.key_use import KeyUse
-from vecmill_server.metrics.model_metrics import ModelMetrics, ModelObserver, OnBatch
+from vecmill_server.metrics.model_metrics import Exemplar, ModelMetrics, ModelObserver, OnBatch
 from vecmill_server.metrics.process_metrics import add_process_metrics
 from vecmill_server.metrics.state_collectors import LogCollector, QueueCollector
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-
-# The labels of an exemplar, which links a measured value to a trace.
-Exemplar = dict[str, str]
 
 # The status, in metrics and logs only, of a request whose client disconnected before the response.
 CLIENT_GONE_STATUS = 499

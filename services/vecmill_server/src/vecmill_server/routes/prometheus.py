@@ -28,23 +28,33 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     peers = service.settings.metric_aliases
     aliases = AliasCollector(service.metrics.registry, peers, _served(service, others)) if peers else None
 
+    siblings = service.siblings
+
+    def render() -> bytes:
+        body = service.metrics.render()
+        return body if aliases is None else body + generate_latest(aliases)
+
+    if siblings is not None:
+        siblings.offer(render)
+
+    def render_openmetrics() -> bytes:
+        body = _write_openmetrics(service.metrics.registry)
+        return body if aliases is None else body.removesuffix(OPENMETRICS_END) + _write_openmetrics(aliases)
+
     async def metrics(request: Request) -> Response:
         if service.metrics.gpus.is_needed:
             await asyncio.to_thread(service.metrics.gpus.read)
-        if OPENMETRICS in request.headers.get("accept", ""):
-            body = _render_openmetrics(service.metrics.registry)
-            if aliases is not None:
-                body = body.removesuffix(OPENMETRICS_END) + _render_openmetrics(aliases)
-            return Response(body, headers={"content-type": openmetrics.CONTENT_TYPE_LATEST})
-        body = service.metrics.render()
-        if aliases is not None:
-            body += generate_latest(aliases)
+        # The page of several processes has no exemplars.
+        if siblings is None and OPENMETRICS in request.headers.get("accept", ""):
+            headers = {"content-type": openmetrics.CONTENT_TYPE_LATEST}
+            return Response(render_openmetrics(), headers=headers)
+        body = render() if siblings is None else await siblings.merge(render())
         return Response(body, headers={"content-type": CONTENT_TYPE})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
 
 
-def _render_openmetrics(metrics: Collector) -> bytes:
+def _write_openmetrics(metrics: Collector) -> bytes:
     # The default escaping replaces the colon in the names of samples, which is valid in vLLM's names.
     body: bytes = openmetrics.generate_latest(metrics, escaping=openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
     return body

@@ -111,8 +111,8 @@ def optimize_model(
     Continues an interrupted run in the same directory if model, texts, machine, versions, engines and
     requirements are the same.
     """
+    open_directory(options.directory)  # before the model is read, which can take minutes
     found = collect_context(options, on_step, on_advice)
-    open_directory(options.directory)
     journal = Journal.open(options.directory / JOURNAL_FILE, found.run_document(options.goal))
     if journal.is_resumed:
         on_step(f"continuing an earlier run (passes: {len(journal.passes)})")

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes a base for images from Debian's packages, without a registry of images: base.sh SUITE TAG
+#
+# The base has Debian's essential packages and Python. Manuals and translations are left out, licences are not.
+# Needs mmdebstrap, and docker, podman or buildah.
+set -eu
+suite=$1 tag=$2
+folder=$(mktemp --directory)
+trap 'rm -rf "$folder"' EXIT
+
+mmdebstrap --variant=essential --include=python3,python3-venv,libstdc++6,ca-certificates \
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+    "$suite" "$folder/root.tar"
+
+if docker info > /dev/null 2>&1; then
+    docker import "$folder/root.tar" "$tag"
+elif command -v podman > /dev/null; then
+    podman import "$folder/root.tar" "$tag"
+else
+    alias buildah='buildah --storage-driver "${STORAGE_DRIVER:-vfs}"'
+    container=$(buildah from scratch)
+    buildah add --quiet "$container" "$folder/root.tar" /
+    buildah config --cmd /bin/sh "$container"
+    buildah commit --quiet --rm --format docker "$container" "$tag"
+fi

@@ -1,0 +1,258 @@
+"""The supervisor of several server processes on one listening socket (`--processes`).
+
+How it works. The supervisor opens the socket and forks the processes, which accept connections from it. A
+pair of sockets connects the supervisor and each process. The process tells when it is ready and when it was
+probed, and the supervisor tells the process to stop. When one of them ends, the other reads the end of the
+stream.
+
+Rules:
+1. The first process prepares the models. The others start when it is ready. Until then, its end is the end of
+   the server, with the same exit status.
+2. A process that ends later is replaced, after a pause that grows while replacements do not last. If a
+   replacement ends before it is ready and no other process is ready, the server ends with its exit status.
+3. A stop signal is passed on to all processes. If any process answered a readiness probe in the last minute,
+   all processes keep the lame-duck time. A second signal ends the processes at once.
+4. If the supervisor is killed, the processes stop as at SIGTERM.
+5. The supervisor has no threads, because it forks.
+"""
+
+import math
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+
+from vecmill.errors import InvalidConfig
+from vecmill.hardware.cores import available_cores
+from vecmill_server.byte_budget import default_budget_bytes
+from vecmill_server.drain import PROBE_MEMORY_S
+from vecmill_server.exit_status import ExitStatus
+from vecmill_server.listener import Listener, open_listener
+from vecmill_server.processes.member import PROBED, READY, Member
+from vecmill_server.processes.siblings import Siblings, open_page_sockets
+from vecmill_server.settings import ServerSettings
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+# A process that lived so long is replaced after the shortest pause.
+LASTING_S = 60.0
+MIN_BUFFERED_BYTES = 1024 * 1024
+
+Report = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Place:
+    """The place of one process: the process itself, or the time when its replacement is due."""
+
+    number: int
+    due_at: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    pid: int = 0
+    control: socket.socket | None = None
+    started_at: float = 0.0
+    is_ready: bool = False
+
+
+def start_processes(settings: ServerSettings, cores: int | None, report: Report) -> Member | int:
+    """Start the processes. Return a `Member` in each of them, and the exit status in the supervisor.
+
+    `report` writes a line to the log without a thread. Raises `InvalidConfig` if there are fewer cores than
+    processes, or the address cannot be used.
+    """
+    total = cores or available_cores()
+    if settings.processes > total:
+        raise InvalidConfig(
+            f"{settings.processes} processes need at least as many cores, and this server has {total}. "
+            "Lower --processes."
+        )
+    shares = [divide_limits(settings, total, number) for number in range(settings.processes)]
+    return Supervisor(open_listener(settings), shares, report).run()
+
+
+def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[str, int]:
+    """Return the options of the process with this number that are a share of those of the whole server."""
+    count = settings.processes
+    budget = settings.max_buffered_bytes or default_budget_bytes()
+    return {
+        "cores": cores // count + (number < cores % count),
+        "max_connections": math.ceil(settings.max_connections / count),
+        "max_buffered_bytes": max(MIN_BUFFERED_BYTES, budget // count),
+    }
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """The supervisor, described in the docstring of this module. `shares` are the options of each process."""
+
+    listener: Listener
+    shares: Sequence[Mapping[str, int]]
+    report: Report
+    _places: list[_Place] = field(init=False)
+    _pages: list[socket.socket] = field(init=False)
+    _selector: selectors.BaseSelector = field(init=False)
+    _signals: list[int] = field(default_factory=list)
+    _handlers: dict[int, object] = field(default_factory=dict)
+    _has_started: bool = False
+    _is_stopping: bool = False
+    _probed_at: float = -math.inf
+    _status: int = ExitStatus.CLEAN
+
+    def __post_init__(self) -> None:
+        self._places = [_Place(number) for number in range(len(self.shares))]
+        self._pages = open_page_sockets(len(self.shares))
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> Member | int:
+        """Return a `Member` in each process that serves, and the exit status in the supervisor."""
+        with self._handled_signals():
+            while True:
+                for place in self._due_places():
+                    member = self._fork(place)
+                    if member is not None:
+                        return member
+                if self._is_stopping and not any(place.pid for place in self._places):
+                    return self._status
+                self._wait()
+
+    def _due_places(self) -> list[_Place]:
+        if self._is_stopping:
+            return []
+        places = self._places if self._has_started else self._places[:1]
+        now = time.monotonic()
+        return [place for place in places if not place.pid and place.due_at <= now]
+
+    def _fork(self, place: _Place) -> Member | None:
+        """Start a process. Return its `Member` in the process, and `None` in the supervisor."""
+        ours, theirs = socket.socketpair()
+        # A signal that arrives now is handled by the supervisor alone.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        pid = os.fork()
+        if pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            theirs.close()
+            place.pid, place.control, place.is_ready = pid, ours, False
+            place.started_at = time.monotonic()
+            self._selector.register(ours, selectors.EVENT_READ, place)
+            return None
+        ours.close()
+        os.setpgid(0, 0)  # the signals of the terminal go to the supervisor, which passes them on
+        self._leave()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        is_first = not self._has_started
+        siblings = Siblings(place.number, self._pages)
+        return Member(self.shares[place.number], self.listener, theirs, siblings, is_first=is_first)
+
+    def _leave(self) -> None:
+        """Release, in a new process, what belongs to the supervisor."""
+        self._restore_handlers()
+        self._selector.close()
+        for place in self._places:
+            if place.control is not None:
+                place.control.close()
+
+    def _wait(self) -> None:
+        """Handle what happens until the next process is due."""
+        dues = [place.due_at for place in self._places if not place.pid and self._has_started]
+        timeout_s = None if self._is_stopping or not dues else max(0.0, min(dues) - time.monotonic())
+        for key, _ in self._selector.select(timeout_s):
+            if isinstance(key.data, _Place):
+                self._read(key.data)
+            else:
+                key.data.recv(64)  # the numbers of signals, which the handler has noted
+        while self._signals:
+            self._on_signal(self._signals.pop(0))
+
+    def _read(self, place: _Place) -> None:
+        """Read what a process tells."""
+        assert place.control is not None
+        try:
+            told = place.control.recv(64)
+        except OSError:
+            told = b""
+        if PROBED in told:
+            self._probed_at = time.monotonic()
+        if READY in told:
+            place.is_ready = self._has_started = True
+        if not told:
+            self._on_end(place)
+
+    def _on_end(self, place: _Place) -> None:
+        assert place.control is not None
+        self._selector.unregister(place.control)
+        place.control.close()
+        _, ended = os.waitpid(place.pid, 0)
+        code = os.waitstatus_to_exitcode(ended)
+        was_ready, pid = place.is_ready, place.pid
+        place.pid, place.control, place.is_ready = 0, None, False
+        status = code if code >= 0 else ExitStatus.LOST
+        if self._is_stopping:
+            self._status = max(self._status, status)
+        elif not was_ready and not any(other.is_ready for other in self._places):
+            self._status = status
+            self._stop(signal.SIGTERM)
+        else:
+            self._replace(place, pid, code)
+
+    def _replace(self, place: _Place, pid: int, code: int) -> None:
+        """Plan the replacement of a process that has ended."""
+        now = time.monotonic()
+        if now - place.started_at >= LASTING_S:
+            place.pause_s = FIRST_PAUSE_S
+        place.due_at = now + place.pause_s
+        cause = f"with status {code}" if code >= 0 else f"by signal {-code}"
+        self.report(
+            f"server process {place.number} (pid {pid}) ended {cause}; "
+            f"another process takes its place in {place.pause_s:g} s"
+        )
+        place.pause_s = min(LONGEST_PAUSE_S, 2 * place.pause_s)
+
+    def _on_signal(self, number: int) -> None:
+        if not self._is_stopping:
+            self._stop(number)
+        elif number != signal.SIGHUP:  # a terminal that closes sends it twice
+            for place in self._places:
+                if place.pid:
+                    os.kill(place.pid, number)
+
+    def _stop(self, number: int) -> None:
+        """Tell every process to stop as at the signal `number`."""
+        self._is_stopping = True
+        was_probed = time.monotonic() - self._probed_at <= PROBE_MEMORY_S
+        message = (PROBED if was_probed else b"") + bytes([number])
+        for place in self._places:
+            if place.control is not None:
+                with suppress(OSError):  # the process has ended
+                    place.control.sendall(message)
+
+    @contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        """Note the stop signals. Under nohup, SIGHUP stays ignored."""
+        wakes, woken = socket.socketpair()
+        for end in (wakes, woken):
+            end.setblocking(False)
+        self._selector.register(woken, selectors.EVENT_READ, woken)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            handler = signal.getsignal(number)
+            if number is not signal.SIGHUP or handler is not signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._note_signal)
+        try:
+            yield
+        finally:
+            self._restore_handlers()
+            wakes.close()
+            woken.close()
+
+    def _restore_handlers(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)

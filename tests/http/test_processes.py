@@ -1,0 +1,253 @@
+"""Several server processes behind one port: `--processes`."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from chaos.rolling_restarts import Load, Tally
+from support.http_server import wait_until
+from support.server import free_port, live_server
+from vecmill.errors import InvalidConfig
+from vecmill.hardware.cores import available_cores
+from vecmill_server.drain import DEFAULT_LAME_DUCK_S
+from vecmill_server.processes.member import CHECK_EVERY_S
+from vecmill_server.processes.siblings import merge_pages
+from vecmill_server.processes.supervisor import divide_limits, start_processes
+from vecmill_server.settings import ServerSettings
+
+COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--no-access-log")
+START_S = 60.0
+
+needs_cores = pytest.mark.skipif(available_cores() < 2, reason="two processes need two cores")
+
+
+@contextmanager
+def two_processes(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server of two processes that have loaded their models, and its port."""
+    port = free_port()
+    running = subprocess.Popen(
+        [*COMMAND, "--port", str(port), "--processes", "2", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert running.stdout is not None
+        assert str(port) in running.stdout.readline()
+        wait_until(lambda: len(serving(port)) == 2, patience_s=START_S)
+        yield running, port
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def page(port: int) -> str:
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+
+
+def serving(port: int) -> dict[str, float]:
+    """The start of each process that has a page, by its number."""
+    found = re.findall(r'process_start_time_seconds\{process="(\d)"\} (\S+)', page(port))
+    return {number: float(start) for number, start in found}
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+
+
+def wait_for_others(port: int, before: dict[str, float]) -> None:
+    """Return when two processes serve that are not the two of `before`."""
+    wait_until(lambda: len(found := serving(port)) == 2 and found != before, patience_s=START_S)
+
+
+def probe_for(port: int, seconds: float) -> None:
+    """Send readiness probes for this time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=10).status_code == 200
+
+
+async def finish(load: Load) -> Tally:
+    """Stop the load, and let its connections close."""
+    tally = await load.stop()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return tally
+
+
+async def stop_under_load(running: subprocess.Popen[str], port: int, number: int) -> Tally:
+    """Send a signal while clients send requests; return the tally when the server has ended."""
+    load = Load(("127.0.0.1", port))
+    await load.has_answers(200)
+    running.send_signal(number)
+    await asyncio.to_thread(running.wait, START_S)
+    return await finish(load)
+
+
+@needs_cores
+@pytest.mark.promise("clean-stop")
+async def test_both_processes_answer_are_counted_and_stop_without_losing_a_request() -> None:
+    with two_processes() as (running, port):
+        load = Load(("127.0.0.1", port))
+        await load.has_answers(300)
+        tally = await finish(load)
+        families = {family.name: family for family in text_string_to_metric_families(page(port))}
+        admitted = {
+            sample.labels["process"]: sample.value
+            for sample in families["vecmill_texts_admitted"].samples
+            if sample.name.endswith("_total")
+        }
+        assert set(admitted) == {"0", "1"}
+        assert sum(admitted.values()) == tally.answers
+        assert all(admitted.values()), admitted
+        tally = await stop_under_load(running, port, signal.SIGINT)
+        assert (tally.lost, running.returncode) == ([], 0)
+
+
+@needs_cores
+@pytest.mark.full
+@pytest.mark.promise("clean-stop")
+async def test_all_processes_keep_the_lame_duck_time_of_the_one_that_was_probed() -> None:
+    with two_processes() as (running, port):
+        await asyncio.to_thread(probe_for, port, 1.5 * CHECK_EVERY_S)
+        began = time.monotonic()
+        tally = await stop_under_load(running, port, signal.SIGTERM)
+        assert (tally.lost, running.returncode) == ([], 0)
+        assert time.monotonic() - began >= DEFAULT_LAME_DUCK_S
+
+
+@needs_cores
+@pytest.mark.full
+@pytest.mark.promise("clean-stop")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_stop_under_load_loses_nothing(number: int) -> None:
+    with two_processes() as (running, port):
+        tally = await stop_under_load(running, port, number)
+        assert (tally.lost, running.returncode) == ([], 0)
+
+
+@needs_cores
+@pytest.mark.full
+async def test_a_process_that_ends_is_replaced_and_the_others_answer_meanwhile() -> None:
+    with two_processes() as (running, port):
+        before = serving(port)
+        load = Load(("127.0.0.1", port))
+        await load.has_answers(200)
+        os.kill(children(running.pid)[1], signal.SIGTERM)
+        await asyncio.to_thread(wait_for_others, port, before)
+        await load.has_answers(200)
+        assert (await finish(load)).lost == []
+        os.kill(children(running.pid)[0], signal.SIGKILL)
+        after = serving(port)
+        await asyncio.to_thread(wait_for_others, port, after)
+        running.terminate()
+        _, log = running.communicate(timeout=START_S)
+        assert running.returncode == 0
+        assert "server process 1" in log
+        assert "ended with status 0; another process takes its place in 1 s" in log
+        assert "ended by signal 9" in log
+
+
+@needs_cores
+@pytest.mark.full
+async def test_the_processes_stop_when_the_supervisor_is_killed() -> None:
+    with two_processes() as (running, port):
+        pids = children(running.pid)
+        load = Load(("127.0.0.1", port))
+        await load.has_answers(100)
+        running.kill()
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), patience_s=START_S)
+        assert (await finish(load)).lost == []
+
+
+@needs_cores
+@pytest.mark.full
+def test_a_second_signal_ends_all_processes_at_once() -> None:
+    with two_processes("--lame-duck-s", "60") as (running, port):
+        running.terminate()
+        wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503)
+        running.terminate()
+        assert running.wait(10) == 1
+
+
+def refusal(arguments: Sequence[str]) -> str:
+    done = subprocess.run(
+        [*COMMAND, "--port", str(free_port()), *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    return done.stderr
+
+
+@needs_cores
+@pytest.mark.full
+def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
+    assert "tmp" in refusal(["--processes", "2", str(tmp_path / "missing")])
+
+
+def test_files_and_batches_need_one_process(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="processes and batch_dir exclude each other"):
+        ServerSettings(processes=2, batch_dir=tmp_path)
+
+
+def test_each_process_needs_a_core() -> None:
+    with pytest.raises(InvalidConfig, match="3 processes need at least as many cores, and this server has 2"):
+        start_processes(ServerSettings(processes=3), 2, print)
+
+
+def test_processes_divide_cores_connections_and_bytes() -> None:
+    settings = ServerSettings(processes=3, max_connections=100, max_buffered_bytes=6_000_000)
+    shares = [divide_limits(settings, 8, number) for number in range(3)]
+    assert [share["cores"] for share in shares] == [3, 3, 2]
+    assert {share["max_connections"] for share in shares} == {34}
+    assert {share["max_buffered_bytes"] for share in shares} == {2_000_000}
+    small = divide_limits(replace(settings, max_buffered_bytes=1024 * 1024), 8, 0)
+    assert small["max_buffered_bytes"] == 1024 * 1024
+
+
+def test_pages_are_merged_by_family_with_the_number_of_the_process() -> None:
+    header = "# HELP a_total Texts.\n# TYPE a_total counter\n"
+    other = "# HELP b Bytes.\n# TYPE b gauge\n"
+    pages = {
+        0: f'{header}a_total{{model="m}} 1"}} 2.0\n{other}b 5.0\n'.encode(),
+        2: f'{header}a_total{{model="x"}} 3.0\n{other}b 7.0\n'.encode(),
+    }
+    assert merge_pages(pages).decode() == (
+        f'{header}a_total{{process="0",model="m}} 1"}} 2.0\na_total{{process="2",model="x"}} 3.0\n'
+        f'{other}b{{process="0"}} 5.0\nb{{process="2"}} 7.0\n'
+    )
+
+
+@pytest.mark.full
+def test_a_second_process_with_the_same_batch_folder_does_not_start(tmp_path: Path) -> None:
+    with live_server(
+        tmp_path, arguments=["--engine", "fake", "--batch-dir", str(tmp_path / "batches")]
+    ) as first:
+        told = refusal(["--batch-dir", str(tmp_path / "batches")])
+        assert f"Another process uses {tmp_path / 'batches'} for its batches." in told
+        assert httpx.get(f"{first.url}/v1/files").status_code == 200
+
+
+@pytest.mark.full
+def test_a_server_without_a_batch_folder_says_so(tmp_path: Path) -> None:
+    with live_server(tmp_path, arguments=["--engine", "fake"]) as server:
+        answer = httpx.get(f"{server.url}/v1/files")
+        assert answer.status_code == 404
+        assert "Start it with --batch-dir FOLDER" in answer.json()["error"]["message"]
