@@ -21,8 +21,16 @@ START_S = 300.0
 # Enough for the logical resources of small models; the processes share the cores that there are.
 CLUSTER_CORES = 8
 OBJECT_STORE_BYTES = 200_000_000
+PORTS = (
+    "dashboard-agent-grpc",
+    "dashboard-agent-listen",
+    "metrics-export",
+    "ray-client-server",
+    "runtime-env-agent",
+)
 # Workers as important as other processes, and a start that may be slow on a busy machine.
 RAY_SETTINGS = {
+    "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_raylet_start_wait_time_s": "150",
@@ -68,7 +76,9 @@ def ray_cluster(folder: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="vr", ignore_cleanup_errors=True) as sockets:
         line = [f"{RAY}/bin/ray", "start", "--head", "--block", f"--port={port}", f"--temp-dir={sockets}"]
         line += [f"--num-cpus={CLUSTER_CORES}", f"--object-store-memory={OBJECT_STORE_BYTES}"]
-        line += ["--include-dashboard=false", f"--ray-client-server-port={free_port()}"]
+        line += ["--include-dashboard=false"]
+        # For ports of its own choice Ray waits 15 seconds, which is too short on a busy machine.
+        line += [f"--{name}-port={free_port()}" for name in PORTS]
         log = folder / "ray.log"
         with log.open("wb") as output:
             process = _start(line, folder, output)
