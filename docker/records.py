@@ -48,9 +48,9 @@ def describe_debian_package(fields: dict[str, str], distribution: str) -> dict[s
 def make_bill_of_materials() -> dict[str, Any]:
     """Return the bill of materials of the Python packages, of Python and of the Debian packages."""
     command = [
-        CYCLONEDX,
+        str(CYCLONEDX),
         "environment",
-        ENVIRONMENT / "bin/python",
+        str(ENVIRONMENT / "bin/python"),
         "--output-reproducible",
         "--output-format",
         "JSON",

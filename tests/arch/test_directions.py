@@ -44,10 +44,11 @@ class Rule:
         ]
 
 
+ALL = ("vecmill", "vecmill_ray", "vecmill_server")
 BOTH = ("vecmill", "vecmill_server")
 PURE = tuple(f"vecmill.batching.{name}" for name in ("ticket", "queue", "wait_list", "policy"))
 RULES = {
-    "the library knows no server": Rule(("vecmill",), ("vecmill_server", *SERVER_LIBRARIES)),
+    "the library knows no server": Rule(("vecmill",), ("vecmill_ray", "vecmill_server", *SERVER_LIBRARIES)),
     "queue and policy have no clock and no thread": Rule(
         PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.values.clock")
     ),
@@ -80,7 +81,8 @@ RULES = {
             "vecmill_server.tracing.tracer",
         ),
     ),
-    "nothing unpickles": Rule(BOTH, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
+    "Ray stays in its package": Rule(BOTH, ("ray", "vecmill_ray")),
+    "nothing unpickles": Rule(ALL, ("pickle", "cloudpickle", "dill", "joblib", "shelve")),
     "middleware is pure ASGI": Rule(("vecmill_server",), ("starlette.middleware.base",)),
 }
 PLANTED = {
@@ -95,6 +97,7 @@ PLANTED = {
     "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
     "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
     "opentelemetry stays in tracing": ("vecmill_server.tracing.trace", "import opentelemetry.sdk"),
+    "Ray stays in its package": ("vecmill_server.runner", "import ray"),
     "nothing unpickles": ("vecmill.models.weights", "import pickle"),
     "middleware is pure ASGI": (
         "vecmill_server.middleware",

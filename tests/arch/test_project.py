@@ -27,14 +27,17 @@ TOP_LEVEL = {
 }
 LIBRARY = ROOT / "libs/vecmill/pyproject.toml"
 SERVICE = ROOT / "services/vecmill_server/pyproject.toml"
+RAY = ROOT / "services/vecmill_ray/pyproject.toml"
 SERVE_LOCK = ROOT / "services/vecmill_server/requirements.lock"
 MODEL_LOCK = ROOT / "libs/vecmill_minilm/model.lock"
 TEST_LOCK = ROOT / "tests/requirements.lock"
 CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
-TOOL_LOCKS = [ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images")]
+TOOL_LOCKS = [
+    ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images", "on_ray")
+]
 IMAGE_LOCKS = sorted((ROOT / "docker/packages").glob("*.txt"))
 NPM_LOCKS = sorted((ROOT / "tests").glob("c*/npm*/package-lock.json"))
-NOT_SERVED = {"torch", "transformers", "sentence-transformers"}
+NOT_SERVED = {"ray", "torch", "transformers", "sentence-transformers"}
 
 
 def project(path: Path) -> dict[str, Any]:
@@ -68,6 +71,8 @@ def test_one_version_everywhere() -> None:
     assert newest is not None
     assert newest[1] == version
     assert project(SERVICE)["version"] == version
+    assert project(RAY)["version"] == version
+    assert f"vecmill-server =={version}" in project(RAY)["dependencies"]
     assert f"vecmill[cpu] =={version}" in project(SERVICE)["dependencies"]
 
 

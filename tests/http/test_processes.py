@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from chaos.rolling_restarts import Load, Tally
+from chaos.rolling_restarts import Load, Server, Tally, servers
 from support.http_server import wait_until
 from support.server import free_port, live_server
 from vecmill.errors import InvalidConfig
@@ -181,6 +182,24 @@ def test_a_second_signal_ends_all_processes_at_once() -> None:
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503)
         running.terminate()
         assert running.wait(10) == 1
+
+
+@needs_cores
+@pytest.mark.full
+@pytest.mark.promise("clean-stop")
+async def test_processes_take_over_an_inherited_socket_from_others() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener, servers() as running:
+        load = Load(listener.getsockname())
+        for number in range(3):
+            running.append(Server(listener, ("--processes", "2")))
+            await asyncio.to_thread(running[-1].wait_until_ready)
+            await load.has_answers(200)
+            if number:
+                assert await asyncio.to_thread(running[-2].stop) == 0
+            await load.has_answers(200)
+        tally = await finish(load)
+        assert await asyncio.to_thread(running[-1].stop) == 0
+    assert (tally.lost, tally.refused) == ([], 0)
 
 
 def refusal(arguments: Sequence[str]) -> str:

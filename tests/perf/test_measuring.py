@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from perf.corpus import Corpus, told_rate
 from perf.generator import run_load, write_bodies
+from perf.processes import Load, read_times
 from perf.report import Figure
 from perf.rigs import run_in_threads, shuffled, sorted_batches
 from perf.start import memory_mib, processor_s
@@ -106,3 +107,18 @@ def test_the_speed_that_vecmill_embed_tells_is_read(tmp_path: Path) -> None:
     told, whole = corpus.embed("a.npy", "--engine", "fake")
     assert told > whole > 1
     assert told_rate("a.npy: ... in 2.0 s (1,234.5 texts/s, 9 tokens/s).") == 1234.5
+
+
+def test_requests_of_several_texts_have_each_text_once() -> None:
+    one, three = Load("one"), Load("three", route="/tokenize", texts=3)
+    texts = ["a", "b", "c", "d", "e", "f", "g"]
+    assert [body["input"] for body in one.bodies(texts)] == texts
+    assert [body["inputs"] for body in three.bodies(texts)] == [["a", "b", "c"], ["d", "e", "f"]]
+
+
+def test_processor_times_of_a_process_are_those_of_its_threads() -> None:
+    before = read_times([os.getpid()])
+    sum(range(5_000_000))
+    spent = read_times([os.getpid()]).since(before)
+    assert spent.loops[0] > 0.01
+    assert spent.others[0] >= 0

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from support.http_server import wait_until
-from vecmill_server.line_writer import LineWriter
+from vecmill_server.line_writer import LineWriter, join_lines
 
 LINE = "x" * 1023
 
@@ -88,3 +88,9 @@ def test_a_closed_pipe_and_a_non_blocking_one_do_not_end_the_writing(pipe: tuple
     os.close(reader)
     wait_until(lambda: writer.flush(1.0))
     assert writer.dropped > 0
+
+
+def test_lines_are_joined_to_pieces_that_a_pipe_does_not_mix() -> None:
+    lines = [b"a\n", b"bb\n", b"c" * 9 + b"\n", b"d\n"]
+    assert list(join_lines(lines, size=5)) == [b"a\nbb\n", b"c" * 9 + b"\n", b"d\n"]
+    assert list(join_lines([])) == []

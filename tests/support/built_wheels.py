@@ -16,6 +16,7 @@ from support.source_tree import ROOT
 PROJECTS = {
     "vecmill": ROOT / "libs/vecmill",
     "vecmill-minilm": ROOT / "libs/vecmill_minilm",
+    "vecmill-ray": ROOT / "services/vecmill_ray",
     "vecmill-server": ROOT / "services/vecmill_server",
 }
 

@@ -11,7 +11,11 @@ from support.source_tree import ROOT, Module, modules
 CHART = ROOT / "docs/architecture.md"
 BEGIN = "<!-- The list below is written by `make map` from the docstrings of the modules. -->\n"
 
-TITLES = {"vecmill": "The library, `libs/vecmill`", "vecmill_server": "The server, `services/vecmill_server`"}
+TITLES = {
+    "vecmill": "The library, `libs/vecmill`",
+    "vecmill_server": "The server, `services/vecmill_server`",
+    "vecmill_ray": "The Ray package, `services/vecmill_ray`",
+}
 
 
 def first_sentence(module: Module) -> str:

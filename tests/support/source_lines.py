@@ -45,7 +45,7 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def count_rooms(root: Path) -> Counter[str]:
-    """The lines of each folder of both packages, and of each module at their roots."""
+    """The lines of each folder of the packages, and of each module at their roots."""
     counts: Counter[str] = Counter()
     for package, folder in PACKAGES.items():
         base = root / folder.relative_to(ROOT)

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "vecmill": ROOT / "libs/vecmill/src/vecmill",
+    "vecmill_ray": ROOT / "services/vecmill_ray/src/vecmill_ray",
     "vecmill_server": ROOT / "services/vecmill_server/src/vecmill_server",
 }
 
@@ -60,7 +61,7 @@ class Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Every module of both packages."""
+    """Every module of the packages."""
     return tuple(
         Module.parse(_dotted(package, folder, path), path.read_text("utf-8"), path)
         for package, folder in PACKAGES.items()

@@ -1,5 +1,7 @@
 """The ASGI application: the routes, wrapped in the middleware."""
 
+from collections.abc import Sequence
+
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
@@ -36,13 +38,16 @@ EXPOSED_HEADERS = (
 )
 
 
-def create_app(service: Service, address: Address | None = None) -> ASGIApp:
+def create_app(
+    service: Service, address: Address | None = None, routes: Sequence[Route] | None = None
+) -> ASGIApp:
     """Return the application for `service`. The server listens on `address`, by default that of the settings.
 
-    `runner`, not the application, loads and closes the models.
+    `routes` are by default those of `list_routes`. `runner` or `lifespan`, not the application, loads and
+    closes the models.
     """
     settings = service.settings
-    app: ASGIApp = Router(list_routes(service), redirect_slashes=False)
+    app: ASGIApp = Router(list_routes(service) if routes is None else routes, redirect_slashes=False)
     app = Origins(app, OriginRules.of(settings, address))
     if service.keys is not None or settings.metrics_key:
         metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None

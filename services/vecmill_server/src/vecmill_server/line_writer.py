@@ -1,7 +1,7 @@
 """The writing of lines to standard output or standard error without waiting for whoever reads them.
 
 How it works. `write` puts a line into a bounded queue and returns. A thread takes lines from the queue, joins
-those that wait, and writes them with one system call. A pipe that nobody reads, a full disk or a stopped
+those that wait, and writes them with few system calls. A pipe that nobody reads, a full disk or a stopped
 terminal blocks only this thread.
 
 Rules:
@@ -11,13 +11,15 @@ Rules:
 3. `flush` waits a limited time. The thread is a daemon, so a blocked write does not keep the process alive.
 4. Lines are written with `os.write`. A thread that blocks in the buffered `sys.stderr` holds its lock, and
    the interpreter aborts if it cannot take this lock at exit.
+5. A system call writes whole lines, and at most `PIPE_BUF` bytes unless one line is longer. So the lines of
+   several processes that write to the same pipe do not mix.
 """
 
 import os
 import queue
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 MAX_LINES = 10_000  # about 2 MB of lines of the access log
 MAX_LINES_TOGETHER = 500
@@ -97,7 +99,11 @@ class LineWriter:
             self._dropped_by_system += len(lines)
 
     def _write_bytes(self, lines: list[str]) -> bool:
-        data = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+        encoded = (f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
+        return all(self._write_whole(data) for data in join_lines(encoded))
+
+    def _write_whole(self, lines: bytes) -> bool:
+        data = memoryview(lines)
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
@@ -106,3 +112,15 @@ class LineWriter:
             except OSError:
                 return False
         return True
+
+
+def join_lines(lines: Iterable[bytes], size: int = select.PIPE_BUF) -> Iterator[bytes]:
+    """Join lines to pieces of at most `size` bytes. A longer line is a piece of its own."""
+    joined = b""
+    for line in lines:
+        if joined and len(joined) + len(line) > size:
+            yield joined
+            joined = b""
+        joined += line
+    if joined:
+        yield joined

@@ -19,11 +19,11 @@ import uvicorn
 from vecmill.batching.running_clock import RunningClock
 from vecmill.errors import SetupError
 from vecmill_server.app import create_app
-from vecmill_server.catalog import ServedModel
 from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import BACKLOG, Acceptor, Address, Listener, open_listener
+from vecmill_server.loading import load_models
 from vecmill_server.logs import flush_log, report_setup_error
 from vecmill_server.protocol import HttpConnection
 from vecmill_server.ready_message import ready_message
@@ -243,57 +243,18 @@ class Runner(uvicorn.Server):
         return True
 
     async def _load(self) -> None:
-        batches = self._service.batches
         try:
-            async with asyncio.TaskGroup() as group:
-                if batches is not None:
-                    group.create_task(batches.open())
-                for model in self._service.catalog:
-                    group.create_task(self._load_model(model))
-            self._refuse_without_models()
-        except* SetupError as errors:
-            self.load_error = first_error(errors)
-        except* Exception:
-            logger.exception("loading failed")
-            self.load_error = SetupError("The server could not start. The log has the cause.")
+            await load_models(self._service)
+        except SetupError as error:
+            self.load_error = error
         else:
-            if batches is not None:
-                batches.start()
+            if self._service.batches is not None:
+                self._service.batches.start()
             if self._listener.is_inherited:
                 await self._acceptor.open()
             if self.owns_process:
                 spare_lasting_objects()
             self._on_ready()
-
-    async def _load_model(self, model: ServedModel) -> None:
-        """Load a model, or note its failure. Raises `SetupError` if all models have to be served."""
-        if model.failure is not None:
-            return
-        try:
-            await model.mill.start()
-        except SetupError as error:
-            model.failure = error
-        except Exception:
-            logger.exception("loading %s failed", model.name)
-            model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
-        if model.failure is not None:
-            # The error of the only model is printed when the process ends.
-            if self._service.settings.strict or len(list(self._service.catalog)) == 1:
-                raise model.failure
-            logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
-            await self._close_failed(model)
-
-    async def _close_failed(self, model: ServedModel) -> None:
-        """Release what a model took before it failed, because the process goes on without the model."""
-        try:
-            await model.mill.close()
-        except Exception:
-            logger.exception("closing %s failed", model.name)
-
-    def _refuse_without_models(self) -> None:
-        failures = [model.failure for model in self._service.catalog if model.failure is not None]
-        if failures and len(failures) == len(list(self._service.catalog)):
-            raise failures[0]
 
     async def _stop_loading(self) -> None:
         if self._loading is None or self._loading.done():
@@ -311,11 +272,3 @@ def spare_lasting_objects() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def first_error(errors: BaseExceptionGroup[SetupError]) -> SetupError:
-    """Return the first error of a group, which may be nested."""
-    error: SetupError | BaseExceptionGroup[SetupError] = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

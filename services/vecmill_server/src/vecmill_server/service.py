@@ -43,6 +43,9 @@ from vecmill_server.unknown_names import UnknownNames
 
 logger = logging.getLogger(__name__)
 
+# The error message of /v1/files and /v1/batches.
+BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
+
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
@@ -74,8 +77,8 @@ class _FoundModel:
 class Service:
     """The dependencies of routes. `wall_clock` returns Unix seconds.
 
-    `batches` is `None` if disabled. `keys` is `None` if no API key is required. `tracer` is `None` unless
-    tracing is on. `siblings` is `None` if one process serves.
+    `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
+    key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
     """
 
     settings: ServerSettings
@@ -87,6 +90,7 @@ class Service:
     unknown_fields: UnknownFields
     batches: BatchService | None = None
     keys: ApiKeys | None = None
+    batches_off: str = BATCHES_OFF
     wall_clock: Callable[[], float] = time.time
     large_json: LargeJson = field(default_factory=LargeJson)
     tracer: Tracer | None = None

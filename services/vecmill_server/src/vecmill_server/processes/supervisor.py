@@ -21,6 +21,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -63,8 +64,10 @@ def start_processes(settings: ServerSettings, cores: int | None, report: Report)
     """Start the processes. Return a `Member` in each of them, and the exit status in the supervisor.
 
     `report` writes a line to the log without a thread. Raises `InvalidConfig` if there are fewer cores than
-    processes, or the address cannot be used.
+    processes, the address cannot be used, or the system is not Linux.
     """
+    if sys.platform != "linux":
+        raise InvalidConfig("More than one process needs Linux. Leave out --processes.")
     total = cores or available_cores()
     if settings.processes > total:
         raise InvalidConfig(

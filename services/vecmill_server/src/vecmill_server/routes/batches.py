@@ -134,9 +134,7 @@ class BatchRoutes:
 
 def _batches(service: Service) -> BatchService:
     if service.batches is None:
-        raise BatchesOff(
-            "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
-        )
+        raise BatchesOff(service.batches_off)
     return service.batches
 
 

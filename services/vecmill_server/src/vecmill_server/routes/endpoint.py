@@ -77,7 +77,7 @@ class Endpoint:
                 del body, json  # so that their memory is free while the model computes
                 pieces, headers = await self._answer(kind, asked, timeout_s, scope, receive, held)
             except VecmillError as error:
-                await _send_error(kind.style.respond(error), scope, send)
+                await send_error(kind.style.respond(error), scope, send)
                 return
             await send_json(send, pieces, headers)
 
@@ -133,7 +133,8 @@ class Endpoint:
         return pieces, headers
 
 
-async def _send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:
+async def send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:
+    """Send an error response, and note its reason for the metrics and the log."""
     RequestContext.of(scope).reason = response.reason
     await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
     await send({"type": "http.response.body", "body": response.body})

@@ -7,6 +7,7 @@ hours, and the remaining time can be estimated.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -100,27 +101,32 @@ class InputScan:
 def scan_source(source: Source, options: ColumnOptions) -> InputScan:
     """Read all of `source`. Raises `InvalidConfig` for wrong columns, `InvalidCorpus` for invalid rows."""
     columns = choose_columns(source, options)
-    sha256 = hash_file(source.path)
+    sha256 = hash_file(Path(str(source.path)))
     column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
     rows = read = 0
-    for record in show_progress(_records(source, columns), "Reading"):
+    for record in show_progress(checked_records(source, columns), "Reading"):
         read += 1
         if record.problem is not None:
             if not options.skips_invalid:
-                raise InvalidCorpus(_describe(source, record))
+                raise InvalidCorpus(describe_problem(source, record))
             continue
         rows += 1
-        for name, value in zip(columns.copies, record.values[1:], strict=True):
-            column_types[name] = column_types[name].merge(type_of(value))
+        merge_types(column_types, columns, record)
     if not rows:
         raise InvalidCorpus(f"{source.path} has no row with a text in the column {columns.text!r}.")
-    _require_values(source, options, column_types)
+    require_values(source, options, column_types)
     return InputScan(columns, rows, read - rows, column_types, sha256)
+
+
+def merge_types(column_types: dict[str, ColumnType], columns: Columns, record: Record) -> None:
+    """Merge the types of the copied values of a valid row into `column_types`."""
+    for name, value in zip(columns.copies, record.values[1:], strict=True):
+        column_types[name] = column_types[name].merge(type_of(value))
 
 
 def valid_records(source: Source, columns: Columns) -> Iterator[Record]:
     """Return the rows of `source` that can be embedded, in input order."""
-    return (record for record in _records(source, columns) if record.problem is None)
+    return (record for record in checked_records(source, columns) if record.problem is None)
 
 
 def choose_columns(source: Source, options: ColumnOptions) -> Columns:
@@ -164,11 +170,15 @@ def _find_text(source: Source, found: Mapping[str, bool], options: ColumnOptions
     return texts[0]
 
 
-def _records(source: Source, columns: Columns) -> Iterator[Record]:
+def checked_records(source: Source, columns: Columns) -> Iterator[Record]:
     """Return all rows, with the problems of their texts and copied values."""
-    for record in source.records(columns.names):
-        problem = record.problem or find_problem(record.values[0]) or _problem_of_copies(record, columns)
-        yield record if problem is None else Record(record.place, problem=problem)
+    return (check_record(record, columns) for record in source.records(columns.names))
+
+
+def check_record(record: Record, columns: Columns) -> Record:
+    """Return the row, or a row with a problem if its text or a copied value is invalid."""
+    problem = record.problem or find_problem(record.values[0]) or _problem_of_copies(record, columns)
+    return record if problem is None else Record(record.place, problem=problem)
 
 
 def _problem_of_copies(record: Record, columns: Columns) -> str | None:
@@ -179,7 +189,7 @@ def _problem_of_copies(record: Record, columns: Columns) -> str | None:
     return None
 
 
-def _require_values(source: Source, options: ColumnOptions, column_types: Mapping[str, ColumnType]) -> None:
+def require_values(source: Source, options: ColumnOptions, column_types: Mapping[str, ColumnType]) -> None:
     """Raise `InvalidConfig` for a requested column without a value in any row."""
     if source.is_closed:
         return
@@ -188,7 +198,8 @@ def _require_values(source: Source, options: ColumnOptions, column_types: Mappin
             raise InvalidConfig(f"No row of {source.path} has a value in the column {name!r}.")
 
 
-def _describe(source: Source, record: Record) -> str:
+def describe_problem(source: Source, record: Record) -> str:
+    """Return the error message for an invalid row."""
     return (
         f"{source.path}: {source.unit} {record.place} {record.problem}. Correct the {source.unit}, or skip "
         "such rows with --skip-invalid."

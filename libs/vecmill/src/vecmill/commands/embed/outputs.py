@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class OutputFile(ABC):
 class ParquetOutput(OutputFile):
     """A Parquet file with the copied columns and `embedding`, a list of fixed length."""
 
-    def __init__(self, path: Path, schema: OutputSchema) -> None:
+    def __init__(self, path: Path | IO[bytes], schema: OutputSchema) -> None:
         from pyarrow import parquet
 
         self._arrow = import_arrow()

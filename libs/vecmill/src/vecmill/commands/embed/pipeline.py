@@ -53,7 +53,7 @@ async def embed_parts(
     Raises the same errors as `Embedder.embed`, and `InvalidCorpus` for a text that cannot be embedded. With
     `skips_invalid`, texts that cause an error are left out instead.
     """
-    refuse = partial(_refuse, unit, skips_invalid)
+    refuse = partial(refuse_record, unit, skips_invalid)
     running: set[asyncio.Task[None]] = set()
     try:
         while (part := await asyncio.to_thread(next, cut, None)) is not None:
@@ -83,7 +83,7 @@ async def _embed_part(
     size = embedder.call_texts
 
     async def call(records: Sequence[Record]) -> EmbeddedTexts:
-        found = await _embed_records(records, embedder, refuse)
+        found = await embed_records(records, embedder, refuse)
         progress.add_embedded(len(records), found.token_count)
         return found
 
@@ -95,7 +95,11 @@ async def _embed_part(
     await asyncio.to_thread(store.write, part.number, embeddings, left_out, truncated)
 
 
-async def _embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
+async def embed_records(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
+    """Embed the texts of some records in one call, or one by one if the call fails.
+
+    Calls `refuse` for each text that cannot be embedded. Raises the same errors as `Embedder.embed`.
+    """
     try:
         return await embedder.embed([record.values[0] for record in records])
     except DeviceLost:
@@ -122,7 +126,7 @@ async def _embed_singly(records: Sequence[Record], embedder: Embedder, refuse: R
     return EmbeddedTexts(embeddings, tokens, left_out, truncated)
 
 
-def _refuse(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:
+def refuse_record(unit: str, skips_invalid: bool, record: Record, error: VecmillError) -> None:
     """Log a text that cannot be embedded. Raises `InvalidCorpus` if such texts are not left out."""
     problem = f"The text of {unit} {record.place} cannot be embedded: {error.message}"
     # A failing engine or server may fail for every text, and all texts would be left out.

@@ -76,7 +76,7 @@ class FinishedRun:
 
 def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> EmbedOptions:
     """Convert the options of the command line, which are given by name. Raises `InvalidConfig`."""
-    server, precision, purpose = options["server"], options["precision"], options["purpose"]
+    server = options["server"]
     of_engines = ("engine", "precision", "device", "cores", "trusts_code")
     if server is not None and any(options[name] for name in of_engines):
         raise InvalidConfig(
@@ -86,29 +86,43 @@ def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> Emb
     return EmbedOptions(
         corpus,
         output,
-        ColumnOptions(
-            options["text_column"],
-            options["id_column"],
-            options["copied_columns"],
-            options["skips_invalid"],
-        ),
-        EmbedParameters(
-            options["prompt_name"],
-            None if purpose is None else Purpose(purpose),
-            options["dimensions"],
-            OutputDtype.FLOAT if options["dtype"] == "float32" else OutputDtype(options["dtype"]),
-        ),
+        parse_columns(options),
+        parse_parameters(options),
         options["model"],
-        MillConfig(
-            engine=options["engine"],
-            precision=None if precision is None else Precision(precision),
-            device=options["device"],
-            cores=options["cores"],
-            cache_dir=options["cache_dir"],
-        ),
+        parse_config(options),
         options["trusts_code"],
         server,
         options["api_key"],
+    )
+
+
+def parse_columns(options: Mapping[str, Any]) -> ColumnOptions:
+    """Return the column options of the command line."""
+    return ColumnOptions(
+        options["text_column"], options["id_column"], options["copied_columns"], options["skips_invalid"]
+    )
+
+
+def parse_parameters(options: Mapping[str, Any]) -> EmbedParameters:
+    """Return the settings of the embeddings that the command line sets."""
+    purpose = options["purpose"]
+    return EmbedParameters(
+        options["prompt_name"],
+        None if purpose is None else Purpose(purpose),
+        options["dimensions"],
+        OutputDtype.FLOAT if options["dtype"] == "float32" else OutputDtype(options["dtype"]),
+    )
+
+
+def parse_config(options: Mapping[str, Any]) -> MillConfig:
+    """Return the configuration of the mill that the command line sets."""
+    precision = options["precision"]
+    return MillConfig(
+        engine=options["engine"],
+        precision=None if precision is None else Precision(precision),
+        device=options["device"],
+        cores=options["cores"],
+        cache_dir=options["cache_dir"],
     )
 
 
@@ -204,7 +218,7 @@ def _assemble(
     Returns the number of texts without an embedding, and the number of truncated texts.
     Raises `SetupError`.
     """
-    if hash_file(source.path) != scan.sha256:
+    if hash_file(options.corpus) != scan.sha256:
         raise InvalidCorpus(
             f"{source.path} has changed since the start. Remove {store.folder} to start again."
         )

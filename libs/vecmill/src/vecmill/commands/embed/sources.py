@@ -10,6 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from io import BufferedReader, TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -32,10 +33,21 @@ _MOST_CHARACTERS = 2**31 - 1
 T = TypeVar("T")
 
 
+class InputFile(Protocol):
+    """A file to read, by default a `Path`. `str` returns the name that error messages show."""
+
+    @property
+    def suffix(self) -> str: ...
+
+    def open(self, mode: Any = ...) -> Any:
+        """Open the file; with the mode `rb` for reading bytes. Raises `OSError`."""
+        ...
+
+
 class Source(Protocol):
     """A file of rows. `unit`: the unit of places, line or row. `is_closed`: all rows have equal columns."""
 
-    path: Path
+    path: InputFile
     unit: str
     is_closed: bool
 
@@ -61,7 +73,7 @@ class JsonLines(Source):
     unit = "line"
     is_closed = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: InputFile) -> None:
         self.path = path
 
     def columns(self) -> Mapping[str, bool]:
@@ -73,18 +85,14 @@ class JsonLines(Source):
 
     def records(self, names: Sequence[str]) -> Iterator[Record]:
         """Return all rows with the values of the columns `names`; see `Source.records`."""
-        for place, row in self._rows():
-            if isinstance(row, dict):
-                yield Record(place, tuple(map(row.get, names)))
-            else:
-                yield Record(place, problem=row)
+        return (read_object(place, row, names) for place, row in self._rows())
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any] | str]]:
         """Return the place of each row with its fields, or with its problem."""
         with _open(self.path) as file:
             for place, line in enumerate(_read_lines(self.path, file), 1):
                 if not line.isspace():
-                    yield place, _parse_line(line)
+                    yield place, parse_line(line)
 
 
 class CommaSeparated(Source):
@@ -96,7 +104,7 @@ class CommaSeparated(Source):
     unit = "line"
     is_closed = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: InputFile) -> None:
         self.path = path
 
     def columns(self) -> Mapping[str, bool]:
@@ -108,7 +116,7 @@ class CommaSeparated(Source):
         """Return all rows with the values of the columns `names`; see `Source.records`."""
         rows = self._rows()
         _, header = next(rows, (0, []))
-        _refuse_duplicates(self.path, header, names)
+        refuse_duplicates(self.path, header, names)
         places = [header.index(name) for name in names]
         for place, row in rows:
             if len(row) == len(header):
@@ -121,7 +129,10 @@ class CommaSeparated(Source):
         """Return the fields of each row, with the number of its first line."""
         csv.field_size_limit(_MOST_CHARACTERS)
         # Invalid UTF-8 becomes surrogates, so that only its own row has a problem.
-        with TextIOWrapper(_open(self.path), "utf-8-sig", "surrogateescape", newline="") as file:
+        with (
+            _open(self.path) as opened,
+            TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="") as file,
+        ):
             lines = _read_lines(self.path, file)
             first = next(lines, "")
             if not is_writable(first):
@@ -144,7 +155,7 @@ class Parquet(Source):
     unit = "row"
     is_closed = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: InputFile) -> None:
         self.path = path
         self._arrow = import_arrow()
 
@@ -157,7 +168,7 @@ class Parquet(Source):
         place = 0
         try:
             with self._open() as file:
-                _refuse_duplicates(self.path, file.schema_arrow.names, names)
+                refuse_duplicates(self.path, file.schema_arrow.names, names)
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(names)):
                     values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
                     for row in zip(*values, strict=True):
@@ -177,8 +188,9 @@ class Parquet(Source):
         from pyarrow import parquet
 
         try:
+            source = self.path if isinstance(self.path, Path) else self.path.open("rb")
             # With other settings pyarrow would read all row groups ahead, or a whole row group at once.
-            return parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            return parquet.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES)
         except (OSError, ValueError) as error:
             raise InvalidCorpus(
                 f"{self.path} cannot be read as a Parquet file: {_first_line(error)}."
@@ -190,26 +202,48 @@ _SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = MappingProx
 )
 
 
-def _open_zst(path: Path) -> Any:
+def _read_zst(file: Any) -> AbstractContextManager[Any]:
     # pyarrow's stream has no `readline`.
-    return BufferedReader(import_arrow().input_stream(path, compression="zstd"), BUFFER_BYTES)
+    return BufferedReader(import_arrow().input_stream(file, compression="zstd"), BUFFER_BYTES)
 
 
-_COMPRESSIONS: Mapping[str, Callable[[Path], Any]] = MappingProxyType({".gz": gzip.open, ".zst": _open_zst})
+def _read_gz(file: Any) -> AbstractContextManager[Any]:
+    return gzip.open(file)
+
+
+_COMPRESSIONS: Mapping[str, Callable[[Any], AbstractContextManager[Any]]] = MappingProxyType(
+    {".gz": _read_gz, ".zst": _read_zst}
+)
 
 
 def open_source(path: Path) -> Source:
-    """Open a file by its file name extension. Raises `InvalidCorpus`, `MissingExtra`."""
-    is_compressed = path.suffix.lower() in _COMPRESSIONS
-    kind = _SOURCES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
-    if kind is None or (is_compressed and kind is Parquet):
+    """Open a local file by its file name extension. Raises `InvalidCorpus`, `MissingExtra`."""
+    kind = _kind_of(path)
+    if not path.is_file():
+        raise InvalidCorpus(f"There is no file {path}.")
+    return kind(path)
+
+
+def source_of(path: InputFile) -> Source:
+    """Return the source for a file by its file name extension. Raises `InvalidCorpus`."""
+    return _kind_of(path)(path)
+
+
+def is_compressed(path: InputFile) -> bool:
+    """Return whether the file name extension names a compressed format."""
+    return path.suffix.lower() in _COMPRESSIONS
+
+
+def _kind_of(path: InputFile) -> type[JsonLines | CommaSeparated | Parquet]:
+    is_packed = is_compressed(path)
+    name = str(path)
+    kind = _SOURCES.get(Path(name[: -len(path.suffix)] if is_packed else name).suffix.lower())
+    if kind is None or (is_packed and kind is Parquet):
         raise InvalidCorpus(
             f"{path}: the file name extension must be one of {', '.join(_SOURCES)}. All but .parquet may be "
             f"followed by {' or '.join(_COMPRESSIONS)}."
         )
-    if not path.is_file():
-        raise InvalidCorpus(f"There is no file {path}.")
-    return kind(path)
+    return kind
 
 
 def import_arrow() -> Any:
@@ -230,7 +264,8 @@ def _holds_strings(arrow: Any, kind: Any) -> bool:
     return any(check(value_type) for check in checks)
 
 
-def _refuse_duplicates(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+def refuse_duplicates(path: InputFile, header: Sequence[str], names: Sequence[str]) -> None:
+    """Raise `InvalidCorpus` if a file has several columns of a requested name."""
     for name in names:
         if header.count(name) > 1:
             raise InvalidCorpus(
@@ -242,7 +277,8 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
-def _parse_line(line: bytes) -> dict[str, Any] | str:
+def parse_line(line: bytes) -> dict[str, Any] | str:
+    """Return the JSON object of a line, or the problem of a line without a JSON object."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -250,16 +286,30 @@ def _parse_line(line: bytes) -> dict[str, Any] | str:
     return row if isinstance(row, dict) else "is not a JSON object"
 
 
-def _open(path: Path) -> Any:
+def read_object(place: int, row: dict[str, Any] | str, names: Sequence[str]) -> Record:
+    """Return the record of a row, which is given by its fields or by its problem."""
+    if isinstance(row, dict):
+        return Record(place, tuple(map(row.get, names)))
+    return Record(place, problem=row)
+
+
+@contextmanager
+def _open(path: InputFile) -> Iterator[Any]:
     """Open a file for reading bytes, decompressed if its extension names a compressed format."""
-    open_compressed = _COMPRESSIONS.get(path.suffix.lower())
     try:
-        return path.open("rb") if open_compressed is None else open_compressed(path)
+        opened = path.open("rb")
     except OSError as error:
         raise InvalidCorpus(f"{path} cannot be read: {error.strerror}.") from error
+    decompress = _COMPRESSIONS.get(path.suffix.lower())
+    with opened:
+        if decompress is None:
+            yield opened
+        else:
+            with decompress(opened) as file:
+                yield file
 
 
-def _read_lines(path: Path, file: Iterator[T]) -> Iterator[T]:
+def _read_lines(path: InputFile, file: Iterator[T]) -> Iterator[T]:
     try:
         yield from file
     except (OSError, zlib.error) as error:

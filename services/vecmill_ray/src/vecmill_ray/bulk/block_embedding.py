@@ -1,0 +1,215 @@
+"""The embedding of blocks by one process: it holds one model, and writes each block into its file.
+
+The process takes the engine and the precision from the job, and refuses to work if its model has another
+identity than that of the job. Otherwise a node with another processor could write embeddings of another
+vector space.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder, EmbedParameters, Vectors
+from vecmill.commands.embed.input_records import InputPart, Record
+from vecmill.commands.embed.input_scan import Columns, ColumnType, check_record
+from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.outputs import OutputSchema
+from vecmill.commands.embed.pipeline import Refuse, embed_records, refuse_record
+from vecmill.config import MillConfig
+from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
+from vecmill.values.aliases import JsonValue
+from vecmill.values.engine_plan import Precision
+from vecmill_ray.bulk.block_files import BlockCounts, RejectedRow, encode_block
+from vecmill_ray.bulk.blocks import BulkBlock, order_by_length
+from vecmill_ray.bulk.bulk_manifest import Identity
+from vecmill_ray.bulk.inputs import BulkInput, InputAddress, arrow_types
+from vecmill_ray.bulk.storage import SharedStorage
+
+
+@dataclass(frozen=True, slots=True)
+class BulkModel:
+    """The model of a run, and the settings of its embeddings."""
+
+    model: str | None
+    config: MillConfig
+    parameters: EmbedParameters
+    trusts_code: bool = False
+
+    def pinned_to(self, identity: Identity) -> "BulkModel":
+        """Return the choice with the engine and the precision of `identity`."""
+        # The graph of an exported model has a precision of its own, which is not an option.
+        known = identity.precision in [precision.value for precision in Precision]
+        precision = Precision(identity.precision) if known else None
+        return replace(self, config=replace(self.config, engine=identity.engine, precision=precision))
+
+
+@dataclass(frozen=True, slots=True)
+class BulkJob:
+    """Everything that a process needs to embed blocks. `inputs` are the identities of the inputs."""
+
+    address: InputAddress
+    inputs: Sequence[JsonValue]
+    output: str
+    columns: Columns
+    column_types: dict[str, ColumnType]
+    choice: BulkModel
+    identity: Identity
+    digest: str
+    skips_invalid: bool
+
+
+def identity_of(embedder: Embedder) -> Identity:
+    """Return the identity of a loaded model."""
+    found = embedder.identity
+    return Identity(
+        str(found["name"]),
+        str(found["fingerprint"]),
+        str(found["engine"]),
+        str(found["precision"]),
+        embedder.dim,
+    )
+
+
+async def find_identity(choice: BulkModel) -> Identity:
+    """Load the model, and return its identity. Raises `SetupError`."""
+    async with open_local(
+        choice.model, choice.config, choice.parameters, trusts_code=choice.trusts_code
+    ) as embedder:
+        return identity_of(embedder)
+
+
+@asynccontextmanager
+async def open_embedder(job: BulkJob, node: str) -> AsyncIterator["BlockEmbedder"]:
+    """Load the model of a job on the node with this name or address. Raises `SetupError`."""
+    inputs = open_inputs(job.address, job.inputs)
+    choice = job.choice
+    async with open_local(
+        choice.model, choice.config, choice.parameters, trusts_code=choice.trusts_code
+    ) as embedder:
+        others = identity_of(embedder).differences(job.identity)
+        if others:
+            raise InvalidConfig(
+                f"The node {node} would compute with {' and '.join(others)}, so its embeddings would not be "
+                "comparable with those of other nodes. Give all nodes the same model files and packages, or "
+                "choose --engine and --precision in a new output."
+            )
+        yield BlockEmbedder(job, inputs, SharedStorage(job.output), embedder)
+
+
+def open_inputs(address: InputAddress, identities: Sequence[JsonValue]) -> list[BulkInput]:
+    """Open the inputs. Raises `InvalidCorpus` if their identities are other than `identities`."""
+    inputs = address.open()
+    for found, identity in zip(inputs, identities, strict=False):
+        if found.identity != identity:
+            raise InvalidCorpus(f"{found.source.path} has changed since the start of the run.")
+    if len(inputs) != len(identities):
+        raise InvalidCorpus(
+            f"The input has {len(inputs)} files, but had {len(identities)} at the start of the run."
+        )
+    return inputs
+
+
+class BlockEmbedder:
+    """A loaded model that embeds blocks of a job. Use `open_embedder`."""
+
+    def __init__(
+        self, job: BulkJob, inputs: Sequence[BulkInput], output: SharedStorage, embedder: Embedder
+    ) -> None:
+        self._job = job
+        self._inputs = inputs
+        self._output = output
+        self._embedder = embedder
+
+    async def embed(self, block: BulkBlock) -> BlockCounts:
+        """Embed a block and write its file.
+
+        Raises `InvalidCorpus` for a row that cannot be embedded, unless such rows are skipped; other errors
+        as `Embedder.embed`.
+        """
+        found = self._inputs[block.source]
+        records = await asyncio.to_thread(self._read, found, block)
+        rejected = [
+            RejectedRow(block.source, record.place, record.problem)
+            for record in records
+            if record.problem is not None
+        ]
+        valid = [record for record in records if record.problem is None]
+        unit = found.unit
+
+        def refuse(record: Record, error: VecmillError) -> None:
+            refuse_record(unit, self._job.skips_invalid, record, error)
+            rejected.append(RejectedRow(block.source, record.place, error.message))
+
+        result = await embed_sorted(valid, self._embedder, refuse)
+        counts = BlockCounts(
+            block.number,
+            len(result.embeddings),
+            result.token_count,
+            result.truncated_count,
+            sorted(rejected, key=lambda row: row.place),
+        )
+        kept = InputPart(block.number, valid).without(result.left_out)
+        await asyncio.to_thread(self._write, block, found, counts, result.embeddings, kept)
+        return counts
+
+    def _read(self, found: BulkInput, block: BulkBlock) -> list[Record]:
+        """Read the rows of a block. Raises `InvalidCorpus` if their number is not that of the scan."""
+        columns = self._job.columns
+        rows = found.read(columns.names, block.start, block.stop, block.first_place)
+        records = [check_record(row.record, columns) for row in rows if row.record is not None]
+        if len(records) != block.records:
+            raise InvalidCorpus(
+                f"{found.source.path} has changed since the start of the run: {block.records} rows from "
+                f"{found.unit} {block.first_place} on are now {len(records)}."
+            )
+        return records
+
+    def _write(
+        self, block: BulkBlock, found: BulkInput, counts: BlockCounts, embeddings: Vectors, kept: InputPart
+    ) -> None:
+        job, embedder = self._job, self._embedder
+        schema = OutputSchema(
+            embedder.dim,
+            embedder.dtype,
+            job.column_types,
+            arrow_types(found.source, job.columns.copies),
+            {**embedder.identity, "dtype": job.choice.parameters.kind},
+        )
+        columns = {name: kept.column(index) for index, name in enumerate(job.columns.copies, 1)}
+        content = encode_block(schema, counts, embeddings, columns)
+        self._output.write(block.file_name(job.digest), content)
+
+
+async def embed_sorted(records: Sequence[Record], embedder: Embedder, refuse: Refuse) -> EmbeddedTexts:
+    """Embed the texts of records in calls of similar lengths; the result is in the order of the records.
+
+    Calls `refuse` for texts that cannot be embedded. Raises the same errors as `Embedder.embed`.
+    """
+    order = order_by_length([record.values[0] for record in records])
+    size = embedder.call_texts
+    calls = [order[at : at + size] for at in range(0, len(order), size)]
+    tasks = [
+        asyncio.create_task(embed_records([records[index] for index in call], embedder, refuse))
+        for call in calls
+    ]
+    try:
+        found = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    embeddings = np.empty((len(records), embedder.dim), embedder.dtype)
+    left_out: list[int] = []
+    for call, one in zip(calls, found, strict=True):
+        out = frozenset(one.left_out)
+        left_out.extend(call[at] for at in out)
+        embeddings[[index for at, index in enumerate(call) if at not in out]] = one.embeddings
+    return EmbeddedTexts(
+        np.delete(embeddings, left_out, axis=0),
+        sum(one.token_count for one in found),
+        sorted(left_out),
+        sum(one.truncated_count for one in found),
+    )

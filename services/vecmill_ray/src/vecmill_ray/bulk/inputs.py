@@ -1,0 +1,211 @@
+"""The inputs of a run, and the reading of a range of the rows of one input.
+
+The readers are those of `vecmill embed`. An input is a file of JSON lines, CSV or Parquet, or the result of a
+query to a database.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, Protocol
+
+from vecmill.commands.embed.input_records import Record
+from vecmill.commands.embed.sources import (
+    BATCH_ROWS,
+    JsonLines,
+    Parquet,
+    Source,
+    is_compressed,
+    parse_line,
+    read_object,
+    refuse_duplicates,
+    source_of,
+)
+from vecmill.errors import InvalidCorpus
+from vecmill.values.aliases import JsonValue
+from vecmill_ray.bulk.blocks import InputSpan, Position, Row
+from vecmill_ray.bulk.database_input import DatabaseInput, is_database
+from vecmill_ray.bulk.storage import SharedStorage, StoredFile
+
+# The bytes of a file of JSON lines, and the row groups of a Parquet file, that one task scans.
+SPAN_BYTES = 64 * 2**20
+SPAN_GROUPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InputAddress:
+    """An input as the command line gives it. `query` and `key_column` are for a database."""
+
+    address: str
+    query: str | None = None
+    key_column: str | None = None
+
+    def open(self) -> list["BulkInput"]:
+        """Return the inputs at this address, in order. Raises `SetupError`."""
+        if is_database(self.address):
+            return [DatabaseInput(self.address, self.query, self.key_column)]
+        files = SharedStorage(self.address).files()
+        if not files:
+            raise InvalidCorpus(f"The folder {SharedStorage(self.address).name} has no files.")
+        return [FileInput(file) for file in files]
+
+
+class BulkInput(Protocol):
+    """One input, whose rows can be read in ranges."""
+
+    @property
+    def identity(self) -> JsonValue:
+        """Values that change when the input changes."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """The unit of the places of rows, line or row."""
+        ...
+
+    @property
+    def source(self) -> Source:
+        """The source of all rows, for the choice of columns."""
+        ...
+
+    def spans(self, index: int) -> list[InputSpan]:
+        """Divide the input, which is the input number `index`, into spans for the scan."""
+        ...
+
+    def read(self, names: Sequence[str], start: Position, stop: Position, place: int) -> Iterator[Row]:
+        """Return the rows of a range. `place` is the place of the first row."""
+        ...
+
+
+class FileInput:
+    """A file of JSON lines, CSV or Parquet; satisfies `BulkInput`."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self.file = file
+        self.source = source_of(file)
+        self.unit = self.source.unit
+        self.identity: JsonValue = [file.name, file.size, file.changed]
+
+    def spans(self, index: int) -> list[InputSpan]:
+        """Divide the file into spans: byte ranges of JSON lines, row groups of Parquet, or the whole file."""
+        if self._has_byte_ranges:
+            starts = range(0, self.file.size, SPAN_BYTES)
+            return [InputSpan(index, start, min(start + SPAN_BYTES, self.file.size)) for start in starts]
+        if isinstance(self.source, Parquet):
+            return [InputSpan(index, *rows) for rows in _group_ranges(self.file)]
+        return [InputSpan(index, 0, None)]
+
+    def read(self, names: Sequence[str], start: Position, stop: Position, place: int) -> Iterator[Row]:
+        """Return the rows of a range; see `BulkInput.read`.
+
+        Raises `InvalidCorpus`, with an `OSError` as its cause if the storage failed.
+        """
+        first, last = _as_number(start), None if stop is None else _as_number(stop)
+        if self._has_byte_ranges:
+            return self._read_bytes(names, first, self.file.size if last is None else last, place)
+        if isinstance(self.source, Parquet):
+            return self._read_groups(names, first, last, place)
+        rows = islice(self.source.records(names), first, last)
+        return (Row(at, record.place, record) for at, record in enumerate(rows, first))
+
+    @property
+    def _has_byte_ranges(self) -> bool:
+        return isinstance(self.source, JsonLines) and not is_compressed(self.file)
+
+    def _read_bytes(self, names: Sequence[str], start: int, stop: int, place: int) -> Iterator[Row]:
+        """Return the lines that begin in a range of bytes; an empty line has no record."""
+        with _report_read_errors(self.file), self.file.open() as file:
+            position = start
+            if start:
+                # A line that begins exactly at `start` belongs to this range.
+                file.seek(start - 1)
+                position += len(file.readline()) - 1
+            lines = _iterate_lines(file, position, stop)
+            for at, (offset, line) in enumerate(lines, place):
+                record = None if line.isspace() else read_object(at, parse_line(line), names)
+                yield Row(offset, at, record)
+
+    def _read_groups(self, names: Sequence[str], start: int, stop: int | None, place: int) -> Iterator[Row]:
+        """Return a range of the rows of a Parquet file; only the row groups in the range are read."""
+        from pyarrow import parquet
+
+        with (
+            _report_read_errors(self.file),
+            parquet.ParquetFile(self.file.open_arrow(), pre_buffer=False) as file,
+        ):
+            refuse_duplicates(self.file, file.schema_arrow.names, names)
+            groups, first = _groups_in(file, start, stop)
+            at = first
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(names)):
+                values = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in names]
+                for row in zip(*values, strict=True):
+                    if stop is not None and at >= stop:
+                        return
+                    if at >= start:
+                        where = place + at - start
+                        yield Row(at, where, Record(where, row))
+                    at += 1
+
+
+class _report_read_errors:
+    """A context in which errors of the storage become `InvalidCorpus`, with the error as its cause."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | ValueError) and not isinstance(error, UnicodeError):
+            reason = str(error).partition("\n")[0].rstrip(".")
+            raise InvalidCorpus(f"{self._file} cannot be read: {reason}.") from error
+
+
+def _iterate_lines(file: Any, position: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Return the lines that begin before `stop`, with their offsets; `file` is at `position`."""
+    while position < stop:
+        line = file.readline()
+        if not line:
+            return
+        yield position, line
+        position += len(line)
+
+
+def _as_number(position: Position) -> int:
+    if not isinstance(position, int):
+        raise TypeError(f"{position!r} is not a position in a file")
+    return position
+
+
+def _group_ranges(file: StoredFile) -> list[tuple[int, int]]:
+    """Return the row ranges of every `SPAN_GROUPS` row groups of a Parquet file."""
+    from pyarrow import parquet
+
+    with _report_read_errors(file):
+        counts = _group_rows(parquet.read_metadata(file.open_arrow()))
+    edges = [0]
+    for at in range(0, len(counts), SPAN_GROUPS):
+        edges.append(edges[-1] + sum(counts[at : at + SPAN_GROUPS]))
+    return list(pairwise(edges))
+
+
+def _groups_in(file: Any, start: int, stop: int | None) -> tuple[list[int], int]:
+    """Return the row groups that overlap a row range, and the first row of the first such group."""
+    groups: list[int] = []
+    first = at = 0
+    for number, rows in enumerate(_group_rows(file.metadata)):
+        if at + rows > start and (stop is None or at < stop):
+            first = first if groups else at
+            groups.append(number)
+        at += rows
+    return groups, first
+
+
+def _group_rows(metadata: Any) -> list[int]:
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
+def arrow_types(source: Source, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the Arrow types of these columns, if the input has types."""
+    return {name: kind for name, kind in source.arrow_types().items() if name in names}

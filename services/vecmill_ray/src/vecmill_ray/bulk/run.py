@@ -1,0 +1,276 @@
+"""The run of `vecmill ray embed`: scan the input, embed the missing blocks, check the output."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecmill.commands.embed.input_scan import ColumnOptions, Columns, choose_columns
+from vecmill.commands.embed.outputs import check_output
+from vecmill.commands.embed.progress import ProgressBar, show_progress
+from vecmill.commands.embed.run import DONE, INTERRUPTED, parse_columns, parse_config, parse_parameters
+from vecmill.errors import InvalidConfig
+from vecmill_ray.bulk import cluster
+from vecmill_ray.bulk.actor_pool import ActorPool
+from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, open_inputs
+from vecmill_ray.bulk.block_files import BlockCounts
+from vecmill_ray.bulk.bulk_manifest import (
+    MANIFEST_FILE,
+    REJECTED_FILE,
+    SUCCESS_FILE,
+    BulkManifest,
+    Identity,
+    Settings,
+    read_manifest,
+    refuse_differences,
+    refuse_foreign,
+)
+from vecmill_ray.bulk.inputs import BulkInput, FileInput, InputAddress
+from vecmill_ray.bulk.rounds import complete_blocks
+from vecmill_ray.bulk.scan import join_scans
+from vecmill_ray.bulk.storage import SharedStorage
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOptions:
+    """The options of the command. `actors` is the number of actors; `None` is as many as there is room."""
+
+    address: InputAddress
+    output: str
+    columns: ColumnOptions
+    choice: BulkModel
+    block_rows: int
+    actors: int | None = None
+    has_shared_files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BulkSummary:
+    """The result of a run: `texts` embeddings of `dim` dimensions; `summary` is a sentence about the work."""
+
+    texts: int
+    rejected: int
+    truncated: int
+    dim: int
+    summary: str
+
+
+def parse_options(address: str, output: str, options: Mapping[str, Any]) -> BulkOptions:
+    """Convert the options of the command line, which are given by name."""
+    return BulkOptions(
+        InputAddress(address, options["query"], options["key_column"]),
+        output,
+        parse_columns(options),
+        BulkModel(options["model"], parse_config(options), parse_parameters(options), options["trusts_code"]),
+        options["block_rows"],
+        options["actors"],
+        options["shared_files"],
+    )
+
+
+def run_with_progress(options: BulkOptions) -> int:
+    """Embed with progress on standard error, and return the exit status. Raises `SetupError`."""
+    try:
+        cluster.connect()
+        try:
+            result = embed_inputs(options)
+        finally:
+            cluster.disconnect()
+    except KeyboardInterrupt:
+        click.echo("Interrupted. The same command continues with the finished blocks.", err=True)
+        return INTERRUPTED
+    name = SharedStorage(options.output).name
+    left_out = f", {result.rejected:,} left out ({REJECTED_FILE})" if result.rejected else ""
+    cut = f" Texts cut to the longest input of the model: {result.truncated:,}." if result.truncated else ""
+    click.echo(
+        f"{name}: {result.texts:,} embeddings of {result.dim} dimensions{left_out}.{cut} {result.summary}"
+    )
+    return DONE
+
+
+def embed_inputs(options: BulkOptions) -> BulkSummary:
+    """Write the output on the connected cluster, reusing the blocks of earlier runs. Raises `SetupError`."""
+    inputs = options.address.open()
+    output = SharedStorage(options.output)
+    refuse_overlap(inputs, output)
+    refuse_local_files(inputs, output, options)
+    check_output(Path("part.parquet"), options.columns)
+    columns = choose_columns(inputs[0].source, options.columns)
+    settings = settings_of(options, inputs, columns)
+    pool = cluster.plan_pool(options.choice.config.cores, options.actors, options.choice.config.device)
+    options = with_cores(options, pool)
+    manifest = read_manifest(output)
+    if manifest is None:
+        refuse_foreign(output)
+        manifest = _start(options, inputs, columns, settings, pool)
+        output.write(MANIFEST_FILE, manifest.to_json())
+    refuse_differences(output, manifest.settings, settings)
+    refuse_other_engine(output, options, manifest.identity)
+    if manifest.scan.skipped and not options.columns.skips_invalid:
+        raise InvalidConfig(
+            f"{output.name} has blocks without the {manifest.scan.skipped:,} invalid rows of the input. To "
+            "continue, add --skip-invalid."
+        )
+    return _embed(options, inputs, output, manifest, pool)
+
+
+def with_cores(options: BulkOptions, pool: ActorPool) -> BulkOptions:
+    """Return the options with the cores of an actor as the cores of its model."""
+    choice = replace(options.choice, config=replace(options.choice.config, cores=pool.cores))
+    return replace(options, choice=choice)
+
+
+def settings_of(options: BulkOptions, inputs: Sequence[BulkInput], columns: Columns) -> Settings:
+    """Return all settings that the output depends on. The keys are the names for error messages."""
+    parameters = options.choice.parameters
+    return {
+        "version of vecmill": version("vecmill"),
+        "input": [found.identity for found in inputs],
+        "model": options.choice.model,
+        "text column": columns.text,
+        "choice of columns": list(columns.copies),
+        "prompt": [parameters.prompt_name, parameters.purpose],
+        "number of dimensions": parameters.dimensions,
+        "dtype": parameters.kind,
+        "number of rows in a block": options.block_rows,
+    }
+
+
+def refuse_other_engine(output: SharedStorage, options: BulkOptions, identity: Identity) -> None:
+    """Raise `InvalidConfig` if the options name another engine or precision than that of the output."""
+    config = options.choice.config
+    for name, asked, known in (
+        ("--engine", config.engine, identity.engine),
+        ("--precision", config.precision, identity.precision),
+    ):
+        if asked is not None and asked != known:
+            raise InvalidConfig(
+                f"{output.name} has blocks that were made with {name} {known}, not {asked}. Choose another "
+                "output, or remove this folder to start again."
+            )
+
+
+def refuse_overlap(inputs: Sequence[BulkInput], output: SharedStorage) -> None:
+    """Raise `InvalidConfig` if the output contains an input."""
+    folder = f"{output.path.rstrip('/')}/"
+    for found in inputs:
+        if isinstance(found, FileInput) and str(found.file).endswith(found.file.path):
+            same_kind = found.file.filesystem.type_name == output.filesystem.type_name
+            if same_kind and found.file.path.startswith(folder):
+                raise InvalidConfig(f"{output.name} contains the input {found.file}. Choose another output.")
+
+
+def refuse_local_files(inputs: Sequence[BulkInput], output: SharedStorage, options: BulkOptions) -> None:
+    """Raise `InvalidConfig` if the cluster has several nodes and files are local, unless they are shared."""
+    if options.has_shared_files or cluster.count_nodes() == 1:
+        return
+    local = [str(found.source.path) for found in inputs if _is_local(found)]
+    if output.is_local:
+        local.append(output.name)
+    if local:
+        raise InvalidConfig(
+            f"{local[0]} is a local path, which the other nodes of the Ray cluster do not reach. Use storage "
+            "that all nodes reach, such as s3://bucket/folder. If the path is a file system that all nodes "
+            "mount, add --shared-files."
+        )
+
+
+def _is_local(found: BulkInput) -> bool:
+    if isinstance(found, FileInput):
+        return bool(found.file.filesystem.type_name == "local")
+    return bool(getattr(found, "is_local", False))
+
+
+def _start(
+    options: BulkOptions,
+    inputs: Sequence[BulkInput],
+    columns: Columns,
+    settings: Settings,
+    pool: ActorPool,
+) -> BulkManifest:
+    """Load the model once, scan the inputs, and return the manifest of the run. Raises `SetupError`."""
+    identity = cluster.probe_identity(options.choice, pool)
+    spans = [span for index, found in enumerate(inputs) for span in found.spans(index)]
+    running = cluster.scan_spans(options.address, spans, columns, options.block_rows)
+    scans = dict(show_progress(running, "Reading", len(spans)))
+    ordered = [scans[index] for index in range(len(spans))]
+    return BulkManifest(
+        settings, identity, columns, join_scans(inputs, spans, ordered, options.columns, columns)
+    )
+
+
+def _embed(
+    options: BulkOptions,
+    inputs: Sequence[BulkInput],
+    output: SharedStorage,
+    manifest: BulkManifest,
+    pool: ActorPool,
+) -> BulkSummary:
+    """Embed the missing blocks, in as many rounds as are needed. Raises `SetupError`."""
+    identities = [found.identity for found in inputs]
+    job = BulkJob(
+        options.address,
+        identities,
+        options.output,
+        manifest.columns,
+        dict(manifest.scan.column_types),
+        options.choice.pinned_to(manifest.identity),
+        manifest.identity,
+        manifest.digest,
+        options.columns.skips_invalid,
+    )
+    with ProgressBar(manifest.scan.rows) as bar:
+        done = complete_blocks(cluster.RayBlocks(job, pool), manifest.scan.blocks, bar)
+        summary = bar.summary() if bar.texts_embedded else "The output was already complete."
+    open_inputs(options.address, identities)
+    finish(output, inputs, manifest, done)
+    counts = done.values()
+    return BulkSummary(
+        sum(one.rows for one in counts),
+        sum(len(one.rejected) for one in counts),
+        sum(one.truncated for one in counts),
+        manifest.identity.dim,
+        summary,
+    )
+
+
+def finish(
+    output: SharedStorage,
+    inputs: Sequence[BulkInput],
+    manifest: BulkManifest,
+    done: Mapping[int, BlockCounts],
+) -> None:
+    """Write the rejected rows, and mark the output as complete.
+
+    Raises `InvalidConfig` if the folder has block files of another run.
+    """
+    expected = manifest.file_names()
+    names = set(output.list_names())
+    others = sorted(name for name in names - expected if name.startswith("part-"))
+    lost = sorted(expected - names)
+    if others or lost or output.read(MANIFEST_FILE) != manifest.to_json():
+        example = (others or lost or [MANIFEST_FILE])[0]
+        raise InvalidConfig(
+            f"Another process has changed {output.name}, for example {example}. Remove the folder to "
+            "start again."
+        )
+    rejected = [row for number in sorted(done) for row in done[number].rejected]
+    if rejected:
+        lines = [
+            json.dumps(
+                {
+                    "file": str(inputs[row.source].source.path),
+                    inputs[row.source].unit: row.place,
+                    "reason": row.reason,
+                },
+                ensure_ascii=False,
+            )
+            for row in rejected
+        ]
+        output.write(REJECTED_FILE, "".join(f"{line}\n" for line in lines).encode())
+    output.remove_unfinished()
+    output.write(SUCCESS_FILE, b"")

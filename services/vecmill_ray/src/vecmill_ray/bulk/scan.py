@@ -1,0 +1,133 @@
+"""The scan of the inputs before texts are embedded, in spans that different processes read.
+
+As in `vecmill embed`, the scan finds invalid rows and the types of the copied columns at the start. It also
+divides the rows into blocks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vecmill.commands.embed.input_records import Record
+from vecmill.commands.embed.input_scan import (
+    ColumnOptions,
+    Columns,
+    ColumnType,
+    check_record,
+    choose_columns,
+    describe_problem,
+    merge_types,
+    require_values,
+)
+from vecmill.errors import InvalidConfig, InvalidCorpus
+from vecmill_ray.bulk.blocks import BulkBlock, Cut, InputSpan, Row, cut_rows, number_blocks
+from vecmill_ray.bulk.inputs import BulkInput, arrow_types
+
+
+@dataclass(frozen=True, slots=True)
+class SpanScan:
+    """The result of the scan of one span.
+
+    `places` is the number of lines or rows, `rows` of valid rows, `skipped` of invalid rows. `arrow_types`
+    are the names of the Arrow types of the copied columns. `problem` is the first invalid row, with its place
+    in the span.
+    """
+
+    places: int
+    rows: int
+    skipped: int
+    column_types: Mapping[str, ColumnType]
+    arrow_types: Mapping[str, str]
+    cuts: Sequence[Cut]
+    problem: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkScan:
+    """The result of the scan of all inputs: the blocks, the numbers of rows, and the types of the columns."""
+
+    blocks: Sequence[BulkBlock]
+    rows: int
+    skipped: int
+    column_types: Mapping[str, ColumnType]
+
+
+def scan_span(found: BulkInput, span: InputSpan, columns: Columns, block_rows: int) -> SpanScan:
+    """Read one span.
+
+    Raises `InvalidCorpus` if the input cannot be read, and `InvalidConfig` if it lacks a column.
+    """
+    choose_columns(found.source, ColumnOptions(columns.text, None, columns.copies))
+    column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
+    rows = skipped = last = 0
+    problem: Record | None = None
+
+    def checked_rows() -> Iterator[Row]:
+        nonlocal rows, skipped, last, problem
+        for row in found.read(columns.names, span.start, span.stop, 1):
+            last = row.place
+            if row.record is not None:
+                record = check_record(row.record, columns)
+                if record.problem is None:
+                    rows += 1
+                    merge_types(column_types, columns, record)
+                else:
+                    skipped += 1
+                    problem = problem or record
+            yield row
+
+    cuts = list(cut_rows(checked_rows(), block_rows))
+    kinds = {name: str(kind) for name, kind in arrow_types(found.source, columns.copies).items()}
+    return SpanScan(last, rows, skipped, column_types, kinds, cuts, problem)
+
+
+def join_scans(
+    inputs: Sequence[BulkInput],
+    spans: Sequence[InputSpan],
+    scans: Sequence[SpanScan],
+    options: ColumnOptions,
+    columns: Columns,
+) -> BulkScan:
+    """Join the scans of all spans, in input order.
+
+    Raises `InvalidCorpus` for invalid rows, unless they are skipped, and for inputs without valid rows.
+    Raises `InvalidConfig` for a column without values, and for a column that has several types.
+    """
+    if not options.skips_invalid:
+        _refuse_invalid(inputs, spans, scans)
+    rows = sum(scan.rows for scan in scans)
+    name = _name_all(inputs)
+    if not rows:
+        raise InvalidCorpus(f"{name} has no row with a text in the column {columns.text!r}.")
+    column_types = dict.fromkeys(columns.copies, ColumnType.NOTHING)
+    for scan in scans:
+        for column, kind in scan.column_types.items():
+            column_types[column] = column_types[column].merge(kind)
+    for column in columns.copies:
+        kinds = sorted({scan.arrow_types[column] for scan in scans if column in scan.arrow_types})
+        if len(kinds) > 1:
+            raise InvalidConfig(
+                f"The column {column!r} is {' in one file and '.join(kinds)} in another. Give all files the "
+                "same types."
+            )
+    require_values(inputs[0].source, options, column_types)
+    blocks = number_blocks(spans, [scan.cuts for scan in scans], [scan.places for scan in scans])
+    return BulkScan(blocks, rows, sum(scan.skipped for scan in scans), column_types)
+
+
+def _refuse_invalid(
+    inputs: Sequence[BulkInput], spans: Sequence[InputSpan], scans: Sequence[SpanScan]
+) -> None:
+    """Raise `InvalidCorpus` for the first invalid row of all inputs."""
+    before, source = 0, -1
+    for span, scan in zip(spans, scans, strict=True):
+        if span.source != source:
+            before, source = 0, span.source
+        if scan.problem is not None:
+            record = Record(before + scan.problem.place, problem=scan.problem.problem)
+            raise InvalidCorpus(describe_problem(inputs[source].source, record))
+        before += scan.places
+
+
+def _name_all(inputs: Sequence[BulkInput]) -> str:
+    first = str(inputs[0].source.path)
+    return first if len(inputs) == 1 else f"{first} and {len(inputs) - 1} more files"

@@ -1,0 +1,41 @@
+"""The command `vecmill ray serve`."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecmill_ray.serving.ray_settings import RaySettings
+from vecmill_server.options import build_settings, settings_options
+
+
+@click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The configuration file of `vecmill serve`. The models must be readable on all nodes.",
+)
+@click.option(
+    "--address",
+    help="The address of a Ray cluster, or auto; by default RAY_ADDRESS, or else a cluster on this machine.",
+)
+@settings_options(RaySettings)
+def serve(config: Path, address: str | None, **values: Any) -> None:
+    """Serve the models of a configuration file with Ray Serve.
+
+    The address of the HTTP server is that of the file. The command runs until it receives SIGINT or SIGTERM,
+    and then removes the models from the cluster.
+    """
+    settings = build_settings(RaySettings, values)
+    # Imported here, so that `vecmill ray --help` does not wait for the import of Ray.
+    from vecmill_ray.serving.running import run_application
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with run_application(config, settings, address) as url:
+        click.echo(f"vecmill serves with Ray on {url}")
+        stopping.wait()

@@ -1,0 +1,119 @@
+"""The plan of the deployments: the models of a configuration file, each with its settings and its name."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vecmill.config import MillConfig
+from vecmill.errors import InvalidConfig
+from vecmill.models import locate_model
+from vecmill.models.location import find_hub_name
+from vecmill_server.catalog import ANY_NAME
+from vecmill_server.config_file import ConfiguredModel, read_config_file
+from vecmill_server.options import build_settings, list_settings
+from vecmill_server.service import ModelChoice
+from vecmill_server.settings import ServerSettings
+
+# The names that Serve accepts everywhere, in paths and metrics too.
+_NOT_IN_NAMES = re.compile("[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """The deployment of one model. `settings` are those of the server, with the aliases of this model."""
+
+    deployment: str
+    name: str
+    choice: ModelChoice
+    settings: ServerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPlan:
+    """The models of a file, and the settings of the router, with the aliases of all models."""
+
+    models: tuple[PlannedModel, ...]
+    settings: ServerSettings
+
+
+def read_plan(path: Path, *, cores: int) -> ServingPlan:
+    """Read a configuration file, and plan its deployments, whose replicas have `cores` cores each.
+
+    Models of a hub are not downloaded. Raises `SetupError` if the file is invalid or a directory is missing.
+    """
+    config = read_config_file(path)
+    values = {**_defaults(ServerSettings), **_defaults(MillConfig), **config.options, "cores": cores}
+    settings = build_settings(ServerSettings, values)
+    if settings.batch_dir is not None:
+        raise InvalidConfig(
+            f"{path}: server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the "
+            "others. Remove the key."
+        )
+    # The embedded model is the default, as on the command line.
+    choices = [_choose(path, each, values) for each in config.models] or [
+        ModelChoice(None, build_settings(MillConfig, values))
+    ]
+    return plan_models(choices, settings)
+
+
+def plan_models(choices: Sequence[ModelChoice], settings: ServerSettings) -> ServingPlan:
+    """Return the plan of the models `choices`. Raises `SetupError`."""
+    names = [served_name(choice.model) for choice in choices]
+    aliases = (*settings.alias, *_own_aliases(choices, names))
+    models = tuple(
+        PlannedModel(
+            _deployment_name(name),
+            name,
+            replace(choice, aliases=()),
+            replace(settings, alias=aliases_of(name, names[0], aliases)),
+        )
+        for name, choice in zip(names, choices, strict=True)
+    )
+    deployments = [model.deployment for model in models]
+    for model in models:
+        if deployments.count(model.deployment) > 1:
+            raise InvalidConfig(f"Two models have the name {model.deployment!r}. Rename one of them.")
+    return ServingPlan(models, replace(settings, alias=aliases))
+
+
+def aliases_of(name: str, first: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """Return the aliases that the replicas of the model `name` need, without `=MODEL`.
+
+    The router has resolved the name already. With the alias `*`, any name may arrive at any model.
+    """
+    found = []
+    for alias in aliases:
+        written, _, target = alias.partition("=")
+        if written == ANY_NAME or (target or first) == name:
+            found.append(written)
+    return tuple(found)
+
+
+def served_name(model: str | None) -> str:
+    """Return the name under which `vecmill serve` serves a model. Raises `ModelNotFound`."""
+    on_hub = find_hub_name(model)
+    return locate_model(model).name if on_hub is None else on_hub.repository
+
+
+def _deployment_name(name: str) -> str:
+    return _NOT_IN_NAMES.sub("--", name)
+
+
+def _own_aliases(choices: Sequence[ModelChoice], names: Sequence[str]) -> list[str]:
+    return [
+        f"{alias}={name}" for choice, name in zip(choices, names, strict=True) for alias in choice.aliases
+    ]
+
+
+def _choose(path: Path, model: ConfiguredModel, values: Mapping[str, Any]) -> ModelChoice:
+    try:
+        config = build_settings(MillConfig, {**values, **model.values})
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: the model {model.model}: {error.message}") from error
+    return ModelChoice(model.model, config, model.aliases, model.task, model.trusts_code)
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    return {each.field.name: each.field.default for each in list_settings(kind)}

@@ -1,0 +1,112 @@
+"""A replica of one model: the ASGI application of the server, run by Ray Serve."""
+
+import logging
+from dataclasses import dataclass, replace
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vecmill.config import MillConfig
+from vecmill.errors import NotReady
+from vecmill.values.task import Task
+from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request
+from vecmill_ray.serving.model_plan import PlannedModel
+from vecmill_ray.serving.work_meter import WorkMeter
+from vecmill_server.app import create_app
+from vecmill_server.lifespan import LifespanApp
+from vecmill_server.logs import configure_logging
+from vecmill_server.service import load_service
+
+BATCHES_OFF = (
+    "Files and batches are disabled on Ray: a file that one replica keeps would be unknown to the others. "
+    "`vecmill ray embed` embeds files."
+)
+
+
+class ModelLost(Exception):
+    """The model has lost its workers, so that Serve has to replace the replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """The description of a loaded model that the router needs to resolve requests."""
+
+    task: Task
+
+
+class ModelReplica:
+    """The class of the deployment of the only model, which takes HTTP requests itself.
+
+    Serve creates an object in each replica, and runs the lifespan of the application.
+    """
+
+    def __init__(self, planned: PlannedModel) -> None:
+        configure_logging(planned.settings)
+        # Serve's own lines have another format, and their own handlers.
+        logging.getLogger("ray").propagate = False
+        config = planned.choice.config or MillConfig()
+        service = load_service([planned.choice], planned.settings, config)
+        self._service = replace(service, batches_off=BATCHES_OFF)
+        (self._model,) = service.catalog
+        self._inner = create_app(self._service)
+        self._lifespan = LifespanApp(OneRequestId(self._inner), self._service)
+        self._meter: WorkMeter | None = None
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Return the application, whose lifespan Serve runs."""
+        return self._lifespan
+
+    def check_health(self) -> None:
+        """Raise `ModelLost` if this replica cannot answer any more. Serve then replaces it."""
+        if self._model.mill.is_lost:
+            raise ModelLost(f"The model {self._model.name} has lost its workers.")
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return the numbers for the autoscaler, which Serve collects from each replica."""
+        if self._meter is None:
+            self._meter = WorkMeter(self._service, self._model)
+        return self._meter.read()
+
+
+class RoutedReplica(ModelReplica):
+    """The class of the deployment of one of several models, to which the router forwards requests.
+
+    Serve awaits the constructor and `__del__`. Only the router can be an ASGI application for Serve.
+    """
+
+    _is_started = False
+
+    async def __init__(self, planned: PlannedModel) -> None:  # type: ignore[misc]
+        super().__init__(planned)
+        await self._lifespan.start()
+        self._is_started = True
+
+    async def __del__(self) -> None:
+        if self._is_started:  # otherwise the constructor failed
+            await self._lifespan.close()
+
+    async def describe(self) -> ModelCard:
+        """Return the card of the model."""
+        task = self._model.task
+        if task is None:
+            raise NotReady(f"The model {self._model.name} is not loaded.")
+        return ModelCard(task)
+
+    async def answer(self, request: ForwardedRequest) -> ForwardedResponse:
+        """Return the response to a request that the router forwards."""
+        return await run_request(self._inner, request)
+
+
+class OneRequestId:
+    """The middleware that leaves the header `x-request-id` of responses to Serve, which adds it too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [each for each in message["headers"] if each[0] != b"x-request-id"]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, receive, send_without_id)

@@ -1,0 +1,226 @@
+"""The router of several models: the ASGI application of the server, with models in other processes.
+
+How it works. The router reads the body of a request within the limits of the server, finds the model that
+the request names as `vecmill serve` does, and forwards the request as it is. The replica checks the API key
+again, because the key tells clients apart in its queue.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from vecmill.batching.dispatcher import Backlog
+from vecmill.batching.queue import CountsSnapshot
+from vecmill.config import MillConfig
+from vecmill.errors import NotReady, VecmillError
+from vecmill.mill import Mill, MillState
+from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
+from vecmill_ray.serving.model_plan import ServingPlan
+from vecmill_ray.serving.model_replica import ModelCard
+from vecmill_server.bodies import read_body
+from vecmill_server.catalog import ServedModel
+from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect_routes import routes_by_path
+from vecmill_server.dialects.fields import Json
+from vecmill_server.json_io import decode_object, encode_json
+from vecmill_server.metrics.server_metrics import ServerMetrics
+from vecmill_server.openapi.document import describe_api
+from vecmill_server.request_context import RequestContext, send_json
+from vecmill_server.routes.batches import batches_routes
+from vecmill_server.routes.docs import docs_routes
+from vecmill_server.routes.endpoint import Endpoint, send_error, unless_client_leaves
+from vecmill_server.routes.health import health_routes
+from vecmill_server.routes.llama_server import llama_routes
+from vecmill_server.routes.models import models_routes
+from vecmill_server.routes.prometheus import metrics_routes
+from vecmill_server.routes.xinference import xinference_routes
+from vecmill_server.service import Service, assemble_service
+
+# Sends a request to a replica of the model with this name. Raises `ModelUnavailable`.
+Forward = Callable[[str, ForwardedRequest], Awaitable[ForwardedResponse]]
+
+# The paths whose response is made from the responses of all models, and the lists in it.
+_MERGED: Mapping[str, tuple[str, ...]] = {
+    "/v1/models": ("data", "models"),
+    "/models": ("data", "models"),
+    "/api/tags": ("models",),
+    "/api/ps": ("models",),
+}
+# The paths that describe the first model.
+_OF_FIRST_MODEL = ("/info", "/props")
+_OF_NAMED_MODEL = "{id:path}"
+
+
+@dataclass(slots=True)
+class RemoteMill:
+    """The part of a `Mill` that the catalog and the metrics read, for a model in another process.
+
+    `card` is `None` until a replica of the model has started.
+    """
+
+    config: MillConfig
+    card: ModelCard | None = None
+    is_lost: bool = False
+
+    @property
+    def state(self) -> MillState:
+        """The state of the model."""
+        return MillState.LOADING if self.card is None else MillState.READY
+
+    @property
+    def description(self) -> Any:
+        """The task of the model. Raises `NotReady` until it is known."""
+        if self.card is None:
+            raise NotReady("The model is still loading.")
+        return SimpleNamespace(task=self.card.task)
+
+    @property
+    def info(self) -> Any:
+        """Raises `NotReady`, since the engine is in another process."""
+        raise NotReady("The engine is in another process.")
+
+    @property
+    def backlog(self) -> Backlog:
+        """Nothing: the work waits in the replicas."""
+        return Backlog(0, 0, 0.0)
+
+    @property
+    def text_counts(self) -> CountsSnapshot:
+        """Nothing: the texts are counted in the replicas."""
+        return CountsSnapshot()
+
+
+def router_service(plan: ServingPlan) -> tuple[Service, dict[str, RemoteMill]]:
+    """Return the service of the router, and its mills by the names of the models. Raises `SetupError`."""
+    mills = {model.name: RemoteMill(model.choice.config or MillConfig()) for model in plan.models}
+    models = [ServedModel(name, cast(Mill, mill)) for name, mill in mills.items()]
+    return assemble_service(models, plan.settings, ServerMetrics()), mills
+
+
+def router_routes(service: Service, forward: Forward) -> list[Route]:
+    """Return the routes of the server, which forward to the models where the answer needs a model."""
+    forwarder = Forwarder(service, forward)
+    routes = [
+        *(
+            Route(path, ForwardingEndpoint(service, route, forward), methods=["POST"], name=route.name)
+            for path, route in routes_by_path().items()
+        ),
+        *(forwarder.take_over(route) for route in models_routes(service)),
+        *health_routes(service),
+        *(forwarder.take_over(route) for route in llama_routes(service)),
+        *xinference_routes(service),
+        *batches_routes(service),
+        *docs_routes(service, describe_api),
+    ]
+    return [*routes, *metrics_routes(service, routes)]
+
+
+class ForwardingEndpoint(Endpoint):
+    """The endpoint of an inference route, which forwards requests to the model that they name."""
+
+    def __init__(self, service: Service, route: InferenceRoute, forward: Forward) -> None:
+        super().__init__(service, route)
+        self._forward = forward
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._service.budget.hold() as held:
+            body = await read_body(scope["headers"], receive, self._limits, held)
+            kind = self._usual
+            try:
+                json = await self._decode(body, held)
+                if scope["path_params"]:
+                    json = {**json, **scope["path_params"]}
+                kind = self.choose_body(json)
+                model = self._find_model(kind, json)
+                del json
+                request = ForwardedRequest.of(scope, body, RequestContext.of(scope).request_id)
+                response = await unless_client_leaves(self._forward(model.name, request), receive)
+                held.reserve(len(response.body))
+            except VecmillError as error:
+                await send_error(kind.style.respond(error), scope, send)
+                return
+            await send_response(response, send)
+
+    def _find_model(self, kind: type[InferenceBody], json: Json) -> ServedModel:
+        """Return the model that a body names, or the first that suits it. Raises `VecmillError`."""
+        name = json.get("model")
+        if isinstance(name, str) and name:
+            return self._service.catalog.resolve_serving(name)
+        # Which models suit the request depends on the whole body.
+        asked = kind.parse(json, self._options)
+        return self._service.catalog.resolve_serving(asked.model, asked.request.tasks)
+
+
+class Forwarder:
+    """The endpoints of routes without a body."""
+
+    def __init__(self, service: Service, forward: Forward) -> None:
+        self._service = service
+        self._forward = forward
+
+    def take_over(self, route: Route) -> Route:
+        """Return `route`, with an endpoint that asks the models if the route describes models."""
+        if route.path in _MERGED:
+            return self._replace(route, MergedLists(self, _MERGED[route.path]))
+        if _OF_NAMED_MODEL in route.path or route.path in _OF_FIRST_MODEL:
+            return self._replace(route, OneModel(self))
+        return route
+
+    def _replace(self, route: Route, endpoint: Any) -> Route:
+        methods = sorted((route.methods or set()) - {"HEAD"})
+        return Route(route.path, endpoint, methods=methods, name=route.name)
+
+    async def ask(self, name: str, scope: Scope) -> ForwardedResponse:
+        """Return the response of a model to the request of `scope`. Raises `ModelUnavailable`."""
+        request = ForwardedRequest.of(scope, b"", RequestContext.of(scope).request_id)
+        return await self._forward(name, request)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all models, in order."""
+        return [model.name for model in self._service.catalog]
+
+    def resolve(self, name: str | None) -> str:
+        """Return the name of the model that a client calls `name`. Raises `UnknownModel`."""
+        return self._service.catalog.resolve(name).name
+
+
+class OneModel:
+    """The endpoint that describes the model of the path, or the first model."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = self._forwarder.resolve(scope["path_params"].get("id"))
+        await send_response(await self._forwarder.ask(name, scope), send)
+
+
+class MergedLists:
+    """The endpoint that lists all models: `keys` are the lists in the response."""
+
+    def __init__(self, forwarder: Forwarder, keys: tuple[str, ...]) -> None:
+        self._forwarder = forwarder
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = [self._forwarder.ask(name, scope) for name in self._forwarder.names]
+        bodies = [decode_object(response.body) for response in await asyncio.gather(*asked)]
+        merged = {**bodies[0], **{key: merge([body[key] for body in bodies]) for key in self._keys}}
+        await send_json(send, [encode_json(merged)], [])
+
+
+def merge(lists: Sequence[list[Any]]) -> list[Any]:
+    """Return the first entry of each list, which is a model, and then the others, which are aliases."""
+    return [*(each[0] for each in lists if each), *(entry for each in lists for entry in each[1:])]
+
+
+async def send_response(response: ForwardedResponse, send: Send) -> None:
+    """Send the response of a replica."""
+    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -1,0 +1,57 @@
+"""The Serve application on a cluster, from its start to its removal."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+from ray import serve
+from ray.serve import Application
+
+from vecmill.errors import SetupError
+from vecmill_ray.serving.application import bind_plan
+from vecmill_ray.serving.model_plan import read_plan
+from vecmill_ray.serving.ray_settings import RaySettings
+from vecmill_ray.serving.serve_environment import controller_options
+
+APPLICATION = "vecmill"
+
+
+@contextmanager
+def run_application(path: Path, settings: RaySettings, address: str | None) -> Iterator[str]:
+    """Serve the models of a configuration file until the block ends, and return the URL.
+
+    `address` is that of a cluster, by default RAY_ADDRESS or a new cluster on this machine. Raises
+    `SetupError` if the file is invalid.
+    """
+    plan = read_plan(path, cores=settings.replica_cores)
+    server = plan.settings
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=True, **({} if address else {"include_dashboard": False}))
+    serve.start(
+        proxy_location="EveryNode",
+        http_options={
+            "host": server.host,
+            "port": server.port,
+            "request_timeout_s": None,
+            "keep_alive_timeout_s": int(server.keep_alive_s),
+        },
+        controller_options=controller_options(server),
+    )
+    try:
+        _run(bind_plan(plan, settings))
+        yield f"http://{server.host}:{server.port}{server.url_prefix}"
+    finally:
+        serve.delete(APPLICATION)
+        if not serve.status().applications:
+            serve.shutdown()  # ends the proxies too, which are processes of their own
+        ray.shutdown()
+
+
+def _run(application: Application) -> None:
+    try:
+        serve.run(application, name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:
+        raise SetupError(
+            f"Serve could not start the models. {error} The lines above have the reason."
+        ) from error

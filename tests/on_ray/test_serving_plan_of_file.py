@@ -1,0 +1,109 @@
+"""A configuration file becomes deployments: names, aliases, settings, mistakes as sentences; without Ray."""
+
+from pathlib import Path
+
+import pytest
+
+from support.tiny_models import save_tiny_bert
+from vecmill.errors import InvalidConfig
+from vecmill_ray.serving.model_plan import ServingPlan, aliases_of, read_plan
+from vecmill_ray.serving.ray_settings import RaySettings
+from vecmill_server.settings import ServerSettings
+
+FILE = """
+[server]
+port = 8001
+alias = ["any-name", "second=two", "*"]
+
+[defaults]
+precision = "fp32"
+
+[[models]]
+model = "{folder}/one"
+alias = ["text-embedding-3-small"]
+
+[[models]]
+model = "{folder}/two"
+max_queue_texts = 7
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> ServingPlan:
+    for name in ("one", "two"):
+        save_tiny_bert(tmp_path / name)
+    path = tmp_path / "vecmill.toml"
+    path.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
+    return read_plan(path, cores=3)
+
+
+def test_each_model_has_a_deployment_with_its_own_settings(plan: ServingPlan) -> None:
+    assert [(model.deployment, model.name) for model in plan.models] == [("one", "one"), ("two", "two")]
+    configs = [model.choice.config for model in plan.models]
+    assert [config.cores for config in configs if config] == [3, 3]
+    assert [config.queue.max_queue_texts for config in configs if config][1] == 7
+
+
+def test_a_replica_knows_the_aliases_of_its_model_alone(plan: ServingPlan) -> None:
+    aliases = [model.settings.alias for model in plan.models]
+    assert aliases == [("any-name", "*", "text-embedding-3-small"), ("second", "*")]
+    assert plan.settings.alias == ("any-name", "second=two", "*", "text-embedding-3-small=one")
+
+
+def test_an_alias_for_any_name_may_arrive_at_every_model() -> None:
+    assert aliases_of("two", "one", ("*=one", "b", "c=two")) == ("*", "c")
+
+
+def test_a_model_of_a_hub_is_planned_without_a_download(tmp_path: Path) -> None:
+    path = tmp_path / "vecmill.toml"
+    path.write_text('[[models]]\nmodel = "owner/a-model@abc"\n', encoding="utf-8")
+    (model,) = read_plan(path, cores=1).models
+    assert (model.deployment, model.name) == ("owner--a-model", "owner/a-model")
+
+
+def test_a_file_without_models_means_the_embedded_model(tmp_path: Path) -> None:
+    path = tmp_path / "vecmill.toml"
+    path.write_text("", encoding="utf-8")
+    found = read_plan(path, cores=1)
+    assert [model.name for model in found.models] == ["all-MiniLM-L6-v2"]
+    assert found.settings == ServerSettings()
+
+
+def test_files_and_batches_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vecmill.toml"
+    path.write_text(f'[server]\nbatch_dir = "{tmp_path}"\n', encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=r"server\.batch_dir does not work on Ray"):
+        read_plan(path, cores=1)
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_tiny_bert(tmp_path / name / "same")
+    path = tmp_path / "vecmill.toml"
+    models = (f'[[models]]\nmodel = "{tmp_path}/{name}/same"\n' for name in ("a", "b"))
+    path.write_text("".join(models), encoding="utf-8")
+    with pytest.raises(InvalidConfig, match="Two models have the name 'same'"):
+        read_plan(path, cores=1)
+
+
+def test_arguments_are_converted_and_checked() -> None:
+    found = RaySettings.of({"replicas": "2", "max_replicas": 4, "queue_s": "0.25"})
+    assert found == RaySettings(replicas=2, max_replicas=4, queue_s=0.25)
+    assert found.scales
+    assert not RaySettings(replicas=2).scales
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"replica": 2}, "Did you mean replicas"),
+        ({"fish": 2}, "The arguments are config, replicas"),
+        ({"replicas": "two"}, "wrong type"),
+        ({"replicas": 0}, "replicas must be at least 1"),
+        ({"replicas": 3, "max_replicas": 2}, "max_replicas must not be less"),
+        ({"queue_s": 0}, "queue_s must be more than 0"),
+    ],
+)
+def test_a_wrong_argument_is_a_sentence(args: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        RaySettings.of(args)
