@@ -50,7 +50,7 @@ class LifespanApp:
             self._service.batches.start()
 
     async def close(self) -> None:
-        """Close the models."""
+        """Close the models, and send the last spans."""
         batches, drain = self._service.batches, self._service.drain
         if drain.is_serving:
             drain.stop(time.monotonic(), at_once=True)
@@ -59,4 +59,6 @@ class LifespanApp:
         await asyncio.gather(*(model.mill.close() for model in self._service.catalog))
         if batches is not None:
             await batches.close()
+        if self._service.tracer is not None:
+            await self._service.tracer.close()
         drain.finish()
