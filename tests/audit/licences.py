@@ -39,6 +39,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "Apache License, Version 2.0": "Apache-2.0",
         "Apache 2.0": "Apache-2.0",
         "Apache Software License": "Apache-2.0",
+        "OSI Approved :: Apache Software License": "Apache-2.0",
         "BSD": "BSD-3-Clause",
         "BSD License": "BSD-3-Clause",
         "MIT License": "MIT",
