@@ -1,4 +1,4 @@
-"""Cores and memory by model and load: what a container needs.
+"""Cores and memory by model and load, for the requests and limits of containers.
 
 make bench-resources
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from perf.generator import run_load, write_bodies
 from perf.report import Figure, finish, warn_if_busy
 from perf.sizes import run_script
-from perf.start import SERVE, processor_s
+from perf.start import SERVE, memory_mib, processor_s
 from support.server import MODEL, LiveServer, live_server
 from support.texts import mixed_texts
 
@@ -65,16 +65,25 @@ HEADINGS = (
     "p99, ms",
     "cores used",
     "memory, MB",
-    "first start, peak MB",
+    "first start, peak RSS, MB",
 )
 
 
-def memory_mb(process_id: int, field: str) -> float:
-    """Return `VmRSS`, the resident memory of a process, or `VmHWM`, its peak, in MB."""
+def peak_memory_mb(process_id: int) -> float:
+    """Return the peak of the resident memory of a process, in MB."""
     text = Path(f"/proc/{process_id}/status").read_text("utf-8")
-    found = re.search(rf"^{field}:\s+(\d+) kB", text, flags=re.MULTILINE)
-    assert found is not None, field
+    found = re.search(r"^VmHWM:\s+(\d+) kB", text, flags=re.MULTILINE)
+    assert found is not None
     return int(found[1]) * 1024 / 1e6
+
+
+def container_memory_mb(process_id: int) -> float:
+    """Return the proportional memory of a process, in MB.
+
+    Two sessions map the same weights. A container counts such pages once, as the proportional memory
+    does. The resident memory counts them twice.
+    """
+    return memory_mib(process_id)[1] * 2**20 / 1e6
 
 
 def make_model(name: str, folder: Path) -> str:
@@ -109,13 +118,13 @@ def measure_model(name: str, cores: int, options: argparse.Namespace) -> list[Me
         arguments += [] if served == MODEL else ["--alias", MODEL]
         command = ["taskset", "--cpu-list", f"0-{cores - 1}", str(options.serve)]
         with live_server(folder, arguments=arguments, command=command, timeout_s=600) as server:
-            peak_mb = memory_mb(server.process.pid, "VmHWM")
+            peak_mb = peak_memory_mb(server.process.pid)
         bodies = write_bodies(folder / "bodies.jsonl", mixed_texts(SEED, TEXTS))
         with live_server(folder, arguments=arguments, command=command, timeout_s=600) as server:
             for clients in options.clients:
                 rate, p50_ms, p99_ms, used = measure_load(server, bodies, clients, options.seconds)
-                rss_mb = memory_mb(server.process.pid, "VmRSS")
-                found.append(Measured(name, cores, clients, rate, p50_ms, p99_ms, used, peak_mb, rss_mb))
+                memory_mb = container_memory_mb(server.process.pid)
+                found.append(Measured(name, cores, clients, rate, p50_ms, p99_ms, used, peak_mb, memory_mb))
     return found
 
 
