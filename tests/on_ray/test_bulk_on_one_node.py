@@ -33,7 +33,12 @@ def run(*line: str | Path) -> subprocess.CompletedProcess[str]:
         [str(RAY / "vecmill"), *map(str, line)],
         capture_output=True,
         text=True,
-        env={**environment, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
+        env={
+            **environment,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_worker_niceness": "0",
+        },
         check=False,
     )
 

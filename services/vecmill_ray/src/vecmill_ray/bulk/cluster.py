@@ -56,7 +56,8 @@ def connect() -> None:
     # The blocks of an actor that died are missing in the result, and are given to Ray Data again.
     context.max_errored_blocks = -1
     context.execution_options.verbose_progress = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # Ray Data logs a stack trace for each lost block. `rounds` logs their number.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     # Ray Data's present interface for the restarts of actors will be replaced in Ray 2.64.
     warnings.filterwarnings("ignore", category=RayDeprecationWarning, message=".*ray_remote_args.*")
 

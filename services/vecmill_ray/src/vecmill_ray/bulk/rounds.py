@@ -4,6 +4,7 @@ An actor that dies, or a node that is cut off, loses its current blocks. They ar
 the next round has them again.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from vecmill.commands.embed.progress import ProgressBar
 from vecmill.errors import SetupError, VecmillError
 from vecmill_ray.bulk.block_files import BlockCounts
 from vecmill_ray.bulk.blocks import BulkBlock
+
+logger = logging.getLogger(__name__)
 
 # A cluster without a single finished block in this many rounds has a fault that does not pass by itself.
 FRUITLESS_ROUNDS = 3
@@ -71,6 +74,8 @@ def complete_blocks(
                 done[outcome.number] = outcome
                 bar.add_embedded(outcome.rows, outcome.tokens)
         fruitless = fruitless + 1 if len(done) == before else 0
+        if lost := len(blocks) - len(done):
+            logger.warning("%d blocks were lost with their actors, and are embedded again.", lost)
         if fruitless >= FRUITLESS_ROUNDS:
             raise SetupError(
                 f"{len(missing):,} blocks cannot be embedded, the first from row "
