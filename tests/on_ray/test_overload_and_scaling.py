@@ -1,4 +1,4 @@
-"""Ray Serve leaves limits to the server, adds a replica for queued work, and loses no request with a replica."""
+"""Serve leaves limits to the server, adds a replica for queued work, and loses no request with a replica."""
 
 import threading
 import time

@@ -76,7 +76,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="vr", ignore_cleanup_errors=True) as sockets:
         line = [f"{RAY}/bin/ray", "start", "--head", "--block", f"--port={port}", f"--temp-dir={sockets}"]
         line += [f"--num-cpus={CLUSTER_CORES}", f"--object-store-memory={OBJECT_STORE_BYTES}"]
-        line += ["--include-dashboard=false"]
+        line += ["--include-dashboard=false", "--min-worker-port=0", "--max-worker-port=0"]
         # For ports of its own choice Ray waits 15 seconds, which is too short on a busy machine.
         line += [f"--{name}-port={free_port()}" for name in PORTS]
         log = folder / "ray.log"
