@@ -41,3 +41,11 @@ def test_each_row_is_there_once(nodes: TwoNodes, texts: BulkInput, folder: Path,
     outcome = play(nodes, texts, folder, scenario, limit_s=900)
     assert (outcome.rows, outcome.lost, outcome.doubled) == (TEXTS, 0, 0)
     assert outcome.max_difference < 1e-6
+
+
+def test_local_paths_are_refused_with_several_nodes(nodes: TwoNodes, texts: BulkInput, folder: Path) -> None:
+    log = folder / "driver-local.log"
+    command = nodes.drive(log, "ray", "embed", str(folder / "texts.jsonl"), "-o", str(folder / "vectors"))
+    assert command.wait(300) == 2
+    assert f"{folder / 'texts.jsonl'} is a local path" in log.read_text("utf-8")
+    assert not (folder / "vectors").exists()
