@@ -23,7 +23,7 @@ from typing import Any
 from audit.licences import read_licences
 
 ENVIRONMENT = Path("/opt/vecmill")
-CYCLONEDX = Path("/opt/audit/bin/cyclonedx-py")
+CYCLONEDX = Path("/opt/tools/bin/cyclonedx-py")
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 OS_RELEASE = Path("/etc/os-release")
 LICENCE_FILES = ("licen", "copying", "notice", "thirdpartynotices")
