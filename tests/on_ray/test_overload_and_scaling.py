@@ -49,6 +49,8 @@ class Load:
 
     url: str
     texts: list[str]
+    # Without a pause, clients in a closed loop keep every replica busy, and none may leave.
+    pause_s: float = 0.0
     answers: list[httpx.Response] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -69,6 +71,7 @@ class Load:
                     self.answers.append(answer)
                     if answer.status_code == 429:
                         self.is_over.wait(0.05)
+                self.is_over.wait(self.pause_s)
 
     def run(self, *, clients: int, size: int, until: Callable[[], bool]) -> set[int]:
         """Send with several clients until a condition holds, and return the statuses of all answers."""
@@ -137,6 +140,6 @@ def test_a_replica_comes_with_queued_work_and_leaves_without_losing_a_request(se
         busy = Load(served.url, medium_texts(3, 4_000))
         statuses = busy.run(clients=16, size=24, until=lambda: count_lines(log, READY) > ready)
         assert statuses <= {200, 429}
-    light = Load(served.url, medium_texts(4, 4_000))
+    light = Load(served.url, medium_texts(4, 4_000), pause_s=0.5)
     assert light.run(clients=4, size=1, until=lambda: count_lines(log, GONE) > gone) == {200}
     assert count_lines(log, READY) - count_lines(log, GONE) == 1
