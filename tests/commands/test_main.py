@@ -66,7 +66,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
         ("srve", "Did you mean 'serve'?"),
         ("BAAI/bge-small-en-v1.5", "To serve this model: vecmill serve BAAI/bge-small-en-v1.5"),
         (".", "To serve this model: vecmill serve ."),
-        ("fly", "The commands are check, describe, doctor, embed, engines, optimize, pull, serve."),
+        ("fly", "The commands are check, deploy, describe, doctor, embed, engines, optimize, pull, serve."),
         ("x" * 5_000, "The commands are check"),
     ],
 )
