@@ -135,6 +135,13 @@ def kill_driver(run: Run) -> None:
     run.restart()
 
 
+def fail_in_every_way(run: Run) -> None:
+    """All failures, one after the other, each after two more blocks."""
+    for failure in (kill_actor, cut_20_s, kill_driver, cut_120_s):
+        run.wait_for_blocks(len(run.block_files()) + 2)
+        failure(run)
+
+
 SCENARIOS: Mapping[str, Callable[[Run], None]] = MappingProxyType(
     {
         "undisturbed": undisturbed,
@@ -144,6 +151,10 @@ SCENARIOS: Mapping[str, Callable[[Run], None]] = MappingProxyType(
         "cut off for 120 s": cut_120_s,
     }
 )
+# Needs an input that takes several minutes.
+LONG_SCENARIOS: Mapping[str, Callable[[Run], None]] = MappingProxyType(
+    {**SCENARIOS, "all of these": fail_in_every_way}
+)
 
 
 def play(nodes: TwoNodes, texts: BulkInput, folder: Path, scenario: str, limit_s: float) -> Outcome:
@@ -151,7 +162,7 @@ def play(nodes: TwoNodes, texts: BulkInput, folder: Path, scenario: str, limit_s
     nodes.put(INPUT, texts.lines)
     began = time.monotonic()
     run = Run(nodes, texts, folder, scenario.replace(" ", "-"))
-    SCENARIOS[scenario](run)
+    LONG_SCENARIOS[scenario](run)
     run.finish(limit_s)
     return run.outcome(time.monotonic() - began)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from on_ray import namespaces
-from on_ray.bulk_scenarios import INPUT, SCENARIOS, BulkInput, Run, play, table
+from on_ray.bulk_scenarios import INPUT, LONG_SCENARIOS, BulkInput, Run, play, table
 from on_ray.two_nodes import TwoNodes
 from perf.report import warn_if_busy
 from vecmill.hardware.cores import available_cores
@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--texts", type=int, default=TEXTS)
     parser.add_argument("--block-rows", type=int, default=BLOCK_ROWS)
-    parser.add_argument("--scenario", action="append", choices=[*SCENARIOS, "scaling"])
+    parser.add_argument("--scenario", action="append", choices=[*LONG_SCENARIOS, "scaling"])
     options = parser.parse_args(arguments)
     reason = namespaces.why_not()
     if reason:
         print(f"cannot measure: {reason}", file=sys.stderr)
         return 2
     warn_if_busy()
-    chosen = options.scenario or [*SCENARIOS, "scaling"]
+    chosen = options.scenario or [*LONG_SCENARIOS, "scaling"]
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="vecmill-ray-") as name:
         folder = Path(name)
