@@ -27,6 +27,15 @@ def test_another_exporter_or_protocol_is_refused(name: str, value: str) -> None:
         start_tracing({name: value})
 
 
+@pytest.mark.parametrize("size", ["0", "100"])  # 100 is below the default size of a batch of spans
+def test_a_size_that_the_sdk_refuses_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", size)
+    with pytest.raises(InvalidConfig, match="OTEL_ variables: max_"):
+        start_tracing({})
+
+
 async def test_the_usual_protocol_may_be_named() -> None:
     tracer = start_tracing({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp"})
     assert tracer is not None

@@ -180,7 +180,9 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, str, bytes]]:
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2:
-            raise InvalidConfig(f"Line {number} of {path} must have a name and a key, separated by a space.")
+            raise InvalidConfig(
+                f"Line {number} of {path} must have a name and a key, separated by a space, and nothing else."
+            )
         name, key = words
         if not _NAME.fullmatch(name):
             raise InvalidConfig(

@@ -47,8 +47,8 @@ class LoggedExporter(SpanExporter):
         self._dropped += len(spans)
         if not self.has_failed:
             logger.warning(
-                "the collector that OTEL_EXPORTER_OTLP_ENDPOINT names does not take spans; they are dropped "
-                "until it does"
+                "the collector (OTEL_EXPORTER_OTLP_ENDPOINT, by default http://localhost:4318) does not take "
+                "spans; they are dropped until it does"
             )
         self.has_failed = True
         return result

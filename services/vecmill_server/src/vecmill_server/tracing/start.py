@@ -22,7 +22,7 @@ def start_tracing(variables: Mapping[str, str] | None = None) -> Tracer | None:
 
     OpenTelemetry's SDK reads its other variables itself: the address of the collector, the sampler, the name
     of the service, the limits of the queue. Raises `MissingExtra` without the packages, and `InvalidConfig`
-    for an exporter or a protocol other than OTLP over HTTP.
+    for an exporter or a protocol other than OTLP over HTTP, and for sizes that the SDK refuses.
     """
     variables = environment_variables() if variables is None else variables
     if find_spec("opentelemetry") is None:
@@ -53,7 +53,11 @@ def _make_tracer() -> Tracer:
     resource = provider.resource.merge(Resource({"service.version": __version__}))
     if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": "vecmill"}))
-    return OpenTelemetryTracer(provider.sampler, resource, SpanSender())
+    try:
+        sender = SpanSender()
+    except ValueError as error:  # such as OTEL_BSP_MAX_QUEUE_SIZE below OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+        raise InvalidConfig(f"OpenTelemetry refuses a value of its OTEL_ variables: {error}") from error
+    return OpenTelemetryTracer(provider.sampler, resource, sender)
 
 
 def _missing() -> MissingExtra:
