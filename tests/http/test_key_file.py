@@ -68,6 +68,7 @@ def test_the_metrics_may_have_a_key_of_their_own(tmp_path: Path) -> None:
         )
         assert (status(server.client, OLD), status(server.client, SCRAPER)) == (200, 401)
         assert server.client.get("/readyz").status_code == 200
+        assert "--metrics-key" in server.client.get("/metrics").json()["error"]["message"]
 
 
 @pytest.mark.promise("keys-checked")

@@ -83,9 +83,15 @@ def test_a_file_sets_options_and_models(tmp_path: Path) -> None:
         ("[server]\nprot = 1", "server.prot is not known. Did you mean server.port?"),
         ("[serve]\nport = 1", "serve is not known. Did you mean server?"),
         ("[server]\nurl-prefx = 'a'", "server.url-prefx is not known. Did you mean server.url_prefix?"),
-        ("[server]\nprecision = 'int8'", "server.precision is not known."),
-        ("[server]\ntask = ['rerank']", "server.task is not known."),
-        ("[[models]]\nmodel = 'a'\ncores = 2", "models[0].cores is not known."),
+        (
+            "[server]\nprecision = 'int8'",
+            "The key belongs in [defaults] or [[models]].",
+        ),
+        ("[server]\ntask = ['rerank']", "server.task is not known. The key belongs in [[models]]."),
+        (
+            "[[models]]\nmodel = 'a'\ncores = 2",
+            "The key belongs in [defaults] or [deploy].",
+        ),
         ("[[models]]\nmodel = 'a'\nprecison = 'int8'", "Did you mean models[0].precision?"),
         (
             "[[models]]\nengine = 'onnx'",

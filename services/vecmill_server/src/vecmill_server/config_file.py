@@ -139,9 +139,33 @@ def _read_table(table: Any, settings: Mapping[str, Setting], place: str) -> dict
 def _refuse_unknown(table: Mapping[str, Any], known: Collection[str], place: str) -> None:
     for name in table:
         if name not in known:
-            near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-            hint = f"Did you mean {place}{near[0]}?" if near else f"The keys are {', '.join(sorted(known))}."
-            raise InvalidConfig(f"{place}{name} is not known. {hint}")
+            raise InvalidConfig(f"{place}{name} is not known. {_hint_at_place(name, known, place)}")
+
+
+def _hint_at_place(name: str, known: Collection[str], place: str) -> str:
+    """Return the tables that have the key `name`, else the nearest of the keys that are known here."""
+    word = name.replace("-", "_")
+    tables = _list_tables_of(word)
+    if word in known:
+        return f"Did you mean {place}{word}?"
+    if place and tables:
+        return f"The key belongs in {' or '.join(tables)}."
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {place}{near[0]}?" if near else f"The keys are {', '.join(sorted(known))}."
+
+
+def _list_tables_of(name: str) -> list[str]:
+    """Return the tables that have the key `name`."""
+    if name in _OF_A_MODEL:
+        return [f"[[{MODELS}]]"]
+    is_of_models = name in _settings_of(MillConfig)
+    tables = {
+        f"[{SERVER}]": name in _settings_of(ServerSettings),
+        f"[{DEFAULTS}]": is_of_models,
+        f"[[{MODELS}]]": is_of_models and name not in _SHARED,
+        f"[{DEPLOY}]": name in _settings_of(DeploySettings),
+    }
+    return [table for table, has_key in tables.items() if has_key]
 
 
 def _convert(setting: Setting, value: Any, place: str) -> Any:

@@ -25,6 +25,7 @@ _READ_METHODS = frozenset({"GET", "HEAD"})
 # The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.
 WRONG = "Incorrect API key provided. Ask the operator of this server for a key."
 MISSING = "An API key is required: Authorization: Bearer <key>."
+MISSING_FOR_METRICS = "The key of --metrics-key is required: Authorization: Bearer <key>."
 
 
 class Keys:
@@ -44,7 +45,8 @@ class Keys:
             keys = self._keys_for(scope["method"], scope["path"])
             if keys is not None:
                 keys.watch()
-                holder = _find_holder(keys, scope)
+                missing = MISSING_FOR_METRICS if keys is self._metrics_keys else MISSING
+                holder = _find_holder(keys, scope, missing)
                 context = RequestContext.of(scope)
                 context.owner, context.client = holder.owner, holder.client
         await self._app(scope, receive, send)
@@ -55,11 +57,11 @@ class Keys:
         return self._keys
 
 
-def _find_holder(keys: ApiKeys, scope: Scope) -> KeyHolder:
+def _find_holder(keys: ApiKeys, scope: Scope, missing: str) -> KeyHolder:
     sent = tuple(_sent_keys(scope))
     holder = keys.find_holder(sent)
     if holder is None:
-        raise InvalidKey(WRONG if sent else MISSING)
+        raise InvalidKey(WRONG if sent else missing)
     return holder
 
 
