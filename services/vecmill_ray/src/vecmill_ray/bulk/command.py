@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from vecmill.commands.embed.options import ENGINE_OPTIONS, TEXT_OPTIONS
+from vecmill_ray.extras import require_extra
 
 BLOCK_ROWS = 4096
 
@@ -36,6 +37,7 @@ def embed(source: str, output: str, **options: Any) -> None:
     INPUT is a file or a folder of JSON lines, CSV or Parquet, such as s3://bucket/folder, or a database. The
     same command, run again after any interruption, continues with the finished files.
     """
-    from vecmill_ray.bulk.run import parse_options, run_with_progress
+    with require_extra("bulk"):
+        from vecmill_ray.bulk.run import parse_options, run_with_progress
 
     sys.exit(run_with_progress(parse_options(source, output, options)))

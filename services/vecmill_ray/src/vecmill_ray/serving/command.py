@@ -2,11 +2,14 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
+from vecmill_ray.extras import require_extra
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_server.options import build_settings, settings_options
 
@@ -31,11 +34,18 @@ def serve(config: Path, address: str | None, **values: Any) -> None:
     """
     settings = build_settings(RaySettings, values)
     # Imported here, so that `vecmill ray --help` does not wait for the import of Ray.
-    from vecmill_ray.serving.running import run_application
+    with require_extra("serve"):
+        from vecmill_ray.serving.running import run_application
 
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
+    # A signal during the start ends it.
+    _handle_signals(signal.default_int_handler)
     with run_application(config, settings, address) as url:
+        stopping = threading.Event()
+        _handle_signals(lambda *_: stopping.set())
         click.echo(f"vecmill serves with Ray on {url}")
         stopping.wait()
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)

@@ -1,5 +1,6 @@
 """The Serve application on a cluster, from its start to its removal."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,11 @@ from ray.serve import Application
 
 from vecmill.errors import SetupError
 from vecmill_ray.serving.application import bind_plan
-from vecmill_ray.serving.model_plan import read_plan
+from vecmill_ray.serving.model_plan import ServingPlan, read_plan
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_ray.serving.serve_environment import controller_options
+
+logger = logging.getLogger(__name__)
 
 APPLICATION = "vecmill"
 
@@ -28,6 +31,7 @@ def run_application(path: Path, settings: RaySettings, address: str | None) -> I
     server = plan.settings
     if not ray.is_initialized():
         ray.init(address=address, log_to_driver=True, **({} if address else {"include_dashboard": False}))
+    _warn_of_cores(plan, settings)
     serve.start(
         proxy_location="EveryNode",
         http_options={
@@ -46,6 +50,19 @@ def run_application(path: Path, settings: RaySettings, address: str | None) -> I
         if not serve.status().applications:
             serve.shutdown()  # ends the proxies too, which are processes of their own
         ray.shutdown()
+
+
+def _warn_of_cores(plan: ServingPlan, settings: RaySettings) -> None:
+    """Log a warning if the cluster has fewer cores now than the models need."""
+    count = len(plan.models)
+    routers = settings.routers if count > 1 else 0
+    needed = count * settings.replicas * settings.replica_cores + routers
+    available = ray.cluster_resources().get("CPU", 0)
+    if needed > available:
+        logger.warning(
+            "the replicas and routers need %d cores, and the cluster has %d; the start waits for the others",
+            *(needed, available),
+        )
 
 
 def _run(application: Application) -> None:

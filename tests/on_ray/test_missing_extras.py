@@ -1,0 +1,20 @@
+"""A command whose extra is not installed names the extra, in one sentence."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from vecmill.errors import MissingExtra
+from vecmill_ray.command import ray
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed here")
+@pytest.mark.parametrize("command", ["serve", "embed"])
+def test_a_missing_extra_is_named(command: str, tmp_path: Path) -> None:
+    arguments = {"serve": ["--config", str(tmp_path)], "embed": [str(tmp_path), "-o", str(tmp_path / "out")]}
+    extra = {"serve": "serve", "embed": "bulk"}[command]
+    result = CliRunner().invoke(ray, [command, *arguments[command]])
+    assert isinstance(result.exception, MissingExtra)
+    assert f"vecmill-ray[{extra}]" in result.exception.message
