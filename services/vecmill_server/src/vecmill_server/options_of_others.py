@@ -10,7 +10,6 @@ from types import MappingProxyType
 import click
 
 _NO_BATCH_SIZE = "--max-batch-tokens N. Batches are bounded in tokens, not in texts"
-_NO_TRACES = "not needed. The server sends no traces"
 _OPTIMISED = "not needed. Graphs are always optimised"
 _POOLING = "not needed. The pooling is read from the model"
 _WARM = "not needed. Models are always warmed up"
@@ -27,7 +26,7 @@ REPLACEMENTS: Mapping[str, str] = MappingProxyType(
         "--default-prompt-name": "`prompt_name` in a request, or the model's own default prompt",
         "--dense-path": "not needed. Dense modules are read from the model",
         "--device-id": "--device cuda:{}",
-        "--disable-spans": _NO_TRACES,
+        "--disable-spans": "not needed. The server sends traces only with --tracing",
         "--dtype": "--precision {}",
         "--embedding-dtype": "`output_dtype` in a request",
         "--hf-api-token": "the environment variable HF_TOKEN",
@@ -49,8 +48,8 @@ REPLACEMENTS: Mapping[str, str] = MappingProxyType(
         "--no-vector-disk-cache": "not needed. There is no disk cache",
         "--onnx-disable-optimize": _OPTIMISED,
         "--onnx-do-not-prefer-quantized": "not needed. int8 is used only with --precision int8",
-        "--otlp-endpoint": _NO_TRACES,
-        "--otlp-service-name": _NO_TRACES,
+        "--otlp-endpoint": "--tracing, and the environment variable OTEL_EXPORTER_OTLP_ENDPOINT",
+        "--otlp-service-name": "the environment variable OTEL_SERVICE_NAME={}",
         "--payload-limit": "--max-body-bytes {}",
         "--permissive-cors": "--cors-origin '*'",
         "--pooling": _POOLING,
