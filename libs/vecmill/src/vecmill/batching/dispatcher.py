@@ -149,11 +149,11 @@ class Dispatcher:
         """Admit `sequences` together and wait until all are computed.
 
         By default, the priority and the time limit follow from the predicted time of the request. The time
-        limit counts from `accepted_at`, by default from now. `timeline` records the times. Raises
-        `RequestTooLarge`, `QueueFull`,
-        `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request is not admitted, and
-        `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails. Cancelling the call
-        removes the texts from the queue.
+        limit counts from `accepted_at`, by default from now. `timeline` records the times.
+
+        Raises `RequestTooLarge`, `QueueFull`, `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request
+        is not admitted, and `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails.
+        Cancelling the call removes the texts from the queue.
         """
         assert self._loop is not None, "start() comes first"
         tokens = sum(map(len, sequences))
