@@ -34,9 +34,8 @@ def test_no_log_line_reaches_a_client() -> None:
                 assert received.count(b"HTTP/1.1") == 1
         for client in clients:
             client.close()
-        with os.scandir(f"/proc/{running.pid}/fd") as files:
-            opened = {file.name: os.readlink(file.path) for file in files}
-        assert {opened[name] for name in "012"} == {os.devnull}
+        # Only these three: the server may close one of the clients' sockets while a list is read.
+        assert {os.readlink(f"/proc/{running.pid}/fd/{fd}") for fd in range(3)} == {os.devnull}
         running.send_signal(signal.SIGTERM)
         assert running.wait(10) == 0
     finally:
