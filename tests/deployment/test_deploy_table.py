@@ -60,6 +60,11 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
         ),
         ("helm", "[server]\nbatch_dir = '/srv'", "server.batch_dir must be /var/lib/vecmill for helm"),
         ("ray", "[server]\nbatch_dir = '/srv'", "server.batch_dir does not work on Ray"),
+        (
+            "ray",
+            "[server]\nbatch_dir = '/srv'\n[deploy]\nreplicas = 2",
+            "server.batch_dir does not work on Ray",
+        ),
         ("compose", "[[models]]\nmodel = './a'", "models[0].model is the relative path 'a', but the server"),
         ("compose", "[[models]]\nmodel = 'a/b/c'", "models[0].model is the relative path 'a/b/c'"),
         ("helm", "[[models]]\nmodel = '~/a'", "models[0].model is the relative path '~/a'"),
@@ -114,3 +119,16 @@ def test_a_directory_that_only_the_image_has_is_noted(tmp_path: Path) -> None:
     for target in (Target.COMPOSE, Target.HELM, Target.RAY):
         (note,) = [note for note in render_text(tmp_path, target, LARGE).notes if "reranker" in note]
         assert note.startswith("The image has to contain /nonexistent/models/reranker (models[1].model)")
+
+
+def test_names_of_a_hub_and_missing_key_files_are_noted(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    text = f"[server]\napi_key_file = '{keys}'\n[[models]]\nmodel = 'models/m2@{'0' * 40}'"
+    for target in Target:
+        notes = " ".join(render_text(tmp_path, target, text).notes)
+        assert "models[0].model: 'models/m2@" in notes
+        assert "is no directory here, so it is taken for a model of a hub." in notes
+        assert f"server.api_key_file: {keys} is not on this machine yet." in notes
+    keys.write_text("key\n")
+    for target in Target:
+        assert "yet" not in " ".join(render_text(tmp_path, target, text).notes)

@@ -65,6 +65,15 @@ def serving(port: int) -> dict[str, float]:
     return {number: float(start) for number, start in found}
 
 
+def wait_until_ended(pids: Sequence[int]) -> None:
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), patience_s=START_S)
+
+
+def name_of(pid: int) -> str:
+    """The name that ps and top show."""
+    return Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
+
+
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
 
@@ -167,10 +176,11 @@ async def test_a_process_that_ends_is_replaced_and_the_others_answer_meanwhile()
 async def test_the_processes_stop_when_the_supervisor_is_killed() -> None:
     with two_processes() as (running, port):
         pids = children(running.pid)
+        assert [name_of(pid) for pid in (running.pid, *pids)] == ["vecmill-main", "vecmill-0", "vecmill-1"]
         load = Load(("127.0.0.1", port))
         await load.has_answers(100)
         running.kill()
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), patience_s=START_S)
+        await asyncio.to_thread(wait_until_ended, pids)
         assert (await finish(load)).lost == []
 
 

@@ -349,6 +349,7 @@ def test_a_dead_collector_is_logged_once_and_keeps_nobody_waiting(
     messages = [record.message for record in caplog.records if record.name.endswith("tracing.exporter")]
     assert len(messages) == 2
     assert "does not take spans" in messages[0]
+    assert "400" in messages[0]
     assert "takes spans again" in messages[1]
     assert not any(record.name.startswith("opentelemetry") for record in caplog.records)
 

@@ -76,6 +76,16 @@ def test_files_and_batches_are_refused(tmp_path: Path) -> None:
         read_plan(path, cores=1)
 
 
+def test_settings_without_effect_on_ray_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "vecmill.toml"
+    path.write_text("[server]\nport = 8001\nmax_connections = 10\nprocesses = 2\n", encoding="utf-8")
+    read_plan(path, cores=1)
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "server.max_connections has no effect on Ray (docs/ray.md)",
+        "server.processes has no effect on Ray (docs/ray.md)",
+    ]
+
+
 def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save_tiny_bert(tmp_path / name / "same")

@@ -23,7 +23,12 @@ from vecmill.hardware.processor import instruction_sets, processor_model
 from vecmill.hardware.topology import Topology
 from vecmill.values.environment import environment_variables
 
-OWN_DISTRIBUTIONS = ("vecmill", "vecmill-server", "vecmill-minilm")
+OWN_DISTRIBUTIONS = {
+    "vecmill": "the library",
+    "vecmill-server": "the server",
+    "vecmill-minilm": "the model for when none is named",
+    "vecmill-ray": "for Ray clusters",
+}
 
 # Variables that change how vecmill, the hub's client, the runtimes or the network behave.
 VARIABLES = re.compile(
@@ -74,8 +79,8 @@ def list_variables(names: Collection[str]) -> list[str]:
 def _versions() -> Iterator[Fact]:
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     yield "system", platform.platform()
-    for name in OWN_DISTRIBUTIONS:
-        yield name, _version_of(name) or "not installed"
+    for name, content in OWN_DISTRIBUTIONS.items():
+        yield name, _version_of(name) or f"not installed ({content})"
     for name in sorted(_required() - set(OWN_DISTRIBUTIONS)):
         found = _version_of(name)
         if found is not None:

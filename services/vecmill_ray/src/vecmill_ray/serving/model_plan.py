@@ -1,5 +1,6 @@
 """The plan of the deployments: the models of a configuration file, each with its settings and its name."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,13 @@ from vecmill_server.config_file import ConfiguredModel, read_config_file
 from vecmill_server.options import build_settings, list_settings
 from vecmill_server.service import ModelChoice
 from vecmill_server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+# The settings about connections and processes, which belong to HAProxy, uvicorn and Ray there.
+NO_EFFECT = frozenset(
+    ("max_header_bytes", "header_timeout_s", "write_timeout_s", "max_connections", "uds", "fd", "processes")
+)
 
 # The names that Serve accepts everywhere, in paths and metrics too.
 _NOT_IN_NAMES = re.compile("[^A-Za-z0-9_.-]+")
@@ -51,6 +59,8 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
             f"{path}: server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the "
             "others. Remove the key."
         )
+    for name in sorted(NO_EFFECT & set(config.options)):
+        logger.warning("%s: server.%s has no effect on Ray (docs/ray.md)", path, name)
     # The embedded model is the default, as on the command line.
     choices = [_choose(path, each, values) for each in config.models] or [
         ModelChoice(None, build_settings(MillConfig, values))

@@ -9,7 +9,8 @@ import ray
 from ray import serve
 from ray.serve import Application
 
-from vecmill.errors import SetupError
+from vecmill.errors import InvalidConfig, SetupError
+from vecmill.values.environment import environment_variables
 from vecmill_ray.serving.application import bind_plan
 from vecmill_ray.serving.model_plan import ServingPlan, read_plan
 from vecmill_ray.serving.ray_settings import RaySettings
@@ -29,9 +30,8 @@ def run_application(path: Path, settings: RaySettings, address: str | None) -> I
     """
     plan = read_plan(path, cores=settings.replica_cores)
     server = plan.settings
-    if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=True, **({} if address else {"include_dashboard": False}))
-    _warn_of_cores(plan, settings)
+    is_own = not ray.is_initialized() and _connect(address)
+    _check_cores(plan, settings, is_own=is_own)
     serve.start(
         proxy_location="EveryNode",
         http_options={
@@ -52,17 +52,43 @@ def run_application(path: Path, settings: RaySettings, address: str | None) -> I
         ray.shutdown()
 
 
-def _warn_of_cores(plan: ServingPlan, settings: RaySettings) -> None:
-    """Log a warning if the cluster has fewer cores now than the models need."""
+def _connect(address: str | None) -> bool:
+    """Connect to a cluster, or else start one on this machine. Return True if it was started."""
+    address = address or environment_variables().get("RAY_ADDRESS")
+    if address:
+        ray.init(address=address, log_to_driver=True)
+        return False
+    try:
+        ray.init(address="auto", log_to_driver=True)
+    except ConnectionError:  # no Ray runs on this machine
+        ray.init(address="local", log_to_driver=True, include_dashboard=False)
+        return True
+    return False
+
+
+def _check_cores(plan: ServingPlan, settings: RaySettings, *, is_own: bool) -> None:
+    """Check that the cluster has the cores that the models need.
+
+    Raises `InvalidConfig` if a cluster on this machine alone has too few. Other clusters may grow: the log
+    has a warning.
+    """
     count = len(plan.models)
     routers = settings.routers if count > 1 else 0
     needed = count * settings.replicas * settings.replica_cores + routers
-    available = ray.cluster_resources().get("CPU", 0)
-    if needed > available:
-        logger.warning(
-            "the replicas and routers need %d cores, and the cluster has %d; the start waits for the others",
-            *(needed, available),
+    available = int(ray.cluster_resources().get("CPU", 0))
+    if needed <= available:
+        return
+    if is_own:
+        ray.shutdown()
+        raise InvalidConfig(
+            f"The replicas and routers need {needed} cores, and this machine has {available}. Lower "
+            f"--replicas or --replica-cores, or start Ray with more cores than there are: ray start --head "
+            f"--num-cpus={needed}."
         )
+    logger.warning(
+        "the replicas and routers need %d cores, and the cluster has %d; the start waits for the others",
+        *(needed, available),
+    )
 
 
 def _run(application: Application) -> None:

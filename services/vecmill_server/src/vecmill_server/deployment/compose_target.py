@@ -43,7 +43,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         {"compose.yaml": compose, **files},
         (f"docker compose --file {folder / 'compose.yaml'} up --detach --wait",),
         _OWN_CHANGES,
-        (*server.replica_notes("compose"), *image_notes(server), *_list_notes(server)),
+        (*server.replica_notes("compose"), *image_notes(server), *server.notes, *_list_notes(server)),
     )
 
 

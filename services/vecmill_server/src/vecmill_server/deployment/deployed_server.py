@@ -89,6 +89,19 @@ class DeployedServer:
         return (f"{target} runs one server, not the {wanted} of deploy.replicas.",) if wanted > 1 else ()
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the file names and this machine does not have."""
+        key_file = self.settings.api_key_file
+        is_missing = key_file is not None and not key_file.exists()
+        return (
+            *(
+                f"{place}: {model!r} is no directory here, so it is taken for a model of a hub."
+                for place, model in self.hub_models.items()
+            ),
+            *((f"server.api_key_file: {key_file} is not on this machine yet.",) if is_missing else ()),
+        )
+
+    @property
     def open_files(self) -> int:
         """The limit on open files that all connections need."""
         return self.settings.max_connections + OTHER_OPEN_FILES
@@ -113,7 +126,6 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
         except InvalidConfig as error:
             raise InvalidConfig(f"models[{index}]: {error.message}") from error
     _refuse_secrets(settings)
-    _refuse_shared_files(settings, config.deploy)
     places = {f"models[{index}].model": each.model for index, each in enumerate(config.models)}
     if settings.api_key_file is not None:
         _require_absolute("server.api_key_file", settings.api_key_file)
@@ -143,14 +155,6 @@ def _refuse_secrets(settings: ServerSettings) -> None:
         raise InvalidConfig(
             "server.metrics_key would be copied into the files that are written. Set VECMILL_METRICS_KEY in "
             "the environment of the server instead."
-        )
-
-
-def _refuse_shared_files(settings: ServerSettings, deploy: DeploySettings) -> None:
-    if settings.batch_dir is not None and deploy.replicas > 1:
-        raise InvalidConfig(
-            "server.batch_dir needs deploy.replicas = 1. A file or a batch is known only to the server that "
-            "accepted it."
         )
 
 

@@ -28,6 +28,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     _refuse_moving_models(server)
     _refuse_open_engines(server)
     batch_dir = server.settings.batch_dir
+    if batch_dir is not None and server.deploy.replicas > 1:
+        raise InvalidConfig(
+            "server.batch_dir needs deploy.replicas = 1. A file or a batch is known only to the server that "
+            "accepted it."
+        )
     if batch_dir not in (None, _BATCHES):
         raise InvalidConfig(
             f"server.batch_dir must be {_BATCHES} for helm: the chart mounts its volume there."
@@ -53,7 +58,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         files,
         (*secret_commands(server), *commands),
         "Put changes of values into a file of your own, and name it with a second --values.",
-        image_notes(server),
+        (*image_notes(server), *server.notes),
     )
 
 

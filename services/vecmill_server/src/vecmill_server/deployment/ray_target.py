@@ -62,7 +62,11 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             f"< {job_path} | kubectl create --filename -",
         ),
         "Put changes into a Kustomize patch, and leave the files as they are.",
-        (f"The image {deploy.image} has to contain Ray and vecmill-ray.", *image_notes(server)),
+        (
+            f"The image {deploy.image} has to contain Ray and vecmill-ray.",
+            *image_notes(server),
+            *server.notes,
+        ),
     )
 
 

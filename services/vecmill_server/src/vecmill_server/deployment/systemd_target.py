@@ -40,6 +40,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         f"Put changes into `systemctl edit {name}.service`, which writes a file of its own.",
         (
             *server.replica_notes("systemd"),
+            *server.notes,
             "After a change of server.host or server.port, which the socket has: "
             f"sudo systemctl restart {name}.socket {name}.service",
         ),

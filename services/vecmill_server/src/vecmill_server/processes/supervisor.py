@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 from vecmill.errors import InvalidConfig
@@ -89,6 +90,12 @@ def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[
     }
 
 
+def name_process(name: str) -> None:
+    """Set the name of this process that `ps -o comm`, top and pstree show, of at most 15 bytes."""
+    with suppress(OSError):  # /proc is not there, or cannot be written
+        Path("/proc/self/comm").write_text(name, encoding="ascii")
+
+
 @dataclass(slots=True)
 class Supervisor:
     """The supervisor, described in the docstring of this module. `shares` are the options of each process."""
@@ -113,6 +120,7 @@ class Supervisor:
 
     def run(self) -> Member | int:
         """Return a `Member` in each process that serves, and the exit status in the supervisor."""
+        name_process("vecmill-main")
         with self._handled_signals():
             while True:
                 for place in self._due_places():
@@ -146,6 +154,7 @@ class Supervisor:
         ours.close()
         os.setpgid(0, 0)  # the signals of the terminal go to the supervisor, which passes them on
         self._leave()
+        name_process(f"vecmill-{place.number}")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         is_first = not self._has_started
         siblings = Siblings(place.number, self._pages)

@@ -20,15 +20,29 @@ logger = logging.getLogger(__name__)
 # The time for the last spans when the server stops. The time of a stop has room for it (docs/operations.md).
 FLUSH_S = 3.0
 
-# These loggers report every failed attempt.
+# These loggers report every failed attempt. The first one tells the reason.
+_EXPORTER = OTLPSpanExporter.__module__
 _CHATTY = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
+
+
+class FailureReason(logging.Filter):
+    """The filter that keeps the last message of a logger instead of writing it."""
+
+    text = "the reason is unknown"
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the message."""
+        self.text = record.getMessage()
+        return False
 
 
 class LoggedExporter(SpanExporter):
     """An exporter that logs the first of several failures, and the first success after a failure."""
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter, reason: FailureReason) -> None:
+        """`reason` is the filter of the logger to which `exporter` tells why it failed."""
         self.has_failed = False
+        self._reason = reason
         self._exporter = exporter
         self._dropped = 0
 
@@ -37,7 +51,7 @@ class LoggedExporter(SpanExporter):
         try:
             result = self._exporter.export(spans)
         except Exception as error:
-            logger.debug("the exporter failed", exc_info=error)
+            self._reason.text = f"{type(error).__name__}: {error}"
             result = SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:
             if self.has_failed:
@@ -48,7 +62,8 @@ class LoggedExporter(SpanExporter):
         if not self.has_failed:
             logger.warning(
                 "the collector (OTEL_EXPORTER_OTLP_ENDPOINT, by default http://localhost:4318) does not take "
-                "spans; they are dropped until it does"
+                "spans; they are dropped until it does: %s",
+                self._reason.text,
             )
         self.has_failed = True
         return result
@@ -66,7 +81,10 @@ class SpanSender:
         self._flush_s = flush_s
         for name in _CHATTY:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        self._exporter = LoggedExporter(exporter or OTLPSpanExporter())
+        reason = FailureReason()
+        logging.getLogger(_EXPORTER).setLevel(logging.WARNING)
+        logging.getLogger(_EXPORTER).addFilter(reason)
+        self._exporter = LoggedExporter(exporter or OTLPSpanExporter(), reason)
         self._processor = BatchSpanProcessor(self._exporter)
 
     def send(self, spans: Iterable[ReadableSpan]) -> None:
