@@ -1,16 +1,15 @@
 """Load from `wrk`: a native generator, since one in Python would use the cores that it measures."""
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.server import MODEL
+from vecmill_server.bench.load import OK, Load
+from vecmill_server.bench.wrk import WrkOrders, find_wrk, run_wrk
 
-SCRIPT = Path(__file__).with_name("requests.lua")
+HEADERS = {"content-type": "application/json"}
 
 
 class NoGenerator(SystemExit):
@@ -29,7 +28,7 @@ class LoadResult:
 
 def require_wrk() -> str:
     """Where `wrk` is. Raises `NoGenerator`, which says how to get it."""
-    found = shutil.which("wrk")
+    found = find_wrk()
     if found is None:
         raise NoGenerator("The load comes from wrk, which is not installed. On Debian: apt-get install wrk")
     return found
@@ -51,17 +50,9 @@ def run_load(
 
     Raises `AssertionError` if any answer is not a 200.
     """
-    summary = bodies.with_suffix(".summary.json")
-    command = [require_wrk(), "--threads", "1", "--connections", str(connections), "--timeout", "60s"]
-    command += ["--duration", f"{duration_s}s", "--script", str(SCRIPT)]
-    command += [f"{url}{route}", "--", str(bodies)]
-    environment = {**os.environ, "WRK_SUMMARY": str(summary)}
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True, timeout=duration_s + 120)
-    told = json.loads(summary.read_text("utf-8"))
-    assert told["refused"] == told["broken"] == 0, told
-    return LoadResult(
-        requests=told["requests"],
-        rate=told["requests"] / (told["duration_us"] / 1e6),
-        p50_s=told["p50_us"] / 1e6,
-        p99_s=told["p99_us"] / 1e6,
-    )
+    orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, warm_s=0, timeout_s=60)
+    found = run_wrk(require_wrk(), orders, Load("file", 1, clients=connections))
+    assert found is not None, "an answer had an error status"
+    assert not found.errors, found.statuses
+    times_s = found.percentiles_s
+    return LoadResult(found.statuses[OK], found.requests_per_s, times_s["p50"], times_s["p99"])

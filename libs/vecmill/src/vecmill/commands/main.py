@@ -35,7 +35,14 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = MappingProxyType(
 )
 
 # The distributions to install for known commands of other distributions.
-_ELSEWHERE = MappingProxyType({"deploy": "vecmill-server", "ray": "vecmill-ray", "serve": "vecmill-server"})
+_ELSEWHERE = MappingProxyType(
+    {
+        "bench": "vecmill-server",
+        "deploy": "vecmill-server",
+        "ray": "vecmill-ray",
+        "serve": "vecmill-server",
+    }
+)
 
 
 class SetupFailure(click.ClickException):

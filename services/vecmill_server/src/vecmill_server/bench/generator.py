@@ -1,0 +1,326 @@
+"""The process that sends requests over many connections and takes the times.
+
+`run_generator` starts the process and reads its result. The process reads its `Orders` as JSON from standard
+input, and the request bodies from a file, one a line.
+
+The process keeps its connections open and reads status, length and `connection` of each response, so a
+request takes some 50 microseconds of a core. Responses are discarded as they arrive.
+"""
+
+import asyncio
+import json
+import random
+import resource
+import ssl
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import httptools
+import uvloop
+
+from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, Load, LoadResult, summarise_latencies
+
+# Time for the start of the process, on top of the load's own times.
+_START_S = 60.0
+# Lower statuses are interim responses, such as 100 Continue.
+_FIRST_FINAL_STATUS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The input of the process: the address, the head of each request, and the load.
+
+    The first `warm_s` seconds are not counted. A request that is not answered within `timeout_s` counts as
+    unanswered, and its connection is closed.
+    """
+
+    host: str
+    port: int
+    is_tls: bool
+    head: str
+    bodies_file: str
+    clients: int | None
+    rate_hz: float | None
+    duration_s: float
+    warm_s: float
+    timeout_s: float
+    seed: int
+
+
+@dataclass(slots=True)
+class Sightings:
+    """The counted requests: statuses, and the latencies of those with status 200 in seconds."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    latencies_s: list[float] = field(default_factory=list)
+    delays_s: list[float] = field(default_factory=list)
+
+
+def run_generator(orders: Orders, load: Load) -> LoadResult:
+    """Run a load in a process of its own. Raises `subprocess.CalledProcessError` if the process fails."""
+    limit_s = orders.warm_s + orders.duration_s + orders.timeout_s + _START_S
+    done = subprocess.run(
+        [sys.executable, "-m", __name__],
+        input=json.dumps(asdict(orders)),
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        timeout=limit_s,
+    )
+    found = json.loads(done.stdout)
+    return LoadResult(
+        load=load,
+        generator="vecmill",
+        elapsed_s=found["elapsed_s"],
+        statuses={int(status): count for status, count in found["statuses"].items()},
+        processor_share=found["processor_share"],
+        percentiles_s=found["percentiles_s"],
+        delay_p99_s=found["delay_p99_s"],
+    )
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with at most one open request. It reads responses of any framing (httptools)."""
+
+    def __init__(
+        self, on_answer: Callable[["_Connection", int], None], on_lost: Callable[["_Connection"], None]
+    ):
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._parser = httptools.HttpResponseParser(self)
+        self.transport: asyncio.Transport | None = None
+        self.due_at = 0.0
+        self.is_busy = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's has another base class
+
+    def send(self, request: bytes, due_at: float) -> None:
+        """Send a request that was due at `due_at`."""
+        assert self.transport is not None
+        self.due_at, self.is_busy = due_at, True
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.close()
+
+    def on_message_complete(self) -> None:
+        """Take the end of a response, called by the parser."""
+        if self._parser.get_status_code() < _FIRST_FINAL_STATUS:
+            return
+        status, keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
+        self._parser = httptools.HttpResponseParser(self)
+        self.is_busy = False
+        if not keeps_alive:
+            self.close()
+        self._on_answer(self, status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self._on_lost(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request can be sent."""
+        return self.transport is not None and not self.transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection now."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class LoadRun:
+    """All connections and requests of a load."""
+
+    def __init__(self, orders: Orders, bodies: Sequence[bytes]) -> None:
+        head = orders.head.encode()
+        self._orders = orders
+        self._requests = [head % len(body) + body for body in bodies]
+        self._sent = 0
+        self._idle: deque[_Connection] = deque()
+        self._busy: set[_Connection] = set()
+        self._open: set[_Connection] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._counts_from = self._ends_at = 0.0
+        self._quiet = asyncio.Event()
+        self._found = Sightings()
+        self._context = ssl.create_default_context() if orders.is_tls else None
+
+    async def run(self) -> Mapping[str, Any]:
+        """Run the load, and return its figures."""
+        orders = self._orders
+        began = time.perf_counter()
+        self._counts_from = began + orders.warm_s
+        self._ends_at = self._counts_from + orders.duration_s
+        watch = asyncio.create_task(self._close_late())
+        if orders.clients is not None:
+            for _ in range(orders.clients):
+                self._connect_and_send(time.perf_counter())
+            await self._wait_until(self._counts_from)
+            used_s = processor_time_s()
+            await self._wait_until(self._ends_at)
+        else:
+            assert orders.rate_hz is not None
+            await self._send_at_rate(began, self._counts_from, orders.rate_hz)
+            used_s = processor_time_s()
+            await self._send_at_rate(self._counts_from, self._ends_at, orders.rate_hz)
+        used_s = processor_time_s() - used_s
+        await self._finish()
+        watch.cancel()
+        while self._open:
+            for connection in self._open:
+                connection.close()
+            await asyncio.sleep(0)
+        return self._figures(used_s)
+
+    def _figures(self, used_s: float) -> Mapping[str, Any]:
+        delays = sorted(self._found.delays_s)
+        return {
+            "elapsed_s": self._orders.duration_s,
+            "statuses": dict(self._found.statuses),
+            "processor_share": used_s / self._orders.duration_s,
+            "percentiles_s": summarise_latencies(self._found.latencies_s),
+            "delay_p99_s": delays[int(0.99 * len(delays))] if delays else 0.0,
+        }
+
+    async def _send_at_rate(self, begin: float, end: float, rate_hz: float) -> None:
+        """Send at the times of a Poisson process between two times, which are drawn first."""
+        chance = random.Random(self._orders.seed)
+        due, times = begin + chance.expovariate(rate_hz), []
+        while due < end:
+            times.append(due)
+            due += chance.expovariate(rate_hz)
+        for due in times:
+            await self._wait_until(due)
+            if due >= self._counts_from:
+                self._found.delays_s.append(time.perf_counter() - due)
+            self._send(due)
+
+    def _send(self, due: float) -> None:
+        while self._idle:
+            connection = self._idle.popleft()
+            if connection.is_open:
+                self._send_on(connection, due)
+                return
+        self._connect_and_send(due)
+
+    def _send_on(self, connection: _Connection, due: float) -> None:
+        request = self._requests[self._sent % len(self._requests)]
+        self._sent += 1
+        self._busy.add(connection)
+        connection.send(request, due)
+
+    def _connect_and_send(self, due: float) -> None:
+        task = asyncio.ensure_future(self._connect(due))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, due: float) -> None:
+        loop, orders = asyncio.get_running_loop(), self._orders
+        try:
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self._take, self._lose), orders.host, orders.port, ssl=self._context
+            )
+        except OSError:
+            self._count(BROKEN, due)
+            if orders.clients is not None and time.perf_counter() < self._ends_at:
+                await asyncio.sleep(0.1)
+                self._connect_and_send(time.perf_counter())
+            return
+        self._open.add(connection)
+        self._send_on(connection, due)
+
+    def _take(self, connection: _Connection, status: int) -> None:
+        self._busy.discard(connection)
+        self._count(status, connection.due_at)
+        now = time.perf_counter()
+        if self._orders.clients is None:
+            self._idle.append(connection)
+        elif now < self._ends_at and connection.is_open:
+            self._send_on(connection, now)
+        elif now < self._ends_at:
+            self._connect_and_send(now)
+        self._note_end()
+
+    def _lose(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        if connection in self._busy:
+            self._busy.discard(connection)
+            if connection.is_busy:
+                self._count(BROKEN, connection.due_at)
+            if self._orders.clients is not None and time.perf_counter() < self._ends_at:
+                self._connect_and_send(time.perf_counter())
+        self._note_end()
+
+    def _count(self, status: int, due: float) -> None:
+        """Count a request of the counted time: an open loop's by when it was due, else by its end."""
+        now = time.perf_counter()
+        at = now if self._orders.clients is not None else due
+        if not self._counts_from <= at < self._ends_at:
+            return
+        self._found.statuses[status] += 1
+        if status == OK:
+            self._found.latencies_s.append(now - due)
+
+    def _note_end(self) -> None:
+        if not self._busy:
+            self._quiet.set()
+
+    async def _finish(self) -> None:
+        """Wait for the open requests, at most for the time limit, and count the others as unanswered."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+        if self._busy and self._orders.clients is None:
+            self._quiet.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), self._orders.timeout_s)
+            for connection in self._busy:
+                self._give_up(connection)
+
+    async def _close_late(self) -> None:
+        """Count requests beyond the time limit as unanswered, and close their connections."""
+        while True:
+            await asyncio.sleep(0.5)
+            limit = time.perf_counter() - self._orders.timeout_s
+            for connection in [each for each in self._busy if each.due_at < limit]:
+                self._give_up(connection)
+
+    def _give_up(self, connection: _Connection) -> None:
+        connection.is_busy = False
+        self._count(UNANSWERED, connection.due_at)
+        connection.close()
+
+    async def _wait_until(self, at: float) -> None:
+        await asyncio.sleep(max(0.0, at - time.perf_counter()))
+
+
+def processor_time_s() -> float:
+    """Return the processor time of this process, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Read the orders from standard input, run the load, and write its figures to standard output."""
+    orders = Orders(**json.loads(sys.stdin.read()))
+    bodies = Path(orders.bodies_file).read_bytes().splitlines()
+
+    async def run() -> Mapping[str, Any]:
+        return await LoadRun(orders, bodies).run()
+
+    json.dump(uvloop.run(run()), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""One load on a server, and its result."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+OK = 200
+# The statuses of requests without an answer.
+BROKEN, UNANSWERED = 0, -1
+
+# Above this share of a core, the generator delays its own requests.
+MAX_PROCESSOR_SHARE = 0.85
+# An open loop measures its generator if one request in a hundred leaves so late, and so late in proportion to
+# the latencies (both 99th percentiles).
+MAX_DELAY_S, MAX_DELAY_SHARE = 0.01, 0.1
+
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load: `clients` connections in a closed loop, or `rate_hz` requests a second in an open loop.
+
+    `texts` names the text set. `texts_per_request` is the number of texts of each request.
+    """
+
+    texts: str
+    texts_per_request: int
+    clients: int | None = None
+    rate_hz: float | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and plots."""
+        if self.clients is not None:
+            return f"{self.clients} client{'s' if self.clients != 1 else ''}"
+        return f"{self.rate_hz:g} requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What one generator saw.
+
+    `statuses` counts the requests by HTTP status. `BROKEN` stands for a broken connection, `UNANSWERED` for a
+    request whose time was over. `percentiles_s` has min, mean, percentiles and max of the latencies with
+    status 200, in seconds. `delay_p99_s` is the delay with which requests of an open loop left.
+    """
+
+    load: Load
+    generator: str
+    elapsed_s: float
+    statuses: Mapping[int, int]
+    processor_share: float
+    percentiles_s: Mapping[str, float] = field(default_factory=dict)
+    delay_p99_s: float = 0.0
+    tokens_per_request: float | None = None
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests answered with 200, per second."""
+        return self.statuses.get(OK, 0) / self.elapsed_s
+
+    @property
+    def texts_per_s(self) -> float:
+        """Texts of requests answered with 200, per second."""
+        return self.requests_per_s * self.load.texts_per_request
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens per second as the server counts them, `None` if it does not."""
+        return None if self.tokens_per_request is None else self.requests_per_s * self.tokens_per_request
+
+    @property
+    def errors(self) -> int:
+        """The number of requests without status 200."""
+        return sum(count for status, count in self.statuses.items() if status != OK)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the figures may be those of the generator, `None` if they are the server's."""
+        if self.processor_share > MAX_PROCESSOR_SHARE:
+            return (
+                f"the generator used {self.processor_share:.0%} of a core and may have been the limit, "
+                f"at {sum(self.statuses.values()) / self.elapsed_s:.0f} requests/s"
+            )
+        if self.delay_p99_s > max(MAX_DELAY_S, MAX_DELAY_SHARE * self.percentiles_s.get("p99", 0.0)):
+            return (
+                f"one request in a hundred left {self.delay_p99_s * 1000:.0f} ms late or more, because the "
+                "generator did not get a core in time. Choose a lower --rate, or a machine with free cores"
+            )
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """Return the result for a JSON document, with latencies in milliseconds."""
+        return {
+            "texts": self.load.texts,
+            "texts_per_request": self.load.texts_per_request,
+            "clients": self.load.clients,
+            "rate_hz": self.load.rate_hz,
+            "generator": self.generator,
+            "elapsed_s": self.elapsed_s,
+            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
+            "errors": self.errors,
+            "requests_per_s": self.requests_per_s,
+            "texts_per_s": self.texts_per_s,
+            "tokens_per_s": self.tokens_per_s,
+            "latency_ms": {name: seconds * 1000 for name, seconds in self.percentiles_s.items()},
+            "generator_processor_share": self.processor_share,
+            "generator_delay_p99_ms": self.delay_p99_s * 1000,
+            "refusal": self.refusal,
+        }
+
+
+def summarise_latencies(latencies_s: Sequence[float]) -> dict[str, float]:
+    """Return min, mean, the percentiles and max in seconds, empty without latencies."""
+    if not len(latencies_s):
+        return {}
+    values = np.asarray(latencies_s, np.float64)
+    found = {"min": float(values.min()), "mean": float(values.mean())}
+    # The smallest latency that so many per cent do not exceed: a percentile that was measured, never a mean.
+    ordered = np.sort(values)
+    for percentile in PERCENTILES:
+        found[f"p{percentile}"] = float(ordered[math.ceil(percentile / 100 * len(ordered)) - 1])
+    return {**found, "max": float(values.max())}

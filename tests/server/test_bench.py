@@ -1,0 +1,268 @@
+"""`vecmill bench`: it counts what the server answered, and never reports the limit of its own generator."""
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from support.http_server import serve_in_thread
+from support.scripted_http import response, scripted_server
+from vecmill.errors import InvalidConfig
+from vecmill_server.bench import wrk
+from vecmill_server.bench.command import bench
+from vecmill_server.bench.generator import LoadRun, Orders
+from vecmill_server.bench.load import UNANSWERED, Load, LoadResult, summarise_latencies
+from vecmill_server.bench.report import format_table
+from vecmill_server.bench.request_sets import Api, make_bodies, read_texts
+from vecmill_server.bench.target import Target
+
+EMBEDDINGS = json.dumps({"data": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}).encode()
+MODELS = json.dumps({"data": [{"id": "one"}]}).encode()
+QUICK = ("--texts", "short", "--seconds", "1", "--warm-seconds", "0")
+
+
+def run(*arguments: str, folder: Path | None = None) -> Result:
+    output = ("-o", str(folder)) if folder else ()
+    return CliRunner().invoke(bench, [*QUICK, *arguments, *output], env={"VECMILL_BENCH_API_KEY": "the-key"})
+
+
+def results(folder: Path) -> list[Any]:
+    return list(json.loads((folder / "bench.json").read_text("utf-8"))["results"])
+
+
+def drive(url: str, *, duration_s: float = 0.2, **load: float) -> Mapping[str, Any]:
+    """The figures of the generator, in this process and with one body."""
+    target = Target.of(url, Api.EMBEDDINGS, None)
+    orders = {
+        "clients": None,
+        "rate_hz": None,
+        "duration_s": duration_s,
+        "warm_s": 0.0,
+        "timeout_s": 20.0,
+        **load,
+    }
+    address = {"host": target.host, "port": target.port, "is_tls": False, "head": target.head}
+    run = LoadRun(Orders(bodies_file="", seed=5, **address, **orders), [b"{}"])  # type: ignore[arg-type]
+    return asyncio.run(run.run())
+
+
+@pytest.fixture
+def without_wrk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: None)
+
+
+@pytest.mark.usefixtures("without_wrk")
+def test_it_measures_a_server_by_closed_and_open_loops(tmp_path: Path) -> None:
+    with serve_in_thread() as server:
+        url = f"http://127.0.0.1:{server.port}"
+        done = run("--url", url, "--clients", "2", "--rate", "50", "--batch", "4", folder=tmp_path)
+        answered = server.metric("vecmill_http_requests_total", route="embeddings", status="200")
+    closed, opened = results(tmp_path)
+    assert closed["statuses"].keys() == opened["statuses"].keys() == {"200"}
+    # The server answered the counted requests, at most 32 that count tokens, and those after it.
+    counted = closed["statuses"]["200"] + opened["statuses"]["200"]
+    assert counted + 1 <= answered <= counted + 32 + 2
+    for found in (closed, opened):
+        assert found["texts_per_s"] == pytest.approx(4 * found["requests_per_s"])
+        assert found["tokens_per_s"] > found["texts_per_s"]
+        times = [found["latency_ms"][name] for name in ("min", "p50", "p90", "p95", "p99", "max")]
+        assert times == sorted(times)
+        assert times[0] > 0
+    assert "2 clients" in done.output
+    assert "50 requests/s" in done.output
+
+
+def test_an_open_loop_sends_at_the_drawn_times_and_counts_the_wait_behind_slow_responses() -> None:
+    turn = asyncio.Lock()
+
+    async def respond(_head: bytes, _body: bytes) -> bytes:
+        async with turn:  # one request at a time, each for 20 ms
+            await asyncio.sleep(0.02)
+        return response(EMBEDDINGS)
+
+    with scripted_server(respond) as server:
+        found = drive(server.url, rate_hz=150, duration_s=0.5)
+    chance, due, count = random.Random(5), 0.0, 0
+    while (due := due + chance.expovariate(150)) < 0.5:
+        count += 1
+    assert found["statuses"] == {200: count}
+    # With 150 requests a second and 50 responses a second, the last request waits for about a second.
+    assert found["percentiles_s"]["max"] > 0.5
+    assert found["percentiles_s"]["min"] >= 0.02
+
+
+@pytest.mark.parametrize("kind", ["chunked", "close", "interim"])
+def test_any_framing_of_responses_is_read(kind: str) -> None:
+    answers = {
+        "chunked": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "close": response(EMBEDDINGS, headers="connection: close\r\n"),
+        "interim": b"HTTP/1.1 100 Continue\r\n\r\n" + response(EMBEDDINGS),
+    }
+
+    async def respond(_head: bytes, _body: bytes) -> bytes:
+        return answers[kind]
+
+    with scripted_server(respond) as server:
+        statuses = drive(server.url, clients=3)["statuses"]
+        assert statuses.keys() == {200}
+        assert len(server.requests) >= statuses[200] > 3
+
+
+def test_requests_without_an_answer_are_counted_when_their_time_is_over() -> None:
+    async def respond(_head: bytes, _body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with scripted_server(respond) as server:
+        found = drive(server.url, rate_hz=100, timeout_s=0.1)
+    assert found["statuses"].keys() == {UNANSWERED}
+
+
+@pytest.mark.parametrize("program", ["wrk", "vecmill"])
+def test_error_responses_and_broken_connections_are_counted_and_end_with_status_1(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if program == "wrk" and wrk.find_wrk() is None:
+        pytest.skip("wrk is not installed (Debian: apt-get install wrk)")
+    if program == "vecmill":
+        monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: None)
+    sent = 0
+
+    async def respond(head: bytes, _body: bytes) -> bytes | None:
+        nonlocal sent
+        if head.startswith(b"GET"):
+            return response(MODELS)
+        sent += 1
+        if sent <= 32:
+            return response(EMBEDDINGS)
+        if sent % 7 == 0:
+            return None
+        return response(b"{}", status="429 Too Many Requests") if sent % 2 else response(EMBEDDINGS)
+
+    with scripted_server(respond) as server:
+        done = run("--url", server.url, "--clients", "2", folder=tmp_path)
+    (found,) = results(tmp_path)
+    assert found["statuses"].keys() == {"0", "200", "429"}
+    assert found["errors"] == found["statuses"]["0"] + found["statuses"]["429"] > 0
+    assert found["requests_per_s"] == found["statuses"]["200"] / found["elapsed_s"]
+    assert done.exit_code == 1
+    assert f"{found['statuses']['429']} with status 429" in done.output
+    assert f"{found['statuses']['0']} broken connections" in done.output
+
+
+def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
+    if wrk.find_wrk() is None:
+        pytest.skip("wrk is not installed (Debian: apt-get install wrk)")
+
+    async def respond(head: bytes, _body: bytes) -> bytes:
+        return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
+
+    with scripted_server(respond) as server:
+        done = run("--url", server.url, "--clients", "2", folder=tmp_path)
+    (found,) = results(tmp_path)
+    assert found["generator"] == "wrk"
+    assert found["tokens_per_s"] == pytest.approx(7 * found["requests_per_s"])
+    assert all(b"authorization: bearer the-key" in head.lower() for head, _ in server.requests)
+    assert {json.loads(body)["model"] for _, body in server.requests[1:]} == {"one"}
+    assert "the-key" not in done.output + (tmp_path / "bench.json").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("without_wrk")
+def test_bulk_clients_run_beside_the_load_and_are_reported_apart(tmp_path: Path) -> None:
+    with serve_in_thread() as server:
+        url = f"http://127.0.0.1:{server.port}"
+        run("--url", url, "--rate", "20", "--bulk-clients", "1", "--bulk-batch", "8", folder=tmp_path)
+    single, bulk = results(tmp_path)
+    assert (single["texts_per_request"], single["rate_hz"]) == (1, 20)
+    assert (bulk["texts_per_request"], bulk["clients"]) == (8, 1)
+    assert bulk["statuses"]["200"] > 0
+
+
+def test_a_refused_test_request_ends_the_command_with_the_words_of_the_server() -> None:
+    async def respond(head: bytes, _body: bytes) -> bytes:
+        if head.startswith(b"GET"):
+            return response(MODELS)
+        return response(b'{"detail": "no such model"}', status="404 Not Found")
+
+    with scripted_server(respond) as server:
+        done = run("--url", server.url)
+    assert "answered 404" in str(done.exception)
+    assert "no such model" in str(done.exception)
+
+
+RESULT = LoadResult(Load("short", 1, rate_hz=10), "vecmill", 10.0, {200: 100}, 0.1, {"p99": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (RESULT, None),
+        (replace(RESULT, processor_share=0.9), "90% of a core"),
+        (replace(RESULT, delay_p99_s=0.009), None),
+        (replace(RESULT, delay_p99_s=0.02), "20 ms late"),
+        (replace(RESULT, delay_p99_s=0.02, percentiles_s={"p99": 2.0}), None),
+    ],
+    ids=["free", "busy", "in time", "late", "late by little"],
+)
+def test_figures_of_which_the_generator_was_the_limit_are_not_reported(
+    result: LoadResult, reason: str | None
+) -> None:
+    table = format_table([result])
+    assert (result.refusal is None) == (reason is None)
+    assert ("10.0" in table.splitlines()[1]) == (reason is None)
+    assert reason is None or reason in table
+
+
+def test_percentiles_are_latencies_that_were_measured() -> None:
+    latencies = [0.001 * number for number in range(1, 101)]
+    random.Random(3).shuffle(latencies)
+    found = summarise_latencies(latencies)
+    expected = {
+        "min": 0.001,
+        "mean": 0.0505,
+        "p50": 0.05,
+        "p90": 0.09,
+        "p95": 0.095,
+        "p99": 0.099,
+        "max": 0.1,
+    }
+    assert found == pytest.approx(expected)
+    assert summarise_latencies([]) == {}
+
+
+def test_bodies_have_the_form_of_each_api(tmp_path: Path) -> None:
+    file = tmp_path / "texts"
+    file.write_text("a\n\nb\nc\n", "utf-8")
+    texts = read_texts(str(file), 6, seed=1)
+    assert sorted(texts) == ["a", "a", "b", "b", "c", "c"]
+    body = json.loads(make_bodies(Api.EMBEDDINGS, "m", texts, 1, "float")[0])
+    assert body == {"model": "m", "input": texts[0], "encoding_format": "float"}
+    assert json.loads(make_bodies(Api.RERANK, "m", texts, 3, "")[1])["documents"] == texts[3:]
+    assert json.loads(make_bodies(Api.TEI_RERANK, "m", texts, 3, "")[0])["texts"] == texts[:3]
+    assert len(make_bodies(Api.EMBEDDINGS, "m", texts, 4, "base64")) == 1
+    with pytest.raises(InvalidConfig, match="neither a file"):
+        read_texts(str(tmp_path / "none"), 1, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("url", "api", "expected"),
+    [
+        ("http://h:1", Api.EMBEDDINGS, "http://h:1/v1/embeddings"),
+        ("http://h:1/", Api.EMBEDDINGS, "http://h:1/embeddings"),
+        ("https://h/openai/v1/", Api.RERANK, "https://h/openai/v1/rerank"),
+        ("http://h:1", Api.TEI_RERANK, "http://h:1/rerank"),
+    ],
+)
+def test_the_url_is_that_of_openai_clients(url: str, api: Api, expected: str) -> None:
+    assert Target.of(url, api, None).url == expected
+
+
+def test_a_wrong_url_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="not a URL of a server"):
+        Target.of("localhost:7997", Api.EMBEDDINGS, None)
