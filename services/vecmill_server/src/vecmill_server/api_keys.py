@@ -1,10 +1,11 @@
 """The API keys of a server and the names of their owners, from options and from a file that may change.
 
-Each line of the file has the name of an owner and a key, or the SHA-256 digest of a key:
+Each line of the file has the name of an owner and a key, or the SHA-256 digest of a key. A priority may
+follow, which requests with the key have (`request_priority`):
 
-    # name   key
+    # name   key                                                                       priority
     search   sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b
-    ingest   a-key-in-plain-text
+    ingest   a-key-in-plain-text                                                       bulk
 
 Several lines may have the same name, so an old and a new key can overlap. Only digests are kept in memory.
 The file is looked at once a second, off the event loop. A change is read when the file has stayed the same
@@ -20,8 +21,11 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from vecmill.errors import InvalidConfig
+from vecmill.requests import Priority
+from vecmill_server.request_priority import PRIORITIES
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +38,16 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 _DIGEST_PREFIX = "sha256:"
 
-# The owners by the digests of their keys.
-Owners = Mapping[bytes, str]
+
+class KeyLine(NamedTuple):
+    """What the key file says about a key: the name of its owner, and the priority of its requests."""
+
+    owner: str
+    priority: Priority | None = None
+
+
+# The keys by their digests.
+KeyLines = Mapping[bytes, KeyLine]
 # Changes when a file is written or replaced.
 _Stamp = tuple[int, int, int, int]
 
@@ -44,11 +56,12 @@ _Stamp = tuple[int, int, int, int]
 class KeyHolder:
     """Who sent a valid key. `owner` owns files and batches; `client` shares the engine with other clients.
 
-    Keys without a name have one owner, but each is a client.
+    Keys without a name have one owner, but each is a client. `priority` is that of the key.
     """
 
     owner: str
     client: str
+    priority: Priority | None = None
 
 
 class ApiKeys:
@@ -65,14 +78,14 @@ class ApiKeys:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Read the file. Raises `InvalidConfig` if it cannot be used."""
-        self._unnamed: Owners = {_digest(key.encode("utf-8")): UNNAMED for key in keys}
+        self._unnamed: KeyLines = {_digest(key.encode("utf-8")): KeyLine(UNNAMED) for key in keys}
         self._file = file
         self._pause = pause
         self._stamp: _Stamp | None = None
         self._seen: _Stamp | None = None  # of the last look
         self._complaint = ""
         self._watcher: asyncio.Task[None] | None = None
-        named: Owners = {}
+        named: KeyLines = {}
         if file is not None:
             try:
                 self._stamp, named = read_key_file(file)
@@ -85,7 +98,7 @@ class ApiKeys:
     @property
     def owner_count(self) -> int:
         """The number of owners. The keys without a name have one owner."""
-        return len(set(self._owners.values()))
+        return count_owners(self._known)
 
     def find_holder(self, keys: Iterable[bytes]) -> KeyHolder | None:
         """Return the holder of the first key that is valid; `None` if none is."""
@@ -124,7 +137,7 @@ class ApiKeys:
         self._stamp = stamp
         self._complaint = ""
         self._set(named)
-        logger.info("read %d keys of %d owners from %s", len(named), len(set(named.values())), self._file)
+        logger.info("read %d keys of %d owners from %s", len(named), count_owners(named), self._file)
 
     async def _watch(self) -> None:
         while True:
@@ -134,18 +147,26 @@ class ApiKeys:
             except Exception:
                 logger.exception("the key file could not be looked at")
 
-    def _set(self, named: Owners) -> None:
+    def _set(self, named: KeyLines) -> None:
         # One assignment, because requests read it in another thread.
-        self._owners: Owners = {**self._unnamed, **named}
+        self._known: KeyLines = {**self._unnamed, **named}
 
     def _find(self, key: bytes) -> KeyHolder | None:
         # Digests have equal lengths and all are compared, so the time reveals nothing about the keys.
         digest = _digest(key)
-        found = [owner for known, owner in self._owners.items() if hmac.compare_digest(digest, known)]
-        return KeyHolder(found[0], found[0] or digest.hex()) if found else None
+        found = [line for known, line in self._known.items() if hmac.compare_digest(digest, known)]
+        if not found:
+            return None
+        owner, priority = found[0]
+        return KeyHolder(owner, owner or digest.hex(), priority)
 
 
-def read_key_file(path: Path) -> tuple[_Stamp, Owners]:
+def count_owners(keys: KeyLines) -> int:
+    """Return the number of owners. The keys without a name have one owner."""
+    return len({line.owner for line in keys.values()})
+
+
+def read_key_file(path: Path) -> tuple[_Stamp, KeyLines]:
     """Read a key file. Raises `OSError`, and `InvalidConfig` with the number of a wrong line."""
     with path.open("rb") as file:
         before = _stamp(os.fstat(file.fileno()))
@@ -161,34 +182,40 @@ def read_key_file(path: Path) -> tuple[_Stamp, Owners]:
     return before, _read_lines(path, text)
 
 
-def _read_lines(path: Path, text: str) -> Owners:
-    owners: dict[bytes, str] = {}
-    for number, name, digest in _entries(path, text):
+def _read_lines(path: Path, text: str) -> KeyLines:
+    keys: dict[bytes, KeyLine] = {}
+    for number, digest, line in _entries(path, text):
         # Two owners of one key could read the files of each other.
-        earlier_name = owners.setdefault(digest, name)
-        if earlier_name != name:
-            raise InvalidConfig(f"The key in line {number} of {path} has another name in an earlier line.")
-    if not owners:
+        earlier = keys.setdefault(digest, line)
+        if earlier != line:
+            raise InvalidConfig(
+                f"The key in line {number} of {path} has another name or priority in an earlier line."
+            )
+    if not keys:
         raise InvalidConfig(f"The key file {path} has no key. Write lines of a name and a key.")
-    return owners
+    return keys
 
 
-def _entries(path: Path, text: str) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the line number, the name and the digest of each key. Errors show no part of a line."""
+def _entries(path: Path, text: str) -> Iterator[tuple[int, bytes, KeyLine]]:
+    """Yield the number, the digest and the rest of each line. Errors show no part of a line."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 2:
+        if len(words) not in (2, 3):
             raise InvalidConfig(
-                f"Line {number} of {path} must have a name and a key, separated by a space, and nothing else."
+                f"Line {number} of {path} must have a name and a key, separated by a space, and at most a "
+                "priority after them."
             )
-        name, key = words
+        name, key, *rest = words
         if not _NAME.fullmatch(name):
             raise InvalidConfig(
                 f"The name in line {number} of {path} must have 1 to 64 letters, digits, `.`, `_` and `-`."
             )
-        yield number, name, _read_digest(path, number, key)
+        if rest and rest[0] not in PRIORITIES:
+            raise InvalidConfig(f"The priority in line {number} of {path} must be {' or '.join(PRIORITIES)}.")
+        priority = PRIORITIES[rest[0]] if rest else None
+        yield number, _read_digest(path, number, key), KeyLine(name, priority)
 
 
 def _read_digest(path: Path, number: int, key: str) -> bytes:

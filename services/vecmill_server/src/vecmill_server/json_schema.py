@@ -27,6 +27,7 @@ OPTIONAL_STRING: Schema = {"type": "string", "nullable": True}
 NUMBER: Schema = {"type": "number", "format": "float"}
 BOOLEAN: Schema = {"type": "boolean"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
+WHOLE_NUMBER: Schema = {"type": "integer"}
 ANYTHING: Schema = {}
 
 # Some clients send booleans as strings.

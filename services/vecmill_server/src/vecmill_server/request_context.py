@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.types import Scope, Send
 
+from vecmill.requests import Priority
 from vecmill.results import Timings
 from vecmill_server.tracing.trace import RequestTrace
 
@@ -24,7 +25,8 @@ class RequestContext:
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
     the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
     the API key, which is empty for keys without a name; `None` if the request needs no key. `client` tells
-    holders of keys apart, for fair sharing. `headers` are for the response, whatever its status. `trace_id`
+    holders of keys apart, for fair sharing. `path_priority` and `key_priority` are the priorities in the path
+    and of the API key (`request_priority`). `headers` are for the response, whatever its status. `trace_id`
     is for the log, `None` unless tracing is on. `trace` is `None` unless the trace is sampled.
     """
 
@@ -36,6 +38,8 @@ class RequestContext:
     tokens: int = 0
     owner: str | None = None
     client: str | None = None
+    path_priority: Priority | None = None
+    key_priority: Priority | None = None
     headers: HeaderList = field(default_factory=list)
     trace_id: str | None = None
     trace: RequestTrace | None = None

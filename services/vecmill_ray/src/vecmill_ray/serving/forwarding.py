@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
 
-from vecmill_server.request_context import HeaderList
+from vecmill_server.request_context import HeaderList, RequestContext, header
+from vecmill_server.request_priority import HEADER
 
 # Serve adds this header to responses. The router adds both headers.
 _ID_HEADERS = (b"x-request-id", b"request-id")
@@ -26,6 +27,9 @@ class ForwardedRequest(NamedTuple):
         """Return the request of an ASGI scope, with the id that the router gave it."""
         headers = [(name, value) for name, value in scope["headers"] if name != b"x-request-id"]
         headers.append((b"x-request-id", request_id.encode("ascii")))
+        in_path = RequestContext.of(scope).path_priority
+        if in_path is not None and header(scope, HEADER) is None:
+            headers.append((HEADER, in_path.encode("ascii")))
         client = scope.get("client")
         return cls(
             scope["method"],

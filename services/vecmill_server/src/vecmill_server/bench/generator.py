@@ -302,7 +302,9 @@ class LoadRun:
         connection.close()
 
     async def _wait_until(self, at: float) -> None:
-        await asyncio.sleep(max(0.0, at - time.perf_counter()))
+        # uvloop's timers count milliseconds, and may end a fraction of one early.
+        while (left_s := at - time.perf_counter()) > 0:
+            await asyncio.sleep(left_s)
 
 
 def processor_time_s() -> float:

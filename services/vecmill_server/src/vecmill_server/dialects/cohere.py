@@ -14,8 +14,8 @@ from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.output_dtype import OutputDtype
 from vecmill_server import json_schema
-from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, PriorityBody
 from vecmill_server.dialects.embedding_encodings import (
     ENCODING_LIST,
     ENCODING_NAMES,
@@ -119,10 +119,9 @@ def _write_embeddings(
     }
 
 
-class CohereEmbedRequest(InferenceBody):
+class CohereEmbedRequest(PriorityBody):
     """The body of `/v2/embed`."""
 
-    harmless = known_fields.COHERE
     images = fields.refused(
         "images", "`images` are not embedded: this server reads only text.", "This server reads only text."
     )

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, TypeVar
 
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
-from vecmill.requests import Request
+from vecmill.requests import Priority, Request
 from vecmill.results import Result
 from vecmill.values.aliases import JsonValue
 from vecmill.values.timeline import Timeline
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
-from vecmill_server.dialects.text_fields import MODEL
+from vecmill_server.dialects.text_fields import MODEL, PRIORITY
 from vecmill_server.error_responses import (
     ERROR_BODY,
     SENTENCE_BODY,
@@ -70,14 +70,22 @@ class Asked:
         mill: Mill,
         timeout_s: float | None = None,
         client: str | None = None,
+        priority: Priority | None = None,
         timeline: Timeline | None = None,
     ) -> Any:
         """Return the result of the request, on behalf of `client`. `timeline` records the times.
 
-        Raises the same errors as `Mill.run`, with the client's field names.
+        `priority` is by default that of the request. Raises the same errors as `Mill.run`, with the client's
+        field names.
         """
         timeout_s = self.request.timeout_s if timeout_s is None else timeout_s
-        request = replace(self.request, timeout_s=timeout_s, client=client, timeline=timeline)
+        request = replace(
+            self.request,
+            timeout_s=timeout_s,
+            client=client,
+            priority=priority or self.request.priority,
+            timeline=timeline,
+        )
         try:
             return await (request.run(mill) if isinstance(request, CompositeRequest) else mill.run(request))
         except RequestError as error:
@@ -153,9 +161,28 @@ class InferenceBody(RequestBody):
         """
         raise NotImplementedError
 
+    def said_priority(self) -> Priority | None:
+        """Return the priority that the body says, for APIs with a field for it. Raises `InvalidRequest`."""
+        return None
+
     def asked(self, request: Request[Any], write: Write, **field_names: str) -> Asked:
         """Return a request for the body's model. Raises `InvalidRequest`."""
+        priority = self.said_priority()
+        if priority is not None:
+            request = replace(request, priority=priority)
         return Asked(self.model, request, write, field_names)
+
+
+class PriorityBody(InferenceBody):
+    """The body of an API whose clients can say a priority."""
+
+    __slots__ = ()
+
+    priority = PRIORITY
+
+    def said_priority(self) -> Priority | None:
+        """Return the priority that the body says. Raises `InvalidRequest`."""
+        return self.priority
 
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.

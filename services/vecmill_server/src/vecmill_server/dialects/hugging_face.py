@@ -197,7 +197,9 @@ class PredictInstances(CompositeRequest[BatchPrediction]):
 
     async def _run_one(self, index: int, mill: Mill) -> Any:
         with _at(f"{INSTANCES}[{index}]"):
-            return await self.instances[index].run(mill, self.timeout_s, self.client, self.timeline)
+            return await self.instances[index].run(
+                mill, self.timeout_s, self.client, self.priority, self.timeline
+            )
 
 
 def _read_one_model(json: Json, instances: Sequence[JsonValue]) -> str | None:

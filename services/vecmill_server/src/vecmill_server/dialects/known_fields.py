@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields
-from vecmill_server.dialects.dialect import InferenceBody
+from vecmill_server.dialects.dialect import PriorityBody
 
 _NO_TEMPLATE = "This server has no chat templates."
 _OF_MESSAGES = "Only for `messages`, which are refused."
@@ -28,7 +28,6 @@ VLLM: Mapping[str, str] = MappingProxyType(
     {
         **CALLER,
         "request_id": "The id of the request. Here the header x-request-id sets it.",
-        "priority": "The order of waiting requests.",
         "cache_salt": "A part of the keys of a prefix cache.",
         "mm_processor_kwargs": _OF_MEDIA,
         "media_io_kwargs": _OF_MEDIA,
@@ -46,7 +45,6 @@ RERANK: Mapping[str, str] = MappingProxyType(
         "relevant_spans": "Parts of the documents beside the scores, which are never returned.",
     }
 )
-COHERE: Mapping[str, str] = MappingProxyType({"priority": "The order of waiting requests."})
 OLLAMA: Mapping[str, str] = MappingProxyType(
     {"keep_alive": "The time that a model stays loaded. Here models are always loaded."}
 )
@@ -69,7 +67,7 @@ HUGGING_FACE: Mapping[str, str] = MappingProxyType(
 )
 
 
-class TemplatedBody(InferenceBody):
+class TemplatedBody(PriorityBody):
     """A body of vLLM's clients, whose texts a chat template could change."""
 
     padding = fields.fixed(

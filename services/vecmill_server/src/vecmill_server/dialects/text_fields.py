@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions, TextOrIds, Truncation
+from vecmill.requests import DEFAULT_TEXT_OPTIONS, Priority, Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.values.aliases import JsonValue
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.json_schema import Component, Schema
+from vecmill_server.request_priority import PRIORITIES
 from vecmill_server.settings import ServerSettings, TokenIds
 
 MODEL = fields.string(
@@ -20,6 +21,25 @@ MODEL = fields.string(
 # The model of a route whose path names it.
 PATH_MODEL = Field(
     {"model": json_schema.described(json_schema.ANYTHING, "Ignored: the path names the model.")}, MODEL.read
+)
+
+
+def _to_priority(value: JsonValue, field: str) -> Priority | None:
+    # vLLM and Cohere count: the lowest number goes first, and 0 is usual.
+    if isinstance(value, int) and not isinstance(value, bool):
+        return None if value == 0 else Priority.BULK if value > 0 else Priority.INTERACTIVE
+    found = PRIORITIES.get(value.lower()) if isinstance(value, str) else None
+    if found is None:
+        raise fields.invalid(field, f"must be {', '.join(PRIORITIES)} or a whole number.")
+    return found
+
+
+PRIORITY = fields.optional(
+    ("priority",),
+    json_schema.any_of(json_schema.words_in_any_case(tuple(PRIORITIES)), json_schema.WHOLE_NUMBER),
+    _to_priority,
+    "`interactive` or `bulk`. As a number: above 0 is bulk, below 0 is interactive. By default the size of "
+    "the request decides.",
 )
 
 # The tasks of Jina's retrieval models; each has queries and passages.

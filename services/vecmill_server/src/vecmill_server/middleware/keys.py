@@ -49,6 +49,7 @@ class Keys:
                 holder = _find_holder(keys, scope, missing)
                 context = RequestContext.of(scope)
                 context.owner, context.client = holder.owner, holder.client
+                context.key_priority = holder.priority
         await self._app(scope, receive, send)
 
     def _keys_for(self, method: str, path: str) -> ApiKeys | None:

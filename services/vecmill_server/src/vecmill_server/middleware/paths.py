@@ -1,6 +1,7 @@
 """The middleware that removes doubled or trailing slashes, doubled versions and the URL prefix from paths.
 
-It gives requests of Pinecone's client a path of their own.
+It removes the priority at the beginning of a path, and notes it. It gives requests of Pinecone's client a
+path of their own.
 
 It sends no redirects, because many clients do not follow a redirect of a POST.
 """
@@ -9,8 +10,10 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from vecmill.requests import Priority
 from vecmill_server.errors import UnknownRoute
-from vecmill_server.request_context import header
+from vecmill_server.request_context import RequestContext, header
+from vecmill_server.request_priority import split_path
 
 _SLASHES = re.compile("/{2,}")
 _DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
@@ -29,22 +32,24 @@ class Paths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = self._clean(scope["path"])
+            RequestContext.of(scope).path_priority, path = self._read(scope["path"])
             if path == _RERANK and header(scope, _PINECONE_HEADER) is not None:
                 path = _PINECONE_RERANK
             scope["path"] = path
         await self._app(scope, receive, send)
 
-    def _clean(self, path: str) -> str:
+    def _read(self, path: str) -> tuple[Priority | None, str]:
+        """Return the priority at the beginning of a path, and the path in the form of the route table."""
         if "//" in path:
             path = _SLASHES.sub("/", path)
         if self._prefix:
             path = self._without_prefix(path)
+        priority, path = split_path(path)
         if path.startswith("/v1/v"):  # the base URL ends in /v1, and the client appends another version
             path = _DOUBLED_VERSION.sub(r"\1", path)
         if path.endswith("/"):
             path = path.rstrip("/") or "/"
-        return path
+        return priority, path
 
     def _without_prefix(self, path: str) -> str:
         if path != self._prefix and not path.startswith(self._prefix + "/"):

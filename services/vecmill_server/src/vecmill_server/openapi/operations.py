@@ -5,10 +5,11 @@ from typing import Any
 
 from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
 from vecmill_server.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED, error_body_at
-from vecmill_server.json_schema import STRING, Component, Schema, any_of, like
+from vecmill_server.json_schema import STRING, Component, Schema, any_of, like, word_pattern
 from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.response_headers import headers
+from vecmill_server.request_priority import PRIORITIES
 
 # Operations by method and path.
 Paths = Mapping[str, Mapping[str, dict[str, Any]]]
@@ -60,6 +61,7 @@ def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) ->
                 "x-request-timeout-ms", {"type": "integer", "minimum": 1, "maximum": 999_999_999}
             ),
             header_parameter("x-request-id", STRING),
+            header_parameter("x-priority", {**STRING, "pattern": word_pattern(tuple(PRIORITIES))}),
             *parameters,
         ],
         "requestBody": {"required": True, "content": content},

@@ -26,6 +26,7 @@ from vecmill_server.json_io import (
 )
 from vecmill_server.json_measure import measure_document
 from vecmill_server.request_context import HeaderList, RequestContext, client_of, header, send_json
+from vecmill_server.request_priority import choose_priority
 from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
 from vecmill_server.tracing.trace import Stage
@@ -115,7 +116,8 @@ class Endpoint:
         context.texts = len(request.sizes)
         if context.trace is not None:
             context.trace.describe(request, model.name)
-        computing = asked.run(model.mill, timeout_s, client_of(scope), context.trace)
+        priority = choose_priority(scope, request.priority)
+        computing = asked.run(model.mill, timeout_s, client_of(scope), priority, context.trace)
         result = await unless_client_leaves(computing, receive)
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))

@@ -1,0 +1,176 @@
+"""Interactive requests beside bulk requests that keep the server busy: their waits, and the rate of the bulk.
+
+    make bench-beside
+
+In each round the interactive requests run alone, then the bulk requests, then both. The interactive requests
+are an open loop of single short texts. The promise is stated in calls of the engine, whose mean duration
+beside the bulk requests is that of `/metrics`.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf.generator import write_bodies
+from perf.overload import SERVE, BulkClient, join_all, read_counts, start_all, wait_until_quiet
+from perf.report import Figure, finish, warn_if_busy
+from perf.rigs import shuffled
+from support.server import MODEL, live_server
+from support.texts import mixed_texts, short_texts
+from vecmill_server.bench.generator import Orders, run_generator
+from vecmill_server.bench.load import Load, LoadResult
+from vecmill_server.bench.request_sets import Api
+from vecmill_server.bench.target import Target
+
+SEED = 20_260_131
+MOST_CALLS = 2.0
+LEAST_BULK_SHARE = 0.8
+WARM_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The interactive requests alone and beside bulk, the bulk rates, and the mean time of a call beside."""
+
+    alone: LoadResult
+    beside: LoadResult
+    bulk_alone: float
+    bulk_beside: float
+    call_s: float
+
+    @property
+    def more_s(self) -> float:
+        """How much longer the interactive requests take beside bulk, at p99."""
+        return self.beside.percentiles_s["p99"] - self.alone.percentiles_s["p99"]
+
+
+class Rig:
+    """A running server, the interactive load and the bulk clients."""
+
+    def __init__(self, url: str, bodies: Path, options: argparse.Namespace) -> None:
+        self._url = url
+        self._bodies = bodies
+        self._options = options
+        self._sent = 0
+
+    def measure(self) -> Round:
+        """Run each load alone, then both."""
+        alone = self._run_interactive()
+        until = time.perf_counter() + WARM_S + self._options.seconds
+        threads = start_all(self._bulk_clients(until))
+        bulk_alone, _ = self._measure_rate(lambda: time.sleep(self._options.seconds - 1.0))
+        join_all(threads)
+        wait_until_quiet(self._url)
+        # The interactive load warms up for `WARM_S` too.
+        until = time.perf_counter() + 2 * WARM_S + self._options.seconds
+        threads = start_all(self._bulk_clients(until))
+        found: list[LoadResult] = []
+        rate, call_s = self._measure_rate(lambda: found.append(self._run_interactive()))
+        join_all(threads)
+        wait_until_quiet(self._url)
+        return Round(alone, found[0], bulk_alone, rate - self._options.rate, call_s)
+
+    def _run_interactive(self) -> LoadResult:
+        target = Target.of(self._url, Api.EMBEDDINGS, None)
+        load = Load("short", 1, rate_hz=self._options.rate)
+        orders = Orders(
+            host=target.host,
+            port=target.port,
+            is_tls=False,
+            head=target.head,
+            bodies_file=str(self._bodies),
+            clients=None,
+            rate_hz=load.rate_hz,
+            duration_s=self._options.seconds,
+            warm_s=WARM_S,
+            timeout_s=30.0,
+            seed=SEED,
+        )
+        return run_generator(orders, load)
+
+    def _bulk_clients(self, until: float) -> list[BulkClient]:
+        size = self._options.bulk_texts
+        clients = []
+        for _ in range(self._options.bulk_clients):
+            self._sent += 1
+            bodies = [bulk_request(SEED + 100 * self._sent + number, size) for number in range(8)]
+            clients.append(BulkClient(self._url, bodies, "", until, texts=size))
+        return clients
+
+    def _measure_rate(self, run: Callable[[], object]) -> tuple[float, float]:
+        """Return the texts computed per second while `run` runs, and the mean time of a call."""
+        time.sleep(WARM_S)
+        before, began = read_counts(self._url), time.perf_counter()
+        run()
+        after, passed_s = read_counts(self._url), time.perf_counter() - began
+
+        def change(name: str) -> float:
+            return after[name] - before[name]
+
+        calls = max(change("vecmill_inference_seconds_count"), 1.0)
+        return change("vecmill_batch_texts_sum") / passed_s, change("vecmill_inference_seconds_sum") / calls
+
+
+def bulk_request(seed: int, texts: int) -> bytes:
+    """The body of a bulk request of mixed texts that no other seed has."""
+    inputs = shuffled([f"{seed} {text}" for text in mixed_texts(seed, texts)], seed)
+    body = {"model": MODEL, "input": inputs, "encoding_format": "base64", "priority": "bulk"}
+    return json.dumps(body).encode()
+
+
+def figures_of(rounds: Sequence[Round]) -> list[Figure]:
+    """The figures of all rounds, with the promises."""
+    calls = tuple(one.more_s / one.call_s for one in rounds)
+    shares = tuple(one.bulk_beside / one.bulk_alone for one in rounds)
+    return [
+        Figure("interactive alone, p50", "ms", tuple(1e3 * one.alone.percentiles_s["p50"] for one in rounds)),
+        Figure("interactive alone, p99", "ms", tuple(1e3 * one.alone.percentiles_s["p99"] for one in rounds)),
+        Figure("beside bulk, p50", "ms", tuple(1e3 * one.beside.percentiles_s["p50"] for one in rounds)),
+        Figure("beside bulk, p99", "ms", tuple(1e3 * one.beside.percentiles_s["p99"] for one in rounds)),
+        Figure("a call of the engine beside bulk", "ms", tuple(1e3 * one.call_s for one in rounds)),
+        Figure("more beside bulk, p99, in calls", "calls", calls, MOST_CALLS),
+        Figure("bulk alone", "texts/s", tuple(one.bulk_alone for one in rounds)),
+        Figure("bulk beside interactive", "texts/s", tuple(one.bulk_beside for one in rounds)),
+        Figure("bulk beside interactive / alone", "ratio", shares, LEAST_BULK_SHARE, at_most=False),
+        Figure("errors", "requests", tuple(float(one.alone.errors + one.beside.errors) for one in rounds), 0),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=20, help="How long each load of a round lasts.")
+    parser.add_argument("--rate", type=float, default=10.0, help="Interactive requests a second.")
+    parser.add_argument("--bulk-clients", type=int, default=4)
+    parser.add_argument("--bulk-texts", type=int, default=256, help="The texts of a bulk request.")
+    parser.add_argument("--engine", help="The engine of the server; by default its own choice.")
+    parser.add_argument("--serve", type=Path, default=SERVE, help="The vecmill that serves.")
+    options = parser.parse_args(arguments)
+    warn_if_busy()
+    print(f"seed {SEED}, {options.rounds} rounds of {options.seconds} s", flush=True)
+    own = ["--engine", options.engine] if options.engine else []
+    rounds: list[Round] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecmill-bench-")))
+        command = [str(options.serve)]
+        server = stack.enter_context(
+            live_server(folder, command=command, arguments=["--no-access-log", *own])
+        )
+        bodies = write_bodies(folder / "bodies", shuffled(short_texts(SEED, 5_000), SEED))
+        rig = Rig(server.url, bodies, options)
+        for number in range(options.rounds):
+            rounds.append(rig.measure())
+            print(f"round {number + 1}: {rounds[-1].more_s * 1e3:.1f} ms more at p99", flush=True)
+    settings = {name: str(value) for name, value in vars(options).items()}
+    title = f"interactive requests beside {options.bulk_clients} bulk clients of {options.bulk_texts} texts"
+    return finish("beside", title, figures_of(rounds), settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
