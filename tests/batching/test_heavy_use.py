@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from batching.simulation import Machine
+from vecmill.batching.policy import SHORT_CALL_S
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.requests import Priority
 
@@ -141,6 +142,28 @@ def test_single_texts_beyond_capacity_are_refused_and_the_others_answered_soon(t
     assert max(singles.latencies_s) < 30.0
     machine.run(65.0)
     assert machine.queue.is_empty
+
+
+@pytest.mark.promise("interactive-first")
+def test_single_texts_wait_for_two_calls_at_most_and_bulk_requests_keep_their_rate() -> None:
+    def run(*, rate: float, bulk: bool) -> tuple[Singles, float]:
+        machine = Machine()
+        clients = [Client(machine, None, random.Random(n), texts=256, until_s=60.0) for n in range(4)]
+        for client in clients if bulk else ():
+            client.send()
+        singles = Singles(machine, rate, until_s=60.0)
+        machine.run(60.0)
+        assert singles.refused == singles.failed == 0
+        return singles, sum(client.delivered for client in clients) / 60.0
+
+    def p99_s(singles: Singles) -> float:
+        return sorted(singles.latencies_s)[int(0.99 * len(singles.latencies_s))]
+
+    alone, _ = run(rate=10.0, bulk=False)
+    _, bulk_alone = run(rate=0.001, bulk=True)
+    beside, bulk_beside = run(rate=10.0, bulk=True)
+    assert p99_s(beside) - p99_s(alone) <= 2 * SHORT_CALL_S
+    assert bulk_beside >= 0.8 * bulk_alone
 
 
 @pytest.mark.promise("fair-keys")

@@ -41,6 +41,7 @@ def embed(server: HttpServer, path: str, key: str, said: str | None = None, **fi
     return server.client.post(path, json={"input": "a", **fields}, headers=headers)
 
 
+@pytest.mark.promise("interactive-first")
 @pytest.mark.parametrize(
     ("path", "key", "header", "field", "expected"),
     [

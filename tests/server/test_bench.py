@@ -124,7 +124,7 @@ def test_requests_without_an_answer_are_counted_when_their_time_is_over() -> Non
     assert found["statuses"].keys() == {UNANSWERED}
 
 
-@pytest.mark.parametrize("program", ["wrk", "vecmill"])
+@pytest.mark.parametrize("program", [pytest.param("wrk", marks=pytest.mark.full), "vecmill"])
 def test_error_responses_and_broken_connections_are_counted_and_end_with_status_1(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +156,7 @@ def test_error_responses_and_broken_connections_are_counted_and_end_with_status_
     assert f"{found['statuses']['0']} broken connections" in done.output
 
 
+@pytest.mark.full
 def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
     if wrk.find_wrk() is None:
         pytest.skip("wrk is not installed (Debian: apt-get install wrk)")
@@ -173,6 +174,7 @@ def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
     assert "the-key" not in done.output + (tmp_path / "bench.json").read_text("utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("without_wrk")
 def test_bulk_clients_run_beside_the_load_and_are_reported_apart(tmp_path: Path) -> None:
     with serve_in_thread() as server:
