@@ -6,7 +6,8 @@ in one session for each lane width. The number of threads of a session is fixed,
 threads is slow when several callers use it at once. All sessions map the same packed weights, so a second
 session takes little memory.
 
-Idle threads sleep instead of spinning, so an idle lane leaves its cores to other lanes.
+The threads of a wide session spin while a call runs: waking a thread for each operator takes longer than
+many operators do. They sleep when the call has ended, so an idle lane leaves its cores to other lanes.
 
 Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
 themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
@@ -57,10 +58,6 @@ if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
 logger = logging.getLogger(__name__)
-
-# How long the threads of a call spin before they sleep: most operators on a short text end within this
-# time, and waking a thread takes about as long. A longer time would keep cores from other lanes.
-SPIN_US = 50
 
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any case
 
@@ -280,7 +277,8 @@ def _options(threads: int) -> Any:
     options.enable_mem_pattern = False  # for repeated shapes; here each batch has another shape
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if threads > 1 else "0")
     if threads > 1:
-        options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
+        # The threads of a call spin between its operators, and sleep as soon as the call has ended.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 
