@@ -10,7 +10,11 @@ from typing import Any
 
 # The kinds of the chart: the path of the API group, and each resource with its kind, as discovery lists them.
 RESOURCES = {
-    "/api/v1": {"services": "Service", "configmaps": "ConfigMap"},
+    "/api/v1": {
+        "services": "Service",
+        "configmaps": "ConfigMap",
+        "persistentvolumeclaims": "PersistentVolumeClaim",
+    },
     "/apis/apps/v1": {"deployments": "Deployment"},
     "/apis/policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
 }

@@ -283,12 +283,14 @@ def test_the_query_of_keda_counts_the_pods_of_its_colour_alone(tmp_path: Path) -
         ("prod", "another-vecmill-blue-5c9d8f7b6-aaaaa", "a"): 8,
         ("test", "vecmill-blue-5c9d8f7b6-bbbbb", "a"): 16,
     }
+    # The queues of two processes of a pod are computed side by side, so their mean counts.
     series = [
         {
-            "series": f'vecmill_queue_seconds{{namespace="{namespace}",pod="{pod}",model="{model}"}}',
+            "series": f'vecmill_queue_seconds{{namespace="{place}",pod="{pod}",model="{model}"{process}}}',
             "values": f"{value}x20",
         }
-        for (namespace, pod, model), value in seconds.items()
+        for (place, pod, model), value in seconds.items()
+        for process in (("",) if model == "b" else (',process="0"', ',process="1"'))
     ]
     expected = {
         "expr": trigger["metadata"]["query"],
@@ -336,3 +338,18 @@ def variables(values: str | None) -> list[Mapping[str, Any]]:
     """Return the environment variables of the only Deployment."""
     found: list[Mapping[str, Any]] = container_of(select(render(values), "Deployment"))["env"]
     return found
+
+
+def test_a_pod_resolves_the_names_of_what_it_may_reach(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    egress = {"hubEgress": False, "egress": [{"ports": [{"port": 4318, "protocol": "TCP"}]}]}
+    values.write_text(yaml.safe_dump({"networkPolicy": {"enabled": True, **egress}}), "utf-8")
+    manifests = tuple(yaml.safe_load_all(render_text("--values", values)))
+    rules = select(manifests, "NetworkPolicy")["spec"]["egress"]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == {53, 4318}
+
+
+def test_the_configuration_of_pods_that_may_start_again_is_kept() -> None:
+    for manifest in render(None):
+        if manifest["kind"] == "ConfigMap":
+            assert manifest["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

@@ -88,12 +88,16 @@ class TestUpgrade:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stderr if done.returncode else ""
 
-    def served(self, pods: int = 2, updated: int = 2) -> list[Manifest]:
-        """Return the objects of a release that was installed with two colours."""
+    def served(self, missing: int = 0, old: int = 0, values: str = "blue-green") -> list[Manifest]:
+        """Return the objects of a release that was installed with these values, by default two colours.
+
+        So many pods of each colour are not ready, or still have an old template.
+        """
         owner = {"meta.helm.sh/release-name": "vecmill", "meta.helm.sh/release-namespace": "prod"}
-        status = {"replicas": pods, "updatedReplicas": updated, "readyReplicas": pods}
         found: list[Manifest] = []
-        for manifest in render("blue-green"):
+        for manifest in render(values):
+            pods = manifest.get("spec", {}).get("replicas", 1)
+            status = {"replicas": pods, "updatedReplicas": pods - old, "readyReplicas": pods - missing}
             annotations = manifest["metadata"].get("annotations", {}) | owner
             metadata = manifest["metadata"] | {"namespace": "prod", "annotations": annotations}
             found.append({**manifest, "metadata": metadata, "status": status})
@@ -118,10 +122,24 @@ class TestUpgrade:
         values = ("--values", str(VALUES / "blue-green.yaml"), "--set", "active=green")
         assert self.run(tmp_path, self.served(), *values) == ""
 
-    @pytest.mark.parametrize(("pods", "updated"), [(0, 0), (2, 1)])
-    def test_that_switches_to_a_colour_without_ready_pods_is_refused(
-        self, tmp_path: Path, pods: int, updated: int
+    @pytest.mark.parametrize(("missing", "old"), [(1, 0), (0, 1), (2, 2)])
+    def test_that_switches_to_a_colour_without_all_of_its_pods_is_refused(
+        self, tmp_path: Path, missing: int, old: int
     ) -> None:
         values = ("--values", str(VALUES / "blue-green.yaml"), "--set", "active=green")
-        said = self.run(tmp_path, self.served(pods=pods, updated=updated), *values)
-        assert "green has no ready pod with these models" in said
+        said = self.run(tmp_path, self.served(missing=missing, old=old), *values)
+        assert "not all pods of green are ready with these models" in said
+
+    def test_of_the_model_of_a_single_pod_is_allowed(self, tmp_path: Path) -> None:
+        config = tmp_path / "config.toml"
+        config.write_text(
+            "[server]\nbatch_dir = '/var/lib/vecmill'\n"
+            "[[models]]\nmodel = 'all-MiniLM-L6-v2'\nengine = 'onnx'\nprecision = 'int8'",
+            "utf-8",
+        )
+        values = ("--values", str(VALUES / "batches.yaml"), "--set-file", f"config={config}")
+        objects = self.served(values="batches")
+        assert self.run(tmp_path, objects, *values) == ""
+        colours = ("--set", "active=green,green.enabled=true,blue.enabled=false")
+        said = self.run(tmp_path, objects, *values, *colours)
+        assert "there must be one pod. Keep active=blue and change its config" in said

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from vecmill.commands import doctor
 from vecmill.commands.main import main
 from vecmill.engines import ENGINES
-from vecmill.hardware.memory import memory_limit_mb
 from vecmill.hardware.processor import instruction_sets
 
 SECRETS = {
@@ -94,11 +93,7 @@ def test_a_folder_that_cannot_be_written_is_found(tmp_path: Path, monkeypatch: p
     assert report["findings"][0].startswith(f"{tmp_path} cannot be written, so each start prepares")
 
 
-def test_limits_and_instructions_are_read_from_the_system(tmp_path: Path) -> None:
-    (tmp_path / "memory.max").write_text("50000000\n")
-    assert memory_limit_mb(tmp_path) == 50.0
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory_limit_mb(tmp_path) is None
+def test_instructions_are_read_from_the_system(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("flags\t\t: sse avx2 avx avx512_vnni\nflags: fma\n")
     assert instruction_sets(tmp_path) == ("avx", "avx2", "avx512_vnni")

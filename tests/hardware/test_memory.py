@@ -4,29 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vecmill.hardware.memory import MemoryUse, available_mb, read_memory_use
-
-
-def group(folder: Path, *, limit: str, used: int, read_files: int) -> Path:
-    (folder / "memory.max").write_text(f"{limit}\n")
-    (folder / "memory.current").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {read_files}\n")
-    return folder
-
-
-def test_a_container_s_limit_counts(tmp_path: Path) -> None:
-    small = group(tmp_path, limit="50000000", used=30_000_000, read_files=5_000_000)
-    assert available_mb(small) == 25.0
-
-
-@pytest.mark.parametrize("limit", ["max", "4000000000000000"])
-def test_without_a_limit_the_machine_s_memory_counts(tmp_path: Path, limit: str) -> None:
-    whole = available_mb(tmp_path / "no group")
-    found = available_mb(group(tmp_path, limit=limit, used=1, read_files=0))
-    assert whole is not None
-    assert found is not None
-    assert found == pytest.approx(whole, rel=0.5)
-
+from vecmill.hardware.memory import MemoryUse, available_mb, memory_limit_mb, read_memory_use
 
 MACHINE = "MemTotal:       1000 kB\nMemFree: 100 kB\nMemAvailable:    400 kB\n"
 OF_MACHINE = MemoryUse(600 * 1024, 1000 * 1024)
@@ -46,6 +24,30 @@ def limited(folder: str, limit: str, used: int) -> dict[str, str]:
         f"{folder}/memory.current": f"{used}\n",
         f"{folder}/memory.stat": "anon 1\ninactive_file 100\n",
     }
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/\n", **limited("sys/fs/cgroup", "50100", 30_100)}
+    assert available_mb(write(tmp_path, files)) == 20_100 / 1e6
+    assert memory_limit_mb(tmp_path) == 50_100 / 1e6
+
+
+def test_the_limit_of_a_unit_of_systemd_counts(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/system.slice/vecmill.service\n",
+        **limited("sys/fs/cgroup/system.slice/vecmill.service", "9000", 3_100),
+        **limited("sys/fs/cgroup/system.slice", "8000", 7_100),
+    }
+    # The slice has the smaller limit, and less memory left.
+    assert available_mb(write(tmp_path, files)) == 1_000 / 1e6
+    assert memory_limit_mb(tmp_path) == 8_000 / 1e6
+
+
+@pytest.mark.parametrize("limit", ["max", "9223372036854771712"])
+def test_without_a_limit_the_memory_of_the_machine_counts(tmp_path: Path, limit: str) -> None:
+    files = {"proc/self/cgroup": "0::/app\n", **limited("sys/fs/cgroup/app", limit, 1)}
+    assert available_mb(write(tmp_path, files)) == 400 * 1024 / 1e6
+    assert memory_limit_mb(tmp_path) is None
 
 
 def test_the_memory_in_use_is_that_of_the_smallest_group(tmp_path: Path) -> None:
@@ -76,3 +78,4 @@ def test_without_a_limit_the_memory_in_use_is_the_machine_s(tmp_path: Path, limi
 
 def test_without_linux_the_memory_in_use_is_unknown(tmp_path: Path) -> None:
     assert read_memory_use(tmp_path) is None
+    assert available_mb(tmp_path) is None

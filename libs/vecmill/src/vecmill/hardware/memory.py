@@ -1,11 +1,12 @@
 """Measures the memory of this process, and the memory that is still available."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from vecmill.hardware.control_groups import list_control_groups
 
-CONTROL_GROUP = Path("/sys/fs/cgroup")
+_ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class MemoryUse:
     limit_bytes: int
 
 
-def read_memory_use(root: Path = Path("/")) -> MemoryUse | None:
+def read_memory_use(root: Path = _ROOT) -> MemoryUse | None:
     """Return the memory in use and the limit; `None` if both are unknown. `root` contains /proc and /sys.
 
     The limit is the smallest of the process's control groups, version 1 or 2. Their cached files that can be
@@ -24,11 +25,10 @@ def read_memory_use(root: Path = Path("/")) -> MemoryUse | None:
     """
     machine = _read_fields(root / "proc/meminfo")
     total, available = machine.get("MemTotal:"), machine.get("MemAvailable:")
-    found = [_read_v2(folder) for folder in list_control_groups(root, "", "sys/fs/cgroup")]
-    found += [_read_v1(folder) for folder in list_control_groups(root, "memory", "sys/fs/cgroup/memory")]
+    found = _read_limited_groups(root)
     if total is not None and available is not None:
         found.append(MemoryUse(total - available, total))
-    return min((use for use in found if use is not None), key=lambda use: use.limit_bytes, default=None)
+    return min(found, key=lambda use: use.limit_bytes, default=None)
 
 
 def resident_mb() -> float | None:
@@ -36,23 +36,34 @@ def resident_mb() -> float | None:
     return _read_mb("/proc/self/smaps_rollup", "Pss:")
 
 
-def available_mb(group: Path = CONTROL_GROUP) -> float | None:
+def available_mb(root: Path = _ROOT) -> float | None:
     """Return the memory in MB that is available without swapping, or `None` if it is unknown.
 
-    The result is the smaller of the machine's available memory and that of the control group (version 2) in
-    `group`.
+    The result is the smallest of the machine's available memory and that of each of the process's control
+    groups, whose cached files count as available. `root` contains /proc and /sys.
     """
-    machine = _read_mb("/proc/meminfo", "MemAvailable:")
-    found = [free for free in (machine, _free_of_group_mb(group)) if free is not None]
-    return min(found, default=None)
+    found = [use.limit_bytes - use.used_bytes for use in _read_limited_groups(root)]
+    machine = _read_fields(root / "proc/meminfo").get("MemAvailable:")
+    if machine is not None:
+        found.append(machine)
+    return min(found) / 1e6 if found else None
 
 
-def memory_limit_mb(group: Path = CONTROL_GROUP) -> float | None:
-    """Return the limit of the control group (version 2) in `group` in MB, or `None` if there is no limit."""
-    try:
-        return int((group / "memory.max").read_text()) / 1e6
-    except (OSError, ValueError):
-        return None
+def memory_limit_mb(root: Path = _ROOT) -> float | None:
+    """Return the smallest limit of the process's control groups in MB, or `None` if there is no limit.
+
+    Limits beyond the memory of the machine do not count.
+    """
+    total = _read_fields(root / "proc/meminfo").get("MemTotal:", math.inf)
+    limits = [use.limit_bytes for use in _read_limited_groups(root) if use.limit_bytes < total]
+    return min(limits) / 1e6 if limits else None
+
+
+def _read_limited_groups(root: Path) -> list[MemoryUse]:
+    """Return the memory of each control group of the process that has a limit, version 1 or 2."""
+    found = [_read_v2(folder) for folder in list_control_groups(root, "", "sys/fs/cgroup")]
+    found += [_read_v1(folder) for folder in list_control_groups(root, "memory", "sys/fs/cgroup/memory")]
+    return [use for use in found if use is not None]
 
 
 def _read_v2(folder: Path) -> MemoryUse | None:
@@ -87,13 +98,3 @@ def _read_mb(path: str, key: str) -> float | None:
     """Return the field `key`, in kB, of a file of /proc in MB."""
     found = _read_fields(Path(path)).get(key)
     return None if found is None else found / 1e6
-
-
-def _free_of_group_mb(folder: Path) -> float | None:
-    """Return the memory that the group may still use; its cached files count as free."""
-    try:
-        limit, used = (folder / "memory.max").read_text(), (folder / "memory.current").read_text()
-        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return (int(limit) - int(used) + int(counts["inactive_file"])) / 1e6
-    except (OSError, ValueError, KeyError):
-        return None  # no group, no limit ("max"), or another version

@@ -31,9 +31,14 @@ def deploy() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--target", type=ValueChoice(Target), required=True, help="Where the server is to run.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The output directory; by default ./TARGET."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The output directory, one for each server; by default ./TARGET.",
 )
-@click.option("--force", is_flag=True, help="Replace files that were changed by hand.")
+@click.option(
+    "--force", is_flag=True, help="Replace files that were changed by hand or belong to another server."
+)
 def render(file: Path, target: Target, output: Path | None, force: bool) -> None:
     """Write the files of one target, made from the configuration file FILE of `vecmill serve`.
 
@@ -41,8 +46,11 @@ def render(file: Path, target: Target, output: Path | None, force: bool) -> None
     same command again.
     """
     folder = output or Path(target)
-    rendering = render_target(target, read_server(file), folder)
-    written = write_files(folder, rendering.files, own_changes=rendering.own_changes, force=force)
+    server = read_server(file)
+    rendering = render_target(target, server, folder)
+    written = write_files(
+        folder, rendering.files, server=server.name, own_changes=rendering.own_changes, force=force
+    )
     for verb, names in (("wrote", written.written), ("removed", written.removed)):
         for name in names:
             click.echo(f"{verb} {folder / name}")

@@ -1,7 +1,7 @@
 """Writes rendered files into an output directory, without losing what a person changed there.
 
-The file `.vecmill-rendered.json` keeps the digests of all files that were written. A later call replaces or
-removes only files that still have these digests.
+The file `.vecmill-rendered.json` keeps the name of the server and the digests of all its files. A later call
+replaces or removes only files that still have these digests.
 """
 
 import hashlib
@@ -25,14 +25,20 @@ class WrittenFiles:
 
 
 def write_files(
-    folder: Path, files: Mapping[str, str], *, own_changes: str, force: bool = False
+    folder: Path, files: Mapping[str, str], *, server: str, own_changes: str, force: bool = False
 ) -> WrittenFiles:
-    """Write the files, and remove those of an earlier call that are no longer needed.
+    """Write the files of `server`, and remove those of an earlier call that are no longer needed.
 
-    Raises `InvalidConfig` if a file would be replaced that a person has changed, except with `force`, and if
-    the directory cannot be written. `own_changes` says where such changes belong.
+    Raises `InvalidConfig` if a file would be replaced that a person has changed or that belongs to another
+    server, except with `force`, and if the directory cannot be written. `own_changes` says where changes of
+    persons belong.
     """
-    known = _read_digests(folder)
+    owner, known = _read_digests(folder)
+    if owner not in (None, server) and not force:
+        raise InvalidConfig(
+            f"{folder} has the files of {owner}, which may be running with them. Nothing was written. Name "
+            f"another directory for {server} with --output. --force replaces the files."
+        )
     contents = {name: text.encode("utf-8") for name, text in files.items()}
     try:
         found = {name: _digest_of(folder / name) for name in {**known, **contents}}
@@ -51,19 +57,21 @@ def write_files(
         for name in left:
             (folder / name).unlink()
         digests = {name: _digest(content) for name, content in sorted(contents.items())}
-        (folder / DIGESTS_FILE).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+        record = json.dumps({"server": server, "digests": digests}, indent=1)
+        (folder / DIGESTS_FILE).write_text(f"{record}\n", encoding="utf-8")
     except OSError as error:
         raise InvalidConfig(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
     kept = tuple(name for name in contents if name not in changed)
     return WrittenFiles(tuple(changed), kept, tuple(left))
 
 
-def _read_digests(folder: Path) -> dict[str, str]:
+def _read_digests(folder: Path) -> tuple[str | None, dict[str, str]]:
+    """Return the server whose files are in `folder`, `None` if there are none, and their digests."""
     try:
         found = json.loads((folder / DIGESTS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return str(found["server"]), dict(found["digests"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None, {}
 
 
 def _digest_of(path: Path) -> str | None:

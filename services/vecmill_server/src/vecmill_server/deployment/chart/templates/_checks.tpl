@@ -87,17 +87,23 @@ and the labels of the Service alone keep vector spaces apart.
 {{- $root := .root -}}
 {{- $service := lookup "v1" "Service" $root.Release.Namespace (include "vecmill.fullname" $root) -}}
 {{- $before := dig "spec" "selector" "vecmill/colour" "" $service -}}
-{{- if and (eq $before .colour) (ne (dig "spec" "selector" "vecmill/vector-space" "" $service) .space) -}}
+{{- /* A single pod is stopped before the new one starts, so the Service never has pods of two vector spaces. */ -}}
+{{- $isExclusive := include "vecmill.isExclusive" . -}}
+{{- if and (not $isExclusive) (eq $before .colour) (ne (dig "spec" "selector" "vecmill/vector-space" "" $service) .space) -}}
 {{- $other := ternary "green" "blue" (eq .colour "blue") -}}
 {{- fail (printf "%s is active and serves %s. With these values it would serve %s, and no pod would be ready for them. Enable %s with the new config, then set active to %s (docs/kubernetes.md)." .colour (dig "metadata" "annotations" "vecmill/models" "other models" $service) (include "vecmill.servedModels" .) $other $other) -}}
+{{- end -}}
+{{- if and $isExclusive $before (ne $before .colour) -}}
+{{- fail (printf "active changes to %s, but there must be one pod. Keep active=%s and change its config: the pod stops before the next one starts." .colour $before) -}}
 {{- end -}}
 {{- if and $before (ne $before .colour) -}}
 {{- $deployment := lookup "apps/v1" "Deployment" $root.Release.Namespace .name -}}
 {{- $status := dig "status" dict $deployment -}}
 {{- $isSame := eq .space (dig "spec" "template" "metadata" "labels" "vecmill/vector-space" "" $deployment) -}}
-{{- $isUpdated := eq (dig "replicas" 0 $status | int) (dig "updatedReplicas" 0 $status | int) -}}
-{{- if not (and $isSame $isUpdated (ge (dig "readyReplicas" 0 $status | int) 1)) -}}
-{{- fail (printf "active changes to %s, but %s has no ready pod with these models. Upgrade with %s.enabled=true and active=%s first, and wait until its pods are ready." .colour .colour .colour $before) -}}
+{{- $wanted := dig "spec" "replicas" 1 $deployment | int -}}
+{{- $isReady := and (eq $wanted (dig "updatedReplicas" 0 $status | int)) (eq $wanted (dig "readyReplicas" 0 $status | int)) -}}
+{{- if not (and $isSame $isReady (ge $wanted 1)) -}}
+{{- fail (printf "active changes to %s, but not all pods of %s are ready with these models. Upgrade with %s.enabled=true and active=%s first, and wait until its pods are ready." .colour .colour .colour $before) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
