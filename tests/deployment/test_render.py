@@ -90,13 +90,16 @@ def test_files_that_are_not_of_this_command_are_kept(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["vecmill.socket"]
 
 
-def test_files_that_are_no_longer_needed_are_removed(tmp_path: Path) -> None:
+def test_the_files_of_another_server_are_kept_until_they_are_removed_by_force(tmp_path: Path) -> None:
     output = ("-o", str(tmp_path / "out"))
     run(tmp_path, SMALL, *output)
     (tmp_path / "vecmill.toml").rename(tmp_path / "search.toml")
-    result = CliRunner().invoke(
-        deploy, ["render", "--target", "systemd", str(tmp_path / "search.toml"), *output]
-    )
+    command = ["render", "--target", "systemd", str(tmp_path / "search.toml"), *output]
+    refused = CliRunner().invoke(deploy, command)
+    assert isinstance(refused.exception, InvalidConfig)
+    assert "has the files of vecmill, which may be running with them" in refused.exception.message
+    assert "Name another directory for search with --output" in refused.exception.message
+    result = CliRunner().invoke(deploy, [*command, "--force"])
     assert f"removed {tmp_path}/out/vecmill.service" in result.output
     names = {"search.toml", "search.service", "search.socket", DIGESTS_FILE}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names

@@ -186,6 +186,28 @@ async def test_the_processes_stop_when_the_supervisor_is_killed() -> None:
 
 @needs_cores
 @pytest.mark.full
+def test_new_clients_are_refused_while_the_last_requests_are_read() -> None:
+    with two_processes("--drain-s", "30") as (running, port):
+        with socket.create_connection(("127.0.0.1", port)) as begun:
+            begun.sendall(b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{")
+            running.terminate()
+            wait_until(lambda: is_refused(port), patience_s=START_S)
+            assert running.poll() is None
+        running.kill()
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=0.5).close()
+    except ConnectionRefusedError:
+        return True
+    except TimeoutError:  # its first packet was dropped
+        return False
+    return False
+
+
+@needs_cores
+@pytest.mark.full
 def test_a_second_signal_ends_all_processes_at_once() -> None:
     with two_processes("--lame-duck-s", "60") as (running, port):
         running.terminate()

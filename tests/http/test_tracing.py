@@ -354,6 +354,19 @@ def test_a_dead_collector_is_logged_once_and_keeps_nobody_waiting(
     assert not any(record.name.startswith("opentelemetry") for record in caplog.records)
 
 
+def test_spans_that_a_full_queue_drops_are_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE"):
+        monkeypatch.setenv(f"OTEL_BSP_{name}", "4")
+    with traced(flush_s=0.2) as it:
+        it.collector.released.clear()
+        for number in range(3):  # nine spans each
+            assert it.embed(f"text {number}").status_code == 200
+        wait_until(lambda: any("more spans than the collector takes" in each for each in caplog.messages))
+        it.collector.released.set()
+
+
 def test_a_collector_that_hangs_delays_neither_requests_nor_the_stop(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

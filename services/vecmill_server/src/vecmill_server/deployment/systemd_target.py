@@ -41,9 +41,19 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         (
             *server.replica_notes("systemd"),
             *server.notes,
+            *_list_socket_notes(server),
             "After a change of server.host or server.port, which the socket has: "
             f"sudo systemctl restart {name}.socket {name}.service",
         ),
+    )
+
+
+def _list_socket_notes(server: DeployedServer) -> tuple[str, ...]:
+    if server.settings.uds is None:
+        return ()
+    return (
+        f"Only root can connect to {server.settings.uds}. To let a group connect, write [Socket] and "
+        f"SocketGroup=GROUP with: sudo systemctl edit {server.name}.socket",
     )
 
 

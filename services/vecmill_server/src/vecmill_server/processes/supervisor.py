@@ -235,6 +235,8 @@ class Supervisor:
     def _stop(self, number: int) -> None:
         """Tell every process to stop as at the signal `number`."""
         self._is_stopping = True
+        # The processes have copies. The last one that closes its copy ends the listening.
+        self.listener.socket.close()
         was_probed = time.monotonic() - self._probed_at <= PROBE_MEMORY_S
         message = (PROBED if was_probed else b"") + bytes([number])
         for place in self._places:

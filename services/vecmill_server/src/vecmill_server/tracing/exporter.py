@@ -1,8 +1,9 @@
 """The sending of spans to a collector, by OTLP over HTTP, in a thread of its own.
 
 The queue of the thread has a limit (`OTEL_BSP_MAX_QUEUE_SIZE`). If the collector is slow, dead or hangs, the
-queue fills up and spans are dropped: requests never wait for the collector. The log tells once that spans are
-dropped, and once that the collector takes spans again.
+queue fills up and spans are dropped: requests never wait for the collector. The log tells once that the
+collector does not take spans, and once that it takes them again. While the queue is full, it says so once a
+minute.
 """
 
 import asyncio
@@ -20,9 +21,11 @@ logger = logging.getLogger(__name__)
 # The time for the last spans when the server stops. The time of a stop has room for it (docs/operations.md).
 FLUSH_S = 3.0
 
-# These loggers report every failed attempt. The first one tells the reason.
+# These loggers report every failed attempt. The exporter's tells the reason, and the queue's tells once a
+# minute that it is full.
+_CHATTY = "opentelemetry.exporter"
 _EXPORTER = OTLPSpanExporter.__module__
-_CHATTY = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
+_QUEUE = "opentelemetry.sdk._shared_internal"
 
 
 class FailureReason(logging.Filter):
@@ -33,6 +36,19 @@ class FailureReason(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep the message."""
         self.text = record.getMessage()
+        return False
+
+
+class FullQueue(logging.Filter):
+    """The filter that words the queue's warning about dropped spans, and writes nothing else."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Report a full queue."""
+        if record.levelno == logging.WARNING:
+            logger.warning(
+                "more spans than the collector takes: the oldest of the queue are dropped; see "
+                "OTEL_BSP_MAX_QUEUE_SIZE"
+            )
         return False
 
 
@@ -55,7 +71,7 @@ class LoggedExporter(SpanExporter):
             result = SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:
             if self.has_failed:
-                logger.info("the collector takes spans again; %d were dropped", self._dropped)
+                logger.info("the collector takes spans again; at least %d were dropped", self._dropped)
             self.has_failed, self._dropped = False, 0
             return result
         self._dropped += len(spans)
@@ -79,11 +95,12 @@ class SpanSender:
     def __init__(self, exporter: SpanExporter | None = None, *, flush_s: float = FLUSH_S) -> None:
         """`exporter` is by default the one that OpenTelemetry's environment variables describe."""
         self._flush_s = flush_s
-        for name in _CHATTY:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger(_CHATTY).setLevel(logging.CRITICAL)
         reason = FailureReason()
-        logging.getLogger(_EXPORTER).setLevel(logging.WARNING)
-        logging.getLogger(_EXPORTER).addFilter(reason)
+        self._filters: dict[str, logging.Filter] = {_EXPORTER: reason, _QUEUE: FullQueue()}
+        for name, own in self._filters.items():
+            logging.getLogger(name).setLevel(logging.WARNING)
+            logging.getLogger(name).addFilter(own)
         self._exporter = LoggedExporter(exporter or OTLPSpanExporter(), reason)
         self._processor = BatchSpanProcessor(self._exporter)
 
@@ -114,3 +131,5 @@ class SpanSender:
                 await is_done.wait()
         except TimeoutError:
             logger.warning("the last spans were not sent within %g seconds", self._flush_s)
+        for name, own in self._filters.items():
+            logging.getLogger(name).removeFilter(own)
