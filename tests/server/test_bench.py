@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -95,6 +96,22 @@ def test_an_open_loop_sends_at_the_drawn_times_and_counts_the_wait_behind_slow_r
     # With 150 requests a second and 50 responses a second, the last request waits for about a second.
     assert found["percentiles_s"]["max"] > 0.5
     assert found["percentiles_s"]["min"] >= 0.02
+
+
+@pytest.mark.parametrize("clients", [1, 3, 9])
+def test_a_closed_loop_of_n_requests_sends_no_more_and_ends_with_the_last_response(clients: int) -> None:
+    sent = 0
+
+    async def respond(_head: bytes, _body: bytes) -> bytes | None:
+        nonlocal sent
+        sent += 1
+        return None if sent == 2 else response(EMBEDDINGS)  # a broken connection is a request too
+
+    with scripted_server(respond) as server:
+        found = drive(server.url, clients=clients, requests=7, duration_s=20.0)
+    assert sent == sum(found["statuses"].values()) == 7
+    assert found["statuses"] == {0: 1, 200: 6}
+    assert 0 < found["elapsed_s"] < 10
 
 
 @pytest.mark.parametrize("kind", ["chunked", "close", "interim"])
@@ -228,6 +245,7 @@ def test_percentiles_are_latencies_that_were_measured() -> None:
     expected = {
         "min": 0.001,
         "mean": 0.0505,
+        "stdev": math.sqrt((100**2 - 1) / 12) / 1000,
         "p50": 0.05,
         "p90": 0.09,
         "p95": 0.095,

@@ -9,6 +9,7 @@ request takes some 50 microseconds of a core. Responses are discarded as they ar
 
 import asyncio
 import json
+import math
 import random
 import resource
 import ssl
@@ -40,7 +41,8 @@ class Orders:
     """The input of the process: the address, the head of each request, and the load.
 
     The first `warm_s` seconds are not counted. A request that is not answered within `timeout_s` counts as
-    unanswered, and its connection is closed.
+    unanswered, and its connection is closed. A closed loop with `requests` sends this number of requests, and
+    ends with the last response or after `duration_s`.
     """
 
     host: str
@@ -54,6 +56,7 @@ class Orders:
     warm_s: float
     timeout_s: float
     seed: int
+    requests: int | None = None
 
 
 @dataclass(slots=True)
@@ -155,6 +158,9 @@ class LoadRun:
         self._open: set[_Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._counts_from = self._ends_at = 0.0
+        self._left = math.inf if orders.requests is None else orders.requests
+        self._elapsed_s = orders.duration_s
+        self._all_counted = asyncio.Event()
         self._quiet = asyncio.Event()
         self._found = Sightings()
         self._context = ssl.create_default_context() if orders.is_tls else None
@@ -168,10 +174,11 @@ class LoadRun:
         watch = asyncio.create_task(self._close_late())
         if orders.clients is not None:
             for _ in range(orders.clients):
-                self._connect_and_send(time.perf_counter())
+                if self._may_send():
+                    self._connect_and_send(time.perf_counter())
             await self._wait_until(self._counts_from)
             used_s = processor_time_s()
-            await self._wait_until(self._ends_at)
+            await self._wait_for_end()
         else:
             assert orders.rate_hz is not None
             await self._send_at_rate(began, self._counts_from, orders.rate_hz)
@@ -189,9 +196,9 @@ class LoadRun:
     def _figures(self, used_s: float) -> Mapping[str, Any]:
         delays = sorted(self._found.delays_s)
         return {
-            "elapsed_s": self._orders.duration_s,
+            "elapsed_s": self._elapsed_s,
             "statuses": dict(self._found.statuses),
-            "processor_share": used_s / self._orders.duration_s,
+            "processor_share": used_s / self._elapsed_s,
             "percentiles_s": summarise_latencies(self._found.latencies_s),
             "delay_p99_s": delays[int(0.99 * len(delays))] if delays else 0.0,
         }
@@ -236,7 +243,7 @@ class LoadRun:
             )
         except OSError:
             self._count(BROKEN, due)
-            if orders.clients is not None and time.perf_counter() < self._ends_at:
+            if orders.clients is not None and self._may_send():
                 await asyncio.sleep(0.1)
                 self._connect_and_send(time.perf_counter())
             return
@@ -249,10 +256,11 @@ class LoadRun:
         now = time.perf_counter()
         if self._orders.clients is None:
             self._idle.append(connection)
-        elif now < self._ends_at and connection.is_open:
-            self._send_on(connection, now)
-        elif now < self._ends_at:
-            self._connect_and_send(now)
+        elif self._may_send():
+            if connection.is_open:
+                self._send_on(connection, now)
+            else:
+                self._connect_and_send(now)
         self._note_end()
 
     def _lose(self, connection: _Connection) -> None:
@@ -261,7 +269,7 @@ class LoadRun:
             self._busy.discard(connection)
             if connection.is_busy:
                 self._count(BROKEN, connection.due_at)
-            if self._orders.clients is not None and time.perf_counter() < self._ends_at:
+            if self._orders.clients is not None and self._may_send():
                 self._connect_and_send(time.perf_counter())
         self._note_end()
 
@@ -274,6 +282,21 @@ class LoadRun:
         self._found.statuses[status] += 1
         if status == OK:
             self._found.latencies_s.append(now - due)
+        if self._found.statuses.total() == self._orders.requests:
+            self._all_counted.set()
+
+    def _may_send(self) -> bool:
+        """Whether a client of a closed loop sends another request now. Counts this request as sent."""
+        if self._left < 1 or time.perf_counter() >= self._ends_at:
+            return False
+        self._left -= 1
+        return True
+
+    async def _wait_for_end(self) -> None:
+        """Wait for the end of a closed loop: its time is over, or all its requests are counted."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_counted.wait(), self._ends_at - time.perf_counter())
+            self._elapsed_s = time.perf_counter() - self._counts_from
 
     def _note_end(self) -> None:
         if not self._busy:

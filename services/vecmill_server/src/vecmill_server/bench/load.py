@@ -45,8 +45,9 @@ class LoadResult:
     """What one generator saw.
 
     `statuses` counts the requests by HTTP status. `BROKEN` stands for a broken connection, `UNANSWERED` for a
-    request whose time was over. `percentiles_s` has min, mean, percentiles and max of the latencies with
-    status 200, in seconds. `delay_p99_s` is the delay with which requests of an open loop left.
+    request whose time was over. `percentiles_s` has min, mean, standard deviation, percentiles and max of the
+    latencies with status 200, in seconds. `delay_p99_s` is the delay with which requests of an open loop
+    left.
     """
 
     load: Load
@@ -115,11 +116,11 @@ class LoadResult:
 
 
 def summarise_latencies(latencies_s: Sequence[float]) -> dict[str, float]:
-    """Return min, mean, the percentiles and max in seconds, empty without latencies."""
+    """Return min, mean, standard deviation, the percentiles and max in seconds, empty without latencies."""
     if not len(latencies_s):
         return {}
     values = np.asarray(latencies_s, np.float64)
-    found = {"min": float(values.min()), "mean": float(values.mean())}
+    found = {"min": float(values.min()), "mean": float(values.mean()), "stdev": float(values.std())}
     # The smallest latency that so many per cent do not exceed: a percentile that was measured, never a mean.
     ordered = np.sort(values)
     for percentile in PERCENTILES:

@@ -26,10 +26,10 @@ function done(summary, latency, requests)
   local file = assert(io.open(os.getenv("VECMILL_BENCH_SUMMARY"), "w"))
   file:write(string.format(
     '{"requests": %d, "duration_us": %d, "refused": %d, "broken": %d, "timeout": %d, "latency_us": '
-    .. '{"min": %d, "mean": %f, "p50": %d, "p90": %d, "p95": %d, "p99": %d, "max": %d}}\n',
+    .. '{"min": %d, "mean": %f, "stdev": %f, "p50": %d, "p90": %d, "p95": %d, "p99": %d, "max": %d}}\n',
     summary.requests, summary.duration, errors.status,
     errors.connect + errors.read + errors.write, errors.timeout,
-    latency.min, latency.mean, latency:percentile(50), latency:percentile(90), latency:percentile(95),
+    latency.min, latency.mean, latency.stdev, latency:percentile(50), latency:percentile(90), latency:percentile(95),
     latency:percentile(99), latency.max))
   file:close()
 end
