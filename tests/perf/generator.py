@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.server import MODEL
+from vecmill_server.bench import load
+from vecmill_server.bench.generator import Orders, run_generator
 from vecmill_server.bench.load import OK, Load
+from vecmill_server.bench.target import Target
 from vecmill_server.bench.wrk import WrkOrders, find_wrk, run_wrk
 
 HEADERS = {"content-type": "application/json"}
@@ -50,9 +53,53 @@ def run_load(
 
     Raises `AssertionError` if any answer is not a 200.
     """
-    orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, warm_s=0, timeout_s=60)
+    found = run_closed_loop(url, bodies, connections=connections, duration_s=duration_s, route=route)
+    times_s = found.percentiles_s
+    return LoadResult(found.statuses[OK], found.requests_per_s, times_s["p50"], times_s["p99"])
+
+
+def run_closed_loop(
+    url: str, bodies: Path, *, connections: int, duration_s: int, route: str, timeout_s: int = 60
+) -> load.LoadResult:
+    """The same load as that of `run_load`, with all figures of `vecmill bench`.
+
+    Raises `AssertionError` if any answer is not a 200.
+    """
+    orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, warm_s=0, timeout_s=timeout_s)
     found = run_wrk(require_wrk(), orders, Load("file", 1, clients=connections))
     assert found is not None, "an answer had an error status"
     assert not found.errors, found.statuses
-    times_s = found.percentiles_s
-    return LoadResult(found.statuses[OK], found.requests_per_s, times_s["p50"], times_s["p99"])
+    return found
+
+
+def send_requests(
+    target: Target, bodies: Path, *, connections: int, requests: int, timeout_s: float
+) -> load.LoadResult:
+    """Send a number of requests in a closed loop, by the generator of `vecmill bench`.
+
+    Raises `AssertionError` if any answer is not a 200, or if the generator was the limit.
+    """
+    orders = Orders(
+        host=target.host,
+        port=target.port,
+        is_tls=target.is_tls,
+        head=target.head,
+        bodies_file=str(bodies),
+        clients=connections,
+        rate_hz=None,
+        duration_s=timeout_s * requests,
+        warm_s=0.0,
+        timeout_s=timeout_s,
+        seed=0,
+        requests=requests,
+    )
+    found = run_generator(orders, Load("file", 1, clients=connections))
+    assert not found.errors, found.statuses
+    assert found.refusal is None, found.refusal
+    return found
+
+
+def predict_target(url: str) -> Target:
+    """The route `/predict` of a server."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    return Target(f"{url}/predict", url, host, int(port), is_tls=False, headers=HEADERS)

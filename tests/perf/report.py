@@ -75,6 +75,20 @@ def print_table(title: str, figures: Sequence[Figure]) -> None:
         print(f"{figure.name:{width}}  {figure.median:>10.3f}  {spread}  {figure.promise}  [{figure.unit}]")
 
 
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def save_page(name: str, page: str) -> Path:
+    """Write `build/bench/NAME.md`."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{name}.md"
+    path.write_text(page.rstrip() + "\n", "utf-8")
+    return path
+
+
 def save_report(name: str, figures: Sequence[Figure], settings: Mapping[str, Any]) -> Path:
     """Write `build/bench/NAME.json`."""
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ TINY = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4, "max_position_
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     """A tiny model, and a few texts for it."""
-    model = save_classifier(tmp_path_factory.mktemp("distilbert") / "model", seed=SEED, **TINY)
+    model = save_classifier(tmp_path_factory.mktemp("distilbert") / "model", seed=SEED, sizes=TINY)
     return make_inputs(model, {length: make_texts(SEED, length, 4) for length in LENGTHS})
 
 

@@ -58,7 +58,7 @@ def live_server(
         wait_until_ready(url, process, log, deadline=began + timeout_s)
         yield LiveServer(url, process, log, time.perf_counter() - began)
     finally:
-        _stop(process)
+        stop_server(process)
 
 
 def free_port() -> int:
@@ -87,9 +87,11 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**kept, "VECMILL_CACHE_DIR": str(folder / "cache")}
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, *, deadline: float) -> None:
-    """Return when the server answers `/readyz` with 200. Raises `NotStarted`."""
-    while not _is_ready(url):
+def wait_until_ready(
+    url: str, process: subprocess.Popen[bytes], log: Path, *, deadline: float, path: str = "/readyz"
+) -> None:
+    """Return when the server answers `path` with 200. Raises `NotStarted`."""
+    while not _is_ready(url + path):
         if process.poll() is not None:
             raise NotStarted(f"the server ended with status {process.returncode}:\n{log.read_text()}")
         if time.perf_counter() > deadline:
@@ -99,13 +101,14 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, *, d
 
 def _is_ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
     except OSError:  # refused, or an answer that is not 200
         return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop_server(process: subprocess.Popen[bytes]) -> None:
+    """Stop a server by SIGTERM, or by SIGKILL after 30 seconds."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:

@@ -1,0 +1,81 @@
+"""Infinity and fastembed for the table of bulk requests, in the environments of `make bench-peers`."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from support.exported_models import export_graph, quantize
+from support.server import NotStarted, free_port, stop_server, wait_until_ready
+from support.source_tree import ROOT
+
+INFINITY = ROOT / ".venv/peer-infinity/bin/infinity_emb"
+FASTEMBED = ROOT / ".venv/peer-fastembed/bin/python"
+FASTEMBED_PROGRAM = Path(__file__).with_name("fastembed_program.py")
+START_S = 300.0
+# No contestant asks a network for anything.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+    "INFINITY_ANONYMOUS_USAGE_STATS": "0",
+}
+
+
+def export_model(model: Path, folder: Path, *, is_int8: bool = False) -> Path:
+    """Copy a BERT into `folder`, with an ONNX graph as optimum writes it; return the copy's directory.
+
+    With `is_int8` the graph is quantised by ONNX Runtime's own tool. An existing copy is kept.
+    """
+    copy = folder / ("model-int8" if is_int8 else "model-fp32")
+    graph = copy / "onnx/model.onnx"
+    if not copy.exists():
+        shutil.copytree(model, copy)
+        graph.parent.mkdir()
+        export_graph(model, graph, "BertModel")
+        if is_int8:
+            quantize(graph, graph.with_name("model_quantized.onnx"), per_channel=True)
+            graph.unlink()
+    return copy
+
+
+@contextmanager
+def infinity_server(model: Path, folder: Path, engine: str) -> Iterator[str]:
+    """Serve a model of CLS pooling by infinity on a free port; give the URL. Raises `NotStarted`."""
+    port, log = free_port(), folder / f"infinity-{engine}.log"
+    command = [str(INFINITY), "v2", "--model-id", str(model), "--engine", engine, "--device", "cpu"]
+    command += ["--pooling-method", "cls", "--host", "127.0.0.1", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | OFFLINE
+        )
+    try:
+        wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/health")
+        yield f"{url}/"
+    finally:
+        stop_server(process)
+
+
+def run_fastembed(model: Path, requests: Sequence[Sequence[str]], compared: Sequence[str]) -> Any:
+    """Run fastembed in its environment, one request after another.
+
+    Returns the `seconds` of all requests, and the `embeddings` of `compared`. Raises `NotStarted`.
+    """
+    given = json.dumps({"model": str(model), "requests": requests, "compared": compared})
+    done = subprocess.run(
+        [str(FASTEMBED), str(FASTEMBED_PROGRAM)],
+        input=given,
+        capture_output=True,
+        text=True,
+        env=os.environ | OFFLINE,
+        check=False,
+    )
+    if done.returncode:
+        raise NotStarted(f"fastembed failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,64 @@
+"""A published table measured again: the page, the JSON document and the plot."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from perf.report import FOLDER, Figure, finish, processor_name, save_page
+from support.source_tree import ROOT
+from vecmill.hardware.cores import available_cores
+
+NOT_MEASURED = "not measured"
+INCHES, DOTS_PER_INCH = (8.0, 5.0), 120
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a command: `page` in Markdown, `figures`, and `draw`, which draws on given axes."""
+
+    name: str
+    title: str
+    page: str
+    figures: Sequence[Figure]
+    settings: dict[str, Any]
+    draw: Callable[[Any], None]
+
+    def finish(self) -> int:
+        """Print the page and write all files. Return 0 if vecmill is ahead in every row, else 1."""
+        here = f"Measured on {available_cores()} cores, {processor_name()}."
+        page = save_page(self.name, f"# {self.title}\n\n{here}\n\n{self.page}")
+        plot = FOLDER / f"{self.name}.png"
+        draw_plot(plot, self.draw)
+        print(f"\n{page.read_text('utf-8')}\nwritten to {page.relative_to(ROOT)}, with a plot beside it")
+        return finish(self.name, self.title, self.figures, self.settings)
+
+
+def draw_plot(file: Any, draw: Callable[[Any], None]) -> None:
+    """Write a plot with one pair of axes."""
+    # Without pyplot there is no state outside of the figure, and no window system is looked for.
+    from matplotlib.figure import Figure as Drawing
+
+    drawing = Drawing(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    draw(drawing.add_subplot())
+    drawing.savefig(file)
+
+
+def ahead(name: str, ratios: Sequence[float]) -> Figure:
+    """The promise that vecmill is ahead: a ratio above 1."""
+    return Figure(name, "ratio", tuple(ratios), bound=1.0, at_most=False)
+
+
+def ratios_of(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Return `ours` over `theirs`, round by round."""
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Return the median, with minimum and maximum if there is more than one value."""
+    if not values:
+        return NOT_MEASURED
+    middle = f"{median(values):.{digits}f}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):.{digits}f}-{max(values):.{digits}f})"
