@@ -16,7 +16,7 @@ from perf.processors import count_physical_cores, list_processors, pinned
 from perf.published import bulk, endpoint, grid, ladder
 from perf.published.articles import BULK_S, BULK_TEXTS, BULK_TOKENS, ENDPOINT
 from perf.published.grid import Grid, Latencies, PinnedPipeline, Point, list_points
-from perf.published.report import ahead, draw_plot, spread
+from perf.published.report import Report, ahead, draw_plot, spread
 from perf.published.servers import (
     FASTAPI,
     GUNICORN,
@@ -94,6 +94,24 @@ def test_requests_of_several_texts_are_no_pairs(tmp_path: Path) -> None:
         {"inputs": "a"},
         {"inputs": [["b"], ["c"]]},
     ]
+
+
+def test_a_command_fails_where_vecmill_is_not_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("perf.published.report.draw_plot", lambda file, draw: None)
+    monkeypatch.setattr("perf.published.report.ROOT", tmp_path)
+    monkeypatch.setattr("perf.published.report.FOLDER", tmp_path)
+    monkeypatch.setattr("perf.report.FOLDER", tmp_path)
+    figures = [ahead("a", [1.5]), ahead("b", [0.5])]
+    statuses = [
+        Report("name", "Title", "The page.", part, {}, lambda axes: None).finish()
+        for part in (figures, figures[:1])
+    ]
+    assert statuses == [1, 0]
+    assert "ahead in 1 of 2 comparisons\nnot ahead: b: 0.500" in capsys.readouterr().out
+    assert "# Title" in (tmp_path / "name.md").read_text("utf-8")
+    assert len(json.loads((tmp_path / "name.json").read_text("utf-8"))["figures"]) == 1
 
 
 # ------------------------------------------------------------------- the grid

@@ -276,10 +276,10 @@ def figures_of(rows: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-def draw(rows: Sequence[Row], requests: int, axes: Any) -> None:
-    """Draw the seconds of a request as bars, those published beside."""
+def draw(rows: Sequence[Row], texts: int, axes: Any) -> None:
+    """Draw the seconds for 256 texts as bars, those published beside. `texts` is the number of all texts."""
     height = 0.4
-    here = [median(row.seconds) / requests if row.seconds else 0.0 for row in rows]
+    here = [median(row.seconds) * BULK_TEXTS / texts if row.seconds else 0.0 for row in rows]
     there = [(row.published_s or 0.0) / BULK_REQUESTS for row in rows]
     for number, (name, widths) in enumerate((("here", here), ("published, other hardware", there))):
         places = [index + height * (number - 0.5) for index in range(len(rows))]
@@ -287,7 +287,7 @@ def draw(rows: Sequence[Row], requests: int, axes: Any) -> None:
         axes.bar_label(bars, labels=[f"{width:.0f}" if width else "" for width in widths], fontsize=8)
     axes.set_yticks(range(len(rows)), labels=[row.name for row in rows], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("seconds for a request of 256 texts (shorter is better)")
+    axes.set_xlabel(f"seconds for {BULK_TEXTS} texts (shorter is better)")
     axes.legend()
 
 
@@ -335,10 +335,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{write_rows(rows, options.requests, options.texts)}"
     )
     settings = {name: getattr(options, name) for name in ("rounds", "requests", "texts")} | {"seed": SEED}
-    figures = figures_of(rows)
-    return Report(
-        "bulk", TITLE, page, figures, settings, lambda axes: draw(rows, options.requests, axes)
-    ).finish()
+    texts = options.requests * options.texts
+    report = Report("bulk", TITLE, page, figures_of(rows), settings, lambda axes: draw(rows, texts, axes))
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -19,12 +19,18 @@ FASTEMBED = ROOT / ".venv/peer-fastembed/bin/python"
 FASTEMBED_PROGRAM = Path(__file__).with_name("fastembed_program.py")
 START_S = 300.0
 # No contestant asks a network for anything.
-OFFLINE = {
+OFFLINE: Mapping[str, str] = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "DO_NOT_TRACK": "1",
     "INFINITY_ANONYMOUS_USAGE_STATS": "0",
 }
+
+
+def peer_environment() -> dict[str, str]:
+    """Return the variables for a program of another environment: without the modules of this one."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, **OFFLINE}
 
 
 def export_model(model: Path, folder: Path, *, is_int8: bool = False) -> Path:
@@ -53,7 +59,7 @@ def infinity_server(model: Path, folder: Path, engine: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | OFFLINE
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=peer_environment()
         )
     try:
         wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/health")
@@ -73,7 +79,7 @@ def run_fastembed(model: Path, requests: Sequence[Sequence[str]], compared: Sequ
         input=given,
         capture_output=True,
         text=True,
-        env=os.environ | OFFLINE,
+        env=peer_environment(),
         check=False,
     )
     if done.returncode:

@@ -26,7 +26,7 @@ from perf.distilbert_inputs import Inputs, make_inputs, make_texts, save_classif
 from perf.generator import predict_target, send_requests
 from perf.processors import list_processors
 from perf.published.articles import ENDPOINT, ENDPOINT_REQUESTS, MANTIS, PublishedLatency
-from perf.published.report import NOT_MEASURED, Report, ahead, ratios_of
+from perf.published.report import NOT_MEASURED, Report, ahead, count_cores, ratios_of
 from perf.published.servers import (
     FASTAPI,
     GUNICORN,
@@ -91,7 +91,7 @@ def measure_row(row: Row, inputs: Inputs, folder: Path, requests: int, rounds: i
             for name, url in urls.items():
                 row.found[name].append(_send(url, bodies, requests))
                 time.sleep(SETTLE_S)
-                print(f"{row.cores} cores, {name}: {describe(row.found[name][-1:])}", flush=True)
+                print(f"{count_cores(row.cores)}, {name}: {describe(row.found[name][-1:])}", flush=True)
 
 
 def _send(url: str, bodies: Path, requests: int) -> LoadResult:
@@ -162,14 +162,14 @@ def figures_of(rows: Sequence[Row]) -> list[Figure]:
     figures: list[Figure] = []
     for row in rows:
         for name, results in row.found.items():
-            label = f"{row.cores} cores: {name}"
+            label = f"{count_cores(row.cores)}: {name}"
             figures += [
                 Figure(f"{label}, {part}", "ms", tuple(times_ms(results, part)))
                 for part in ("mean", "stdev", "p50", "p99", "max")
             ]
             figures.append(Figure(f"{label}, all requests", "s", tuple(each.elapsed_s for each in results)))
             if name != FASTAPI and FASTAPI in row.found:
-                figures.append(ahead(f"{row.cores} cores: {FASTAPI} / {name}", mean_ratios(row, name)))
+                figures.append(ahead(f"{count_cores(row.cores)}: {FASTAPI} / {name}", mean_ratios(row, name)))
     return figures
 
 
@@ -191,6 +191,7 @@ def draw(rows: Sequence[Row], axes: Any) -> None:
         axes.errorbar(cores, means, yerr=deviations, marker="o", capsize=4, label=label)
     axes.set(xscale="log", yscale="log", xlabel="cores", ylabel="latency, ms: mean and standard deviation")
     axes.set_xticks(list(ENDPOINT), labels=map(str, ENDPOINT))
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)
 

@@ -39,7 +39,7 @@ from perf.published.articles import (
     HUGGING_FACE_INFINITY,
     HUGGING_FACE_TRANSFORMERS,
 )
-from perf.published.report import NOT_MEASURED, Report, ahead, ratios_of
+from perf.published.report import NOT_MEASURED, Report, ahead, count_cores, ratios_of
 from perf.published.servers import exact_and_tuned, request_body, start_vecmill, vecmill_name, write_requests
 from perf.report import Figure, markdown_table, warn_if_busy
 from perf.rigs import remote_process
@@ -63,8 +63,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
-        return f"{cores}, {self.tokens} tokens, batch {self.batch}"
+        return f"{count_cores(self.cores)}, {self.tokens} tokens, batch {self.batch}"
 
     def published(self) -> tuple[float, float] | None:
         """The article's requests per second: of its server and of its transformers."""
@@ -284,7 +283,10 @@ def draw(results: Results, axes: Any) -> None:
         axes.plot(list(known), list(known.values()), ":", marker="x", label=f"published: {label}, batch 1")
     axes.set(xscale="log", yscale="log", xlabel="tokens of a text", ylabel="texts per second")
     axes.set_xticks(GRID_LENGTHS, labels=map(str, GRID_LENGTHS))
-    axes.set_title(f"DistilBERT classifier on {cores} cores; published figures: other hardware", fontsize=9)
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+    axes.set_title(
+        f"DistilBERT classifier on {count_cores(cores)}; published figures: other hardware", fontsize=9
+    )
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend(fontsize=7)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from perf.report import FOLDER, Figure, finish, processor_name, save_page
+from perf.report import FOLDER, Figure, processor_name, save_page, save_report
 from support.source_tree import ROOT
 from vecmill.hardware.cores import available_cores
 
@@ -30,8 +30,16 @@ class Report:
         page = save_page(self.name, f"# {self.title}\n\n{here}\n\n{self.page}")
         plot = FOLDER / f"{self.name}.png"
         draw_plot(plot, self.draw)
-        print(f"\n{page.read_text('utf-8')}\nwritten to {page.relative_to(ROOT)}, with a plot beside it")
-        return finish(self.name, self.title, self.figures, self.settings)
+        document = save_report(self.name, self.figures, self.settings)
+        print(f"\n{page.read_text('utf-8')}")
+        for path in (page, document, plot):
+            print(f"written to {path.relative_to(ROOT)}")
+        promised = [figure for figure in self.figures if figure.bound is not None]
+        missed = [figure for figure in promised if not figure.holds]
+        print(f"vecmill is ahead in {len(promised) - len(missed)} of {len(promised)} comparisons")
+        for figure in missed:
+            print(f"not ahead: {figure.name}: {figure.median:.3f}")
+        return int(bool(missed))
 
 
 def draw_plot(file: Any, draw: Callable[[Any], None]) -> None:
@@ -52,6 +60,11 @@ def ahead(name: str, ratios: Sequence[float]) -> Figure:
 def ratios_of(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Return `ours` over `theirs`, round by round."""
     return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def count_cores(cores: int) -> str:
+    """Return "1 core", "2 cores" and so on."""
+    return f"{cores} core{'s' * (cores != 1)}"
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:

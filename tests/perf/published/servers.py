@@ -12,6 +12,7 @@ from typing import Any
 from perf.distilbert import EXACT, SERVE, best_answer, check_answers, name_plan, plans_here, start_server
 from perf.distilbert_inputs import Inputs
 from perf.processors import pinned
+from perf.published.bulk_peers import peer_environment
 from support.plain_http import post
 from support.server import LiveServer, free_port, stop_server, wait_until_ready
 from support.source_tree import ROOT
@@ -78,7 +79,9 @@ def fastapi_server(
     command += ["--workers", str(options.workers), "--bind", f"127.0.0.1:{port}"]
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=peer_environment()
+        )
     try:
         wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/docs")
         found = {text: best_answer(post(f"{url}/predict", {"inputs": text})) for text in inputs.answers}
