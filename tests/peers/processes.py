@@ -25,10 +25,10 @@ from support.server import free_port
 from vecmill.errors import SetupError
 from vecmill.hardware.cores import available_cores
 from vecmill.values.aliases import FloatArray
-from vecmill_server.bench.report import JSON_FILE
-from vecmill_server.bench.request_sets import Api
+from vecmill_server.bench.bench_report import JSON_FILE
+from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.run import BenchOptions, run_bench
-from vecmill_server.bench.target import Target, find_model
+from vecmill_server.bench.target import MeasuredServer, find_model
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 30.0
@@ -102,7 +102,7 @@ class ServerPeer:
     """A server. `vecmill bench` measures it."""
 
     def __init__(self, base: str, place: Place, process: "subprocess.Popen[bytes] | None") -> None:
-        self._target = Target.of(base, Api.EMBEDDINGS, None)
+        self._target = MeasuredServer.of(base, ServerApi.EMBEDDINGS, None)
         self._base = base
         self._place = place
         self._process = process
@@ -141,7 +141,7 @@ class ServerPeer:
         output = self._place.folder / "bench"
         options = BenchOptions(
             url=self._base,
-            api=Api.EMBEDDINGS,
+            api=ServerApi.EMBEDDINGS,
             model=self._model,
             api_key=None,
             texts=[str(file)],

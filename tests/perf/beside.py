@@ -24,9 +24,9 @@ from perf.rigs import shuffled
 from support.server import MODEL, live_server
 from support.texts import mixed_texts, short_texts
 from vecmill_server.bench.generator import Orders, run_generator
-from vecmill_server.bench.load import Load, LoadResult
-from vecmill_server.bench.request_sets import Api
-from vecmill_server.bench.target import Target
+from vecmill_server.bench.load import BenchLoad, LoadResult
+from vecmill_server.bench.request_sets import ServerApi
+from vecmill_server.bench.target import MeasuredServer
 
 SEED = 20_260_131
 MOST_CALLS = 2.0
@@ -77,8 +77,8 @@ class Rig:
         return Round(alone, found[0], bulk_alone, rate - self._options.rate, call_s)
 
     def _run_interactive(self) -> LoadResult:
-        target = Target.of(self._url, Api.EMBEDDINGS, None)
-        load = Load("short", 1, rate_hz=self._options.rate)
+        target = MeasuredServer.of(self._url, ServerApi.EMBEDDINGS, None)
+        load = BenchLoad("short", 1, rate_hz=self._options.rate)
         orders = Orders(
             host=target.host,
             port=target.port,

@@ -8,8 +8,8 @@ from pathlib import Path
 from support.server import MODEL
 from vecmill_server.bench import load
 from vecmill_server.bench.generator import Orders, run_generator
-from vecmill_server.bench.load import OK, Load
-from vecmill_server.bench.target import Target
+from vecmill_server.bench.load import OK, BenchLoad
+from vecmill_server.bench.target import MeasuredServer
 from vecmill_server.bench.wrk import WrkOrders, find_wrk, run_wrk
 
 HEADERS = {"content-type": "application/json"}
@@ -66,14 +66,14 @@ def run_closed_loop(
     Raises `AssertionError` if any answer is not a 200.
     """
     orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, warm_s=0, timeout_s=timeout_s)
-    found = run_wrk(require_wrk(), orders, Load("file", 1, clients=connections))
+    found = run_wrk(require_wrk(), orders, BenchLoad("file", 1, clients=connections))
     assert found is not None, "an answer had an error status"
     assert not found.errors, found.statuses
     return found
 
 
 def send_requests(
-    target: Target, bodies: Path, *, connections: int, requests: int, timeout_s: float
+    target: MeasuredServer, bodies: Path, *, connections: int, requests: int, timeout_s: float
 ) -> load.LoadResult:
     """Send a number of requests in a closed loop, by the generator of `vecmill bench`.
 
@@ -93,13 +93,13 @@ def send_requests(
         seed=0,
         requests=requests,
     )
-    found = run_generator(orders, Load("file", 1, clients=connections))
+    found = run_generator(orders, BenchLoad("file", 1, clients=connections))
     assert not found.errors, found.statuses
     assert found.refusal is None, found.refusal
     return found
 
 
-def predict_target(url: str) -> Target:
+def predict_target(url: str) -> MeasuredServer:
     """The route `/predict` of a server."""
     host, _, port = url.removeprefix("http://").partition(":")
-    return Target(f"{url}/predict", url, host, int(port), is_tls=False, headers=HEADERS)
+    return MeasuredServer(f"{url}/predict", url, host, int(port), is_tls=False, headers=HEADERS)

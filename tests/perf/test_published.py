@@ -28,7 +28,7 @@ from perf.published.servers import (
 )
 from support.server import LiveServer
 from support.texts import medium_texts, short_texts
-from vecmill_server.bench.load import Load, LoadResult, summarise_latencies
+from vecmill_server.bench.load import BenchLoad, LoadResult, summarise_latencies
 
 SEED = 4
 # Sizes of tiny models, by architecture.
@@ -49,7 +49,7 @@ def result(*latencies_s: float) -> LoadResult:
     """What the generator says of one client with these latencies."""
     times_s = summarise_latencies(latencies_s)
     statuses = {200: len(latencies_s)}
-    return LoadResult(Load("file", 1, clients=1), "vecmill", sum(latencies_s), statuses, 0.1, times_s)
+    return LoadResult(BenchLoad("file", 1, clients=1), "vecmill", sum(latencies_s), statuses, 0.1, times_s)
 
 
 def of_rate(rate: float) -> Latencies:

@@ -16,12 +16,12 @@ from support.http_server import serve_in_thread
 from support.scripted_http import response, scripted_server
 from vecmill.errors import InvalidConfig
 from vecmill_server.bench import wrk
+from vecmill_server.bench.bench_report import format_table
 from vecmill_server.bench.command import bench
 from vecmill_server.bench.generator import LoadRun, Orders
-from vecmill_server.bench.load import UNANSWERED, Load, LoadResult, summarise_latencies
-from vecmill_server.bench.report import format_table
-from vecmill_server.bench.request_sets import Api, make_bodies, read_texts
-from vecmill_server.bench.target import Target
+from vecmill_server.bench.load import UNANSWERED, BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.request_sets import ServerApi, make_bodies, read_texts
+from vecmill_server.bench.target import MeasuredServer
 
 EMBEDDINGS = json.dumps({"data": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}).encode()
 MODELS = json.dumps({"data": [{"id": "one"}]}).encode()
@@ -39,7 +39,7 @@ def results(folder: Path) -> list[Any]:
 
 def drive(url: str, *, duration_s: float = 0.2, **load: float) -> Mapping[str, Any]:
     """The figures of the generator, in this process and with one body."""
-    target = Target.of(url, Api.EMBEDDINGS, None)
+    target = MeasuredServer.of(url, ServerApi.EMBEDDINGS, None)
     orders = {
         "clients": None,
         "rate_hz": None,
@@ -215,7 +215,7 @@ def test_a_refused_test_request_ends_the_command_with_the_words_of_the_server() 
     assert "no such model" in str(done.exception)
 
 
-RESULT = LoadResult(Load("short", 1, rate_hz=10), "vecmill", 10.0, {200: 100}, 0.1, {"p99": 0.05})
+RESULT = LoadResult(BenchLoad("short", 1, rate_hz=10), "vecmill", 10.0, {200: 100}, 0.1, {"p99": 0.05})
 
 
 @pytest.mark.parametrize(
@@ -261,11 +261,11 @@ def test_bodies_have_the_form_of_each_api(tmp_path: Path) -> None:
     file.write_text("a\n\nb\nc\n", "utf-8")
     texts = read_texts(str(file), 6, seed=1)
     assert sorted(texts) == ["a", "a", "b", "b", "c", "c"]
-    body = json.loads(make_bodies(Api.EMBEDDINGS, "m", texts, 1, "float")[0])
+    body = json.loads(make_bodies(ServerApi.EMBEDDINGS, "m", texts, 1, "float")[0])
     assert body == {"model": "m", "input": texts[0], "encoding_format": "float"}
-    assert json.loads(make_bodies(Api.RERANK, "m", texts, 3, "")[1])["documents"] == texts[3:]
-    assert json.loads(make_bodies(Api.TEI_RERANK, "m", texts, 3, "")[0])["texts"] == texts[:3]
-    assert len(make_bodies(Api.EMBEDDINGS, "m", texts, 4, "base64")) == 1
+    assert json.loads(make_bodies(ServerApi.RERANK, "m", texts, 3, "")[1])["documents"] == texts[3:]
+    assert json.loads(make_bodies(ServerApi.TEI_RERANK, "m", texts, 3, "")[0])["texts"] == texts[:3]
+    assert len(make_bodies(ServerApi.EMBEDDINGS, "m", texts, 4, "base64")) == 1
     with pytest.raises(InvalidConfig, match="neither a file"):
         read_texts(str(tmp_path / "none"), 1, seed=1)
 
@@ -273,16 +273,16 @@ def test_bodies_have_the_form_of_each_api(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "api", "expected"),
     [
-        ("http://h:1", Api.EMBEDDINGS, "http://h:1/v1/embeddings"),
-        ("http://h:1/", Api.EMBEDDINGS, "http://h:1/embeddings"),
-        ("https://h/openai/v1/", Api.RERANK, "https://h/openai/v1/rerank"),
-        ("http://h:1", Api.TEI_RERANK, "http://h:1/rerank"),
+        ("http://h:1", ServerApi.EMBEDDINGS, "http://h:1/v1/embeddings"),
+        ("http://h:1/", ServerApi.EMBEDDINGS, "http://h:1/embeddings"),
+        ("https://h/openai/v1/", ServerApi.RERANK, "https://h/openai/v1/rerank"),
+        ("http://h:1", ServerApi.TEI_RERANK, "http://h:1/rerank"),
     ],
 )
-def test_the_url_is_that_of_openai_clients(url: str, api: Api, expected: str) -> None:
-    assert Target.of(url, api, None).url == expected
+def test_the_url_is_that_of_openai_clients(url: str, api: ServerApi, expected: str) -> None:
+    assert MeasuredServer.of(url, api, None).url == expected
 
 
 def test_a_wrong_url_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="not a URL of a server"):
-        Target.of("localhost:7997", Api.EMBEDDINGS, None)
+        MeasuredServer.of("localhost:7997", ServerApi.EMBEDDINGS, None)

@@ -43,8 +43,8 @@ from support.server import NotStarted, live_server
 from vecmill.engines import ENGINES, find_engine
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import EnginePlan, Precision
-from vecmill_server.bench.request_sets import Api, make_bodies
-from vecmill_server.bench.target import Target, find_model
+from vecmill_server.bench.request_sets import ServerApi, make_bodies
+from vecmill_server.bench.target import MeasuredServer, find_model
 
 SHAPE, CPU = "bge-small", "cpu"
 TOKENS = BULK_TOKENS // BULK_TEXTS  # of each text, special ones included
@@ -129,11 +129,13 @@ def run_reference(work: Work, folder: Path) -> Outcome:
 
 def run_url(work: Work, folder: Path, url: str) -> Outcome:
     """Send all requests at once to a server that already runs."""
-    target = Target.of(url, Api.EMBEDDINGS, None)
+    target = MeasuredServer.of(url, ServerApi.EMBEDDINGS, None)
     model = find_model(target)
     answer = post(target.url, {"model": model, "input": work.compared, "encoding_format": "float"})
     embeddings = np.array([each["embedding"] for each in answer["data"]], np.float32)
-    bodies = [make_bodies(Api.EMBEDDINGS, model, texts, len(texts), "float")[0] for texts in work.requests]
+    bodies = [
+        make_bodies(ServerApi.EMBEDDINGS, model, texts, len(texts), "float")[0] for texts in work.requests
+    ]
     file = folder / "bodies"
     file.write_bytes(b"".join(body + b"\n" for body in bodies))
     count = len(bodies)

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 
-class Request(BaseModel):
+class Request(BaseModel):  # type: ignore[misc]
     """The body of a request."""
 
     inputs: str

@@ -6,7 +6,7 @@
     load          one load: closed loop or open loop, and its result
       generator   the process that sends requests and takes the times
       wrk         Debian's `wrk`, which sends the requests of a closed loop if it is installed
-    report        the table, the JSON document and the plot
+    bench_report  the table, the JSON document and the plot
 
 In a closed loop each client sends its next request when the last one is answered, so a slow server gets fewer
 requests. In an open loop the requests leave at times that are drawn before the run, and the latency counts

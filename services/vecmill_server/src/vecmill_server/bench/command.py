@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from vecmill_server.bench.request_sets import Api, TextSet
+from vecmill_server.bench.request_sets import ServerApi, TextSet
 
 _SETS = ", ".join(TextSet)
-_APIS = [api.value for api in Api]
+_APIS = [api.value for api in ServerApi]
 
 
 @click.command(context_settings={"show_default": True, "auto_envvar_prefix": "VECMILL_BENCH"})
 @click.option("--url", default="http://127.0.0.1:7997", help="The base URL, as OpenAI's clients take it.")
-@click.option("--api", type=click.Choice(_APIS), default=Api.EMBEDDINGS.value, help="The API.")
+@click.option("--api", type=click.Choice(_APIS), default=ServerApi.EMBEDDINGS.value, help="The API.")
 @click.option("--model", help="The model that requests name.  [default: the first that the server lists]")
 @click.option(
     "--api-key",
@@ -81,4 +81,4 @@ def bench(api: str, clients: tuple[int, ...], rates_hz: tuple[float, ...], **opt
 
     if not clients and not rates_hz:
         clients = (1, 32)
-    sys.exit(run_bench(BenchOptions(api=Api(api), clients=clients, rates_hz=rates_hz, **options)))
+    sys.exit(run_bench(BenchOptions(api=ServerApi(api), clients=clients, rates_hz=rates_hz, **options)))

@@ -26,7 +26,7 @@ from typing import Any, cast
 import httptools
 import uvloop
 
-from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, Load, LoadResult, summarise_latencies
+from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, BenchLoad, LoadResult, summarise_latencies
 
 # Time for the start of the process, on top of the load's own times.
 _START_S = 60.0
@@ -68,7 +68,7 @@ class Sightings:
     delays_s: list[float] = field(default_factory=list)
 
 
-def run_generator(orders: Orders, load: Load) -> LoadResult:
+def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
     """Run a load in a process of its own. Raises `subprocess.CalledProcessError` if the process fails."""
     limit_s = orders.warm_s + orders.duration_s + orders.timeout_s + _START_S
     done = subprocess.run(

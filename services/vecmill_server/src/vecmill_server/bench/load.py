@@ -21,7 +21,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BenchLoad:
     """A load: `clients` connections in a closed loop, or `rate_hz` requests a second in an open loop.
 
     `texts` names the text set. `texts_per_request` is the number of texts of each request.
@@ -50,7 +50,7 @@ class LoadResult:
     left.
     """
 
-    load: Load
+    load: BenchLoad
     generator: str
     elapsed_s: float
     statuses: Mapping[int, int]

@@ -27,7 +27,7 @@ class TextSet(StrEnum):
     LONG = "long"
 
 
-class Api(StrEnum):
+class ServerApi(StrEnum):
     """The APIs that a server may have."""
 
     EMBEDDINGS = "embeddings"
@@ -67,7 +67,7 @@ def read_texts(name: str, count: int, seed: int) -> list[str]:
 
 
 def make_bodies(
-    api: Api, model: str, texts: Sequence[str], texts_per_request: int, encoding: str
+    api: ServerApi, model: str, texts: Sequence[str], texts_per_request: int, encoding: str
 ) -> list[bytes]:
     """Return a JSON body for each group of `texts_per_request` texts; the last texts may be left out."""
     groups = (
@@ -77,10 +77,10 @@ def make_bodies(
     return [json.dumps(_body(api, model, group, encoding), ensure_ascii=False).encode() for group in groups]
 
 
-def _body(api: Api, model: str, texts: Sequence[str], encoding: str) -> Mapping[str, Any]:
-    if api is Api.TEI_RERANK:
+def _body(api: ServerApi, model: str, texts: Sequence[str], encoding: str) -> Mapping[str, Any]:
+    if api is ServerApi.TEI_RERANK:
         return {"query": _QUERY, "texts": list(texts)}
-    if api is Api.RERANK:
+    if api is ServerApi.RERANK:
         return {"model": model, "query": _QUERY, "documents": list(texts)}
     inputs = texts[0] if len(texts) == 1 else list(texts)
     return {"model": model, "input": inputs, "encoding_format": encoding}

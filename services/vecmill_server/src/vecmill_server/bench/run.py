@@ -9,9 +9,7 @@ from pathlib import Path
 
 import click
 
-from vecmill_server.bench.generator import Orders, run_generator
-from vecmill_server.bench.load import OK, Load, LoadResult
-from vecmill_server.bench.report import (
+from vecmill_server.bench.bench_report import (
     JSON_FILE,
     PLOT_FILE,
     can_plot,
@@ -19,8 +17,10 @@ from vecmill_server.bench.report import (
     format_table,
     write_json,
 )
-from vecmill_server.bench.request_sets import MAX_TEXTS, REQUESTS, Api, make_bodies, read_texts
-from vecmill_server.bench.target import Target, find_model, send_test_request
+from vecmill_server.bench.generator import Orders, run_generator
+from vecmill_server.bench.load import OK, BenchLoad, LoadResult
+from vecmill_server.bench.request_sets import MAX_TEXTS, REQUESTS, ServerApi, make_bodies, read_texts
+from vecmill_server.bench.target import MeasuredServer, find_model, send_test_request
 from vecmill_server.bench.wrk import WrkOrders, find_wrk, run_wrk
 
 # The requests, and the time for them, by which the tokens of a request are counted.
@@ -34,7 +34,7 @@ class BenchOptions:
     """The options of the command."""
 
     url: str
-    api: Api
+    api: ServerApi
     model: str | None
     api_key: str | None
     texts: Sequence[str]
@@ -65,23 +65,23 @@ class _Bench:
     def __init__(self, options: BenchOptions, folder: Path) -> None:
         self._options = options
         self._folder = folder
-        self._target = Target.of(options.url, options.api, options.api_key)
+        self._target = MeasuredServer.of(options.url, options.api, options.api_key)
         self.model = options.model or find_model(self._target)
         self._made: dict[tuple[str, int], _Requests] = {}
 
-    def measure(self, load: Load) -> Iterator[LoadResult]:
+    def measure(self, load: BenchLoad) -> Iterator[LoadResult]:
         """Run a load, and the bulk clients beside it. Give the result of each."""
         options = self._options
         if not options.bulk_clients:
             yield self._run(load, uses_wrk=True)
             return
-        bulk = Load(load.texts, options.bulk_batch, clients=options.bulk_clients)
+        bulk = BenchLoad(load.texts, options.bulk_batch, clients=options.bulk_clients)
         with ThreadPoolExecutor(1) as pool:
             beside = pool.submit(self._run, bulk, uses_wrk=False)
             yield self._run(load, uses_wrk=False)
             yield beside.result()
 
-    def _run(self, load: Load, *, uses_wrk: bool) -> LoadResult:
+    def _run(self, load: BenchLoad, *, uses_wrk: bool) -> LoadResult:
         requests = self._requests(load.texts, load.texts_per_request)
         wrk = find_wrk() if uses_wrk and load.clients is not None else None
         found = run_wrk(wrk, self._wrk_orders(requests), load) if wrk else None
@@ -114,7 +114,7 @@ class _Bench:
         known = [tokens for tokens in counted if tokens is not None]
         return sum(known) / len(known) if len(known) == len(counted) else None
 
-    def _orders(self, requests: _Requests, load: Load) -> Orders:
+    def _orders(self, requests: _Requests, load: BenchLoad) -> Orders:
         options, target = self._options, self._target
         return Orders(
             host=target.host,
@@ -161,12 +161,12 @@ def run_bench(options: BenchOptions) -> int:
     return int(any(result.errors or result.refusal is not None for result in results))
 
 
-def list_loads(options: BenchOptions) -> list[Load]:
+def list_loads(options: BenchOptions) -> list[BenchLoad]:
     """Return the loads of the options: for each text set the closed loops, then the open loops."""
-    loads: list[Load] = []
+    loads: list[BenchLoad] = []
     for texts in dict.fromkeys(options.texts):
-        loads += [Load(texts, options.batch, clients=clients) for clients in options.clients]
-        loads += [Load(texts, options.batch, rate_hz=rate_hz) for rate_hz in options.rates_hz]
+        loads += [BenchLoad(texts, options.batch, clients=clients) for clients in options.clients]
+        loads += [BenchLoad(texts, options.batch, rate_hz=rate_hz) for rate_hz in options.rates_hz]
     return loads
 
 

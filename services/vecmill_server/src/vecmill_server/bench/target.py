@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 import httpx2
 
 from vecmill.errors import InvalidConfig, ServerFailed
-from vecmill_server.bench.request_sets import Api
+from vecmill_server.bench.request_sets import ServerApi
 
-_PATHS = {Api.EMBEDDINGS: "embeddings", Api.RERANK: "rerank", Api.TEI_RERANK: "rerank"}
+_PATHS = {ServerApi.EMBEDDINGS: "embeddings", ServerApi.RERANK: "rerank", ServerApi.TEI_RERANK: "rerank"}
 _TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MeasuredServer:
     """The URL of the requests, the host and port, and the headers that each request has."""
 
     url: str
@@ -36,7 +36,7 @@ class Target:
         return "\r\n".join([*lines, "content-length: %d", "", ""]).replace("%", "%%").replace("%%d", "%d")
 
     @classmethod
-    def of(cls, url: str, api: Api, key: str | None) -> "Target":
+    def of(cls, url: str, api: ServerApi, key: str | None) -> "MeasuredServer":
         """Return the target for the base URL of a server, as OpenAI's clients take it.
 
         A URL without a path means `/v1`, except for TEI's rerank. Raises `InvalidConfig` for another URL.
@@ -45,7 +45,7 @@ class Target:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidConfig(f"--url {url} is not a URL of a server, such as http://127.0.0.1:7997.")
         path = parts.path.rstrip("/")
-        if not parts.path and api is not Api.TEI_RERANK:
+        if not parts.path and api is not ServerApi.TEI_RERANK:
             path = "/v1"
         base = f"{parts.scheme}://{parts.netloc}{path}"
         headers = {"content-type": "application/json"}
@@ -56,7 +56,7 @@ class Target:
         return cls(f"{base}/{_PATHS[api]}", base, parts.hostname, port, is_tls, headers)
 
 
-def find_model(target: Target) -> str:
+def find_model(target: MeasuredServer) -> str:
     """Return the first model that the server lists. Raises `InvalidConfig` if it lists none."""
     try:
         answer = httpx2.get(f"{target.base}/models", headers=dict(target.headers), timeout=_TIMEOUT_S)
@@ -67,7 +67,7 @@ def find_model(target: Target) -> str:
         ) from error
 
 
-def send_test_request(target: Target, body: bytes) -> float | None:
+def send_test_request(target: MeasuredServer, body: bytes) -> float | None:
     """Send a request, and return the tokens that the server counted, `None` if it counted none.
 
     Raises `ServerFailed` with the response for any status except 200.

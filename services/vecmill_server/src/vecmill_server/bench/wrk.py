@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.values.environment import environment_variables
-from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, Load, LoadResult
+from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, BenchLoad, LoadResult
 
 SCRIPT = Path(__file__).with_name("requests.lua")
 _END_S = 120.0
@@ -33,7 +33,7 @@ def find_wrk() -> str | None:
     return shutil.which("wrk")
 
 
-def run_wrk(program: str, orders: WrkOrders, load: Load) -> LoadResult | None:
+def run_wrk(program: str, orders: WrkOrders, load: BenchLoad) -> LoadResult | None:
     """Run a closed loop. Return `None` if a response had an error status, because wrk does not tell which.
 
     Raises `subprocess.CalledProcessError` if wrk fails.
