@@ -256,7 +256,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
-		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray
+		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray bench-beside
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.start --rounds $(ROUNDS) $(ARGS)
