@@ -26,7 +26,8 @@ PATH_MODEL = Field(
 
 def _to_priority(value: JsonValue, field: str) -> Priority | None:
     # vLLM and Cohere count: the lowest number goes first, and 0 is usual.
-    if isinstance(value, int) and not isinstance(value, bool):
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if is_whole and not isinstance(value, bool):
         return None if value == 0 else Priority.BULK if value > 0 else Priority.INTERACTIVE
     found = PRIORITIES.get(value.lower()) if isinstance(value, str) else None
     if found is None:
