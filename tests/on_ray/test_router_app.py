@@ -1,5 +1,6 @@
 """The router finds the model that a request names, and hands the request and the response on; without Ray."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -10,17 +11,25 @@ import pytest
 
 from support.tiny_models import save_tiny_bert
 from vecmill.values.task import Task
-from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request
-from vecmill_ray.serving.model_plan import read_plan
+from vecmill_ray.serving import router
+from vecmill_ray.serving.forwarding import (
+    ForwardedRequest,
+    ForwardedResponse,
+    run_request,
+    wait_for_replica,
+)
+from vecmill_ray.serving.model_plan import behind_router, read_plan
 from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelCard
 from vecmill_ray.serving.router import merge, router_routes, router_service
 from vecmill_server.app import create_app
 from vecmill_server.errors import ModelUnavailable
+from vecmill_server.middleware.origins import OriginRules
 
 FILE = """
 [server]
 max_body_bytes = 2048
 api_key = ["secret"]
+cors_origin = ["https://app.example.com"]
 url_prefix = "/here"
 
 [[models]]
@@ -39,14 +48,18 @@ class Replicas:
 
     requests: list[tuple[str, ForwardedRequest]] = field(default_factory=list)
     are_gone: bool = False
+    never_answer: bool = False
+    status: int = 207
 
     async def forward(self, name: str, request: ForwardedRequest) -> ForwardedResponse:
         if self.are_gone:
             raise ModelUnavailable(f"No replica of {name}.")
+        if self.never_answer:
+            await asyncio.get_running_loop().create_future()
         self.requests.append((name, request))
         entry = {"id": name}
         body = json.dumps({"name": name, "data": [entry, {"id": f"alias of {name}"}], "models": [entry]})
-        return ForwardedResponse(207, [(b"x-replica", name.encode())], body.encode())
+        return ForwardedResponse(self.status, [(b"x-replica", name.encode())], body.encode())
 
 
 @pytest.fixture
@@ -141,6 +154,47 @@ async def test_a_model_without_a_replica_is_unavailable_in_the_words_of_the_api(
     answer = await client.post("/v1/embeddings", json={"input": "a"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "service_unavailable")
     assert float(answer.headers["retry-after"]) > 0
+
+
+async def test_a_client_gets_no_answer_after_its_time_limit(
+    client: httpx.AsyncClient, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "REPLICA_GRACE_S", 0.0)
+    replicas.never_answer = True
+    limit = {"x-request-timeout-ms": "1"}
+    answer = await client.post("/v1/embeddings", json={"input": "a"}, headers=limit)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+
+
+async def test_the_wait_for_a_replica_has_a_limit() -> None:
+    never = asyncio.get_running_loop().create_future()
+    with pytest.raises(ModelUnavailable, match=r"`one` has had no replica for 0\.01 seconds"):
+        await wait_for_replica(never, "one", 0.01)
+    assert never.cancelled()
+
+
+async def test_a_list_of_models_is_the_error_of_a_replica_that_fails(
+    client: httpx.AsyncClient, replicas: Replicas
+) -> None:
+    replicas.status = 403
+    answer = await client.get("/v1/models")
+    assert (answer.status_code, answer.headers["x-replica"]) == (403, "embedder")
+
+
+async def test_a_replica_accepts_the_web_pages_that_the_router_accepts(
+    client: httpx.AsyncClient, replicas: Replicas, tmp_path: Path
+) -> None:
+    headers = {
+        "host": "api.example.org",
+        "origin": "https://app.example.com",
+        "sec-fetch-site": "cross-site",
+        "user-agent": "Mozilla/5.0",
+    }
+    answer = await client.post("/v1/embeddings", json={"input": "a"}, headers=headers)
+    assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
+    ((_, request),) = replicas.requests
+    planned = behind_router(read_plan(tmp_path / "vecmill.toml", cores=1).models[0])
+    OriginRules.of(planned.settings).check("POST", request.headers)
 
 
 async def test_a_forwarded_request_runs_in_the_application_of_the_replica() -> None:

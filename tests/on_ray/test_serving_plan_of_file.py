@@ -1,13 +1,17 @@
 """A configuration file becomes deployments: names, aliases, settings, mistakes as sentences; without Ray."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.tiny_models import save_tiny_bert
 from vecmill.errors import InvalidConfig
-from vecmill_ray.serving.model_plan import ServingPlan, aliases_of, read_plan
+from vecmill_ray.absolute_paths import absolute_model
+from vecmill_ray.serving.model_plan import ServingPlan, aliases_of, on_all_interfaces, read_plan
 from vecmill_ray.serving.ray_settings import RaySettings
+from vecmill_ray.serving.serve_address import check_host, format_url
+from vecmill_server.middleware.origins import OriginRules
 from vecmill_server.settings import ServerSettings
 
 FILE = """
@@ -67,6 +71,39 @@ def test_a_file_without_models_means_the_embedded_model(tmp_path: Path) -> None:
     found = read_plan(path, cores=1)
     assert [model.name for model in found.models] == ["all-MiniLM-L6-v2"]
     assert found.settings == ServerSettings()
+
+
+def test_relative_paths_are_those_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_tiny_bert(tmp_path / "here/model")
+    (tmp_path / "all-MiniLM-L6-v2").mkdir()
+    path = tmp_path / "vecmill.toml"
+    lines = ("[server]", 'api_key_file = "keys"', "[defaults]", 'cache_dir = "cache"')
+    path.write_text("\n".join((*lines, "[[models]]", 'model = "here/model"')), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    plan = read_plan(path, cores=1)
+    (model,) = plan.models
+    assert (model.name, model.choice.model) == ("model", str(tmp_path / "here/model"))
+    assert plan.settings.api_key_file == tmp_path / "keys"
+    assert model.choice.config is not None
+    assert model.choice.config.cache_dir == tmp_path / "cache"
+    unchanged = (None, "owner/a-model@abc", "all-MiniLM-L6-v2", "missing")
+    assert tuple(absolute_model(name) for name in unchanged) == unchanged
+
+
+def test_several_nodes_need_the_address_of_all_interfaces() -> None:
+    for host, nodes in (("127.0.0.1", 1), ("0.0.0.0", 2), ("::", 2)):
+        check_host(host, nodes)
+    for host in ("127.0.0.1", "10.0.0.1"):
+        with pytest.raises(InvalidConfig, match=r'2 nodes, but on .* Write host = "0\.0\.0\.0"'):
+            check_host(host, 2)
+    assert format_url("::1", 7997, "/here") == "http://[::1]:7997/here"
+
+
+def test_a_serve_of_others_is_not_on_a_loopback_address(plan: ServingPlan) -> None:
+    public = [(b"host", b"vectors.example.com"), (b"user-agent", b"python")]
+    for settings in (on_all_interfaces(plan).settings, on_all_interfaces(plan).models[1].settings):
+        OriginRules.of(settings).check("POST", public)
+        assert replace(settings, host=plan.settings.host, alias=()) == replace(plan.settings, alias=())
 
 
 def test_files_and_batches_are_refused(tmp_path: Path) -> None:

@@ -14,8 +14,14 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
 from vecmill.errors import InvalidConfig
-from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
-from vecmill_ray.serving.model_plan import PlannedModel, ServingPlan, read_plan
+from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, wait_for_replica
+from vecmill_ray.serving.model_plan import (
+    PlannedModel,
+    ServingPlan,
+    behind_router,
+    on_all_interfaces,
+    read_plan,
+)
 from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelReplica, OneRequestId, RoutedReplica
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_ray.serving.router import router_routes, router_service
@@ -45,25 +51,18 @@ def build_application(args: dict[str, Any]) -> Application:
     if not path:
         raise InvalidConfig("The argument config is missing: the path of the configuration file.")
     settings = RaySettings.of(values)
-    return bind_plan(read_plan(Path(path), cores=settings.replica_cores), settings)
+    plan = read_plan(Path(path), cores=settings.replica_cores)
+    return bind_plan(on_all_interfaces(plan), settings)
 
 
 def bind_plan(plan: ServingPlan, settings: RaySettings) -> Application:
     """Return the application of a plan. The only model takes the requests itself, several have a router."""
     if len(plan.models) == 1:
         return _bind_model(serve.ingress()(ModelReplica), plan.models[0], settings)
-    models = {
-        model.name: _bind_model(RoutedReplica, _behind_router(model), settings) for model in plan.models
-    }
+    models = {model.name: _bind_model(RoutedReplica, behind_router(model), settings) for model in plan.models}
     options = _common_options(plan.settings)
     router = serve.deployment(serve.ingress()(Router), name=ROUTER, num_replicas=settings.routers, **options)
     return router.bind(plan, models)
-
-
-def _behind_router(model: PlannedModel) -> PlannedModel:
-    """Return the model with the settings of a replica, whose requests have passed the router."""
-    settings = replace(model.settings, url_prefix="", cors_origin=())
-    return replace(model, settings=settings)
 
 
 def _bind_model(replica: type, model: PlannedModel, settings: RaySettings) -> Application:
@@ -120,7 +119,10 @@ class Router:
 
     async def _forward(self, name: str, request: ForwardedRequest) -> ForwardedResponse:
         answer = self._models[name].answer.remote(request)
+        limit_s = self._mills[name].config.queue.timeout_s
         try:
+            # Ray has no public call for this. The replica itself limits the time that it computes.
+            await wait_for_replica(answer._fetch_future_result_async(), name, limit_s)
             response: ForwardedResponse = await answer
         except asyncio.CancelledError:
             answer.cancel()

@@ -5,8 +5,8 @@ Each replica reports two numbers to Serve: `queue_s`, the estimated seconds to c
 
 Rules:
 1. There is a replica for each `queue_s` seconds of queued work.
-2. A replica is removed only if the others can do the work of all: at most `MAX_BUSY` of their time. Without
-   this rule, the replica that has just emptied the queue would be removed again.
+2. There are enough replicas that each computes for at most `MAX_BUSY` of the time. So Serve adds a replica to
+   busy replicas even without a queue, and keeps the replica that has just emptied the queue.
 3. Serve applies the minimum, the maximum and the delays.
 
 The module is copied to Serve's controller, so it imports nothing of vecmill.

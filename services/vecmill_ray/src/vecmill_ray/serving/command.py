@@ -35,7 +35,7 @@ def serve(config: Path, address: str | None, **values: Any) -> None:
     settings = build_settings(RaySettings, values)
     # Imported here, so that `vecmill ray --help` does not wait for the import of Ray.
     with require_extra("serve"):
-        from vecmill_ray.serving.running import run_application
+        from vecmill_ray.serving.running import run_application, wait_until_stopped
 
     # A signal during the start ends it.
     _handle_signals(signal.default_int_handler)
@@ -43,7 +43,7 @@ def serve(config: Path, address: str | None, **values: Any) -> None:
         stopping = threading.Event()
         _handle_signals(lambda *_: stopping.set())
         click.echo(f"vecmill serves with Ray on {url}")
-        stopping.wait()
+        wait_until_stopped(stopping)
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:

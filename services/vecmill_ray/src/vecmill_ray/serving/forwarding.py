@@ -1,15 +1,20 @@
 """HTTP requests on their way from the router to a replica, and the run of such a request in the replica."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
 
+from vecmill_server.errors import ModelUnavailable
 from vecmill_server.request_context import HeaderList, RequestContext, header
 from vecmill_server.request_priority import HEADER
 
 # Serve adds this header to responses. The router adds both headers.
 _ID_HEADERS = (b"x-request-id", b"request-id")
+
+# The router has checked the origin of the request. A replica does not know the origins that are allowed.
+_CHECKED_HEADERS = (b"origin", b"sec-fetch-")
 
 
 class ForwardedRequest(NamedTuple):
@@ -24,8 +29,12 @@ class ForwardedRequest(NamedTuple):
 
     @classmethod
     def of(cls, scope: Scope, body: bytes | bytearray, request_id: str) -> "ForwardedRequest":
-        """Return the request of an ASGI scope, with the id that the router gave it."""
-        headers = [(name, value) for name, value in scope["headers"] if name != b"x-request-id"]
+        """Return the request of an ASGI scope, with the id that the router gave it.
+
+        The headers about the origin, which the router has checked, are left out.
+        """
+        left_out = (*_CHECKED_HEADERS, b"x-request-id")
+        headers = [(name, value) for name, value in scope["headers"] if not name.startswith(left_out)]
         headers.append((b"x-request-id", request_id.encode("ascii")))
         in_path = RequestContext.of(scope).path_priority
         if in_path is not None and header(scope, HEADER) is None:
@@ -65,6 +74,20 @@ class ForwardedResponse(NamedTuple):
     status: int
     headers: HeaderList
     body: bytes
+
+
+async def wait_for_replica(assigned: Awaitable[object], model: str, limit_s: float) -> None:
+    """Wait until Serve has assigned a request for `model` to a replica.
+
+    Serve itself waits without limit while there is no replica. Raises `ModelUnavailable` after `limit_s`.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            await assigned
+    except TimeoutError as error:
+        raise ModelUnavailable(
+            f"The model `{model}` has had no replica for {limit_s:g} seconds. Try again later."
+        ) from error
 
 
 async def run_request(app: ASGIApp, request: ForwardedRequest) -> ForwardedResponse:

@@ -11,8 +11,11 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.models import locate_model
 from vecmill.models.location import find_hub_name
+from vecmill_ray.absolute_paths import absolute_model, absolute_values
+from vecmill_ray.serving.serve_address import ALL_INTERFACES
 from vecmill_server.catalog import ANY_NAME
 from vecmill_server.config_file import ConfiguredModel, read_config_file
+from vecmill_server.middleware.origins import ANY as ANY_HOST
 from vecmill_server.options import build_settings, list_settings
 from vecmill_server.service import ModelChoice
 from vecmill_server.settings import ServerSettings
@@ -52,7 +55,8 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
     Models of a hub are not downloaded. Raises `SetupError` if the file is invalid or a directory is missing.
     """
     config = read_config_file(path)
-    values = {**_defaults(ServerSettings), **_defaults(MillConfig), **config.options, "cores": cores}
+    options = absolute_values(config.options)
+    values = {**_defaults(ServerSettings), **_defaults(MillConfig), **options, "cores": cores}
     settings = build_settings(ServerSettings, values)
     if settings.batch_dir is not None:
         raise InvalidConfig(
@@ -88,6 +92,23 @@ def plan_models(choices: Sequence[ModelChoice], settings: ServerSettings) -> Ser
     return ServingPlan(models, replace(settings, alias=aliases))
 
 
+def behind_router(model: PlannedModel) -> PlannedModel:
+    """Return the model with the settings of a replica, whose requests the router has checked."""
+    settings = replace(model.settings, url_prefix="", cors_origin=(), allowed_host=(ANY_HOST,))
+    return replace(model, settings=settings)
+
+
+def on_all_interfaces(plan: ServingPlan) -> ServingPlan:
+    """Return the plan for a Serve that others have started, which listens on an address of its own.
+
+    The address in the file has no effect then. The rules for host names are those of a public address.
+    """
+    models = tuple(
+        replace(model, settings=replace(model.settings, host=ALL_INTERFACES)) for model in plan.models
+    )
+    return ServingPlan(models, replace(plan.settings, host=ALL_INTERFACES))
+
+
 def aliases_of(name: str, first: str, aliases: Sequence[str]) -> tuple[str, ...]:
     """Return the aliases that the replicas of the model `name` need, without `=MODEL`.
 
@@ -119,10 +140,10 @@ def _own_aliases(choices: Sequence[ModelChoice], names: Sequence[str]) -> list[s
 
 def _choose(path: Path, model: ConfiguredModel, values: Mapping[str, Any]) -> ModelChoice:
     try:
-        config = build_settings(MillConfig, {**values, **model.values})
+        config = build_settings(MillConfig, {**values, **absolute_values(model.values)})
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: the model {model.model}: {error.message}") from error
-    return ModelChoice(model.model, config, model.aliases, model.task, model.trusts_code)
+    return ModelChoice(absolute_model(model.model), config, model.aliases, model.task, model.trusts_code)
 
 
 def _defaults(kind: type) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from vecmill.config import setting
@@ -21,7 +21,9 @@ class RaySettings:
     replica_cores: int = setting(1, "The cores of each replica.")
     replica_gpus: float = setting(0.0, "The GPUs of each replica.")
     queue_s: float = setting(
-        0.5, "The seconds of queued work for each replica above which Serve adds a replica."
+        0.5,
+        "The seconds of queued work for each replica above which Serve adds a replica. Serve also adds a "
+        "replica if the replicas compute for more than 80% of the time.",
     )
     upscale_delay_s: float = setting(10.0, "The time before Serve adds a replica, in seconds.")
     downscale_delay_s: float = setting(300.0, "The time before Serve removes a replica, in seconds.")
@@ -57,11 +59,6 @@ class RaySettings:
             return cls(**{name: known[name](value) for name, value in values.items()})
         except (TypeError, ValueError) as error:
             raise InvalidConfig(f"An argument has the wrong type: {error}.") from error
-
-    def changed(self) -> dict[str, Any]:
-        """Return the settings that are not the defaults, by name."""
-        given = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        return {name: value for name, value, default in given if value != default}
 
 
 def _require(condition: bool, message: str) -> None:

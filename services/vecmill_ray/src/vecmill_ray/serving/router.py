@@ -8,6 +8,7 @@ again, because the key tells clients apart in its queue.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from vecmill.batching.dispatcher import Backlog
 from vecmill.batching.queue import CountsSnapshot
 from vecmill.config import MillConfig
-from vecmill.errors import NotReady, VecmillError
+from vecmill.errors import DeadlineExceeded, NotReady, VecmillError
 from vecmill.mill import Mill, MillState
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import ServingPlan
@@ -33,7 +34,12 @@ from vecmill_server.openapi.document import describe_api
 from vecmill_server.request_context import RequestContext, send_json
 from vecmill_server.routes.batches import batches_routes
 from vecmill_server.routes.docs import docs_routes
-from vecmill_server.routes.endpoint import Endpoint, send_error, unless_client_leaves
+from vecmill_server.routes.endpoint import (
+    Endpoint,
+    requested_timeout_s,
+    send_error,
+    unless_client_leaves,
+)
 from vecmill_server.routes.health import health_routes
 from vecmill_server.routes.llama_server import llama_routes
 from vecmill_server.routes.models import models_routes
@@ -54,6 +60,9 @@ _MERGED: Mapping[str, tuple[str, ...]] = {
 # The paths that describe the first model.
 _OF_FIRST_MODEL = ("/info", "/props")
 _OF_NAMED_MODEL = "{id:path}"
+
+# Replicas keep the time limit of a request. The router ends a request later, if there is no replica.
+REPLICA_GRACE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -136,10 +145,12 @@ class ForwardingEndpoint(Endpoint):
                 if scope["path_params"]:
                     json = {**json, **scope["path_params"]}
                 kind = self.choose_body(json)
+                timeout_s = requested_timeout_s(scope)
                 model = self._find_model(kind, json)
                 del json
                 request = ForwardedRequest.of(scope, body, RequestContext.of(scope).request_id)
-                response = await unless_client_leaves(self._forward(model.name, request), receive)
+                answer = end_in_time(self._forward(model.name, request), timeout_s)
+                response = await unless_client_leaves(answer, receive)
                 held.reserve(len(response.body))
             except VecmillError as error:
                 await send_error(kind.style.respond(error), scope, send)
@@ -202,7 +213,10 @@ class OneModel:
 
 
 class MergedLists:
-    """The endpoint that lists all models: `keys` are the lists in the response."""
+    """The endpoint that lists all models: `keys` are the lists in the response.
+
+    If a model responds with an error, the endpoint sends the first such response as it is.
+    """
 
     def __init__(self, forwarder: Forwarder, keys: tuple[str, ...]) -> None:
         self._forwarder = forwarder
@@ -210,7 +224,12 @@ class MergedLists:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = [self._forwarder.ask(name, scope) for name in self._forwarder.names]
-        bodies = [decode_object(response.body) for response in await asyncio.gather(*asked)]
+        responses = await asyncio.gather(*asked)
+        for response in responses:
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                await send_response(response, send)
+                return
+        bodies = [decode_object(response.body) for response in responses]
         merged = {**bodies[0], **{key: merge([body[key] for body in bodies]) for key in self._keys}}
         await send_json(send, [encode_json(merged)], [])
 
@@ -218,6 +237,21 @@ class MergedLists:
 def merge(lists: Sequence[list[Any]]) -> list[Any]:
     """Return the first entry of each list, which is a model, and then the others, which are aliases."""
     return [*(each[0] for each in lists if each), *(entry for each in lists for entry in each[1:])]
+
+
+async def end_in_time(forwarding: Awaitable[ForwardedResponse], timeout_s: float | None) -> ForwardedResponse:
+    """Return the response of a replica to a request with this time limit, `None` if the client set none.
+
+    Raises `DeadlineExceeded` `REPLICA_GRACE_S` after the limit.
+    """
+    limit = asyncio.timeout(None if timeout_s is None else timeout_s + REPLICA_GRACE_S)
+    try:
+        async with limit:
+            return await forwarding
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise DeadlineExceeded("No replica of the model has answered within the time limit.") from error
 
 
 async def send_response(response: ForwardedResponse, send: Send) -> None:

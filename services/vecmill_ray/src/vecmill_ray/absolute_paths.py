@@ -1,0 +1,34 @@
+"""Absolute paths for commands that run on a cluster, whose processes have another working directory."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vecmill.models import locate_model
+
+
+def absolute_model(model: str | None) -> str | None:
+    """Return `model`, or the absolute path if it names a file or a directory.
+
+    The embedded model and models of a hub keep their names. Raises `ModelNotFound` for a file that is not a
+    model.
+    """
+    if model is None:
+        return None
+    try:
+        path = Path(model).expanduser().absolute()
+        exists = path.exists()
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user's home, or a NUL character
+        return model
+    # The embedded model takes precedence over a directory of the same name.
+    if not exists or not path.resolve().is_relative_to(locate_model(model).directory.resolve()):
+        return model
+    return str(path)
+
+
+def absolute_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of settings, with absolute paths."""
+    return {
+        name: value.expanduser().absolute() if isinstance(value, Path) else value
+        for name, value in values.items()
+    }
