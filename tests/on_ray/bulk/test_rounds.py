@@ -7,7 +7,7 @@ import pytest
 
 from vecmill.commands.embed.progress import ProgressBar
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError
-from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool
+from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.block_files import BlockCounts
 from vecmill_ray.bulk.blocks import BulkBlock
 from vecmill_ray.bulk.rounds import FRUITLESS_ROUNDS, BlockFailure, complete_blocks, describe_failure
@@ -94,6 +94,20 @@ def test_a_fault_that_does_not_pass_ends_the_run() -> None:
         complete(cluster)
 
 
+def test_the_reason_is_that_of_the_last_round() -> None:
+    cluster = ScriptedCluster(BlockFailure("No space is left.", is_final=False), [], [])
+    with pytest.raises(SetupError, match=r"row 1 on: their actors died\. The finished"):
+        complete(cluster)
+
+
+def test_the_log_names_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    complete(ScriptedCluster(BlockFailure("No space is left.", is_final=False), [0, 1], [2, 3]))
+    assert [record.message for record in caplog.records] == [
+        "4 blocks are embedded again: No space is left.",
+        "2 blocks are embedded again: their actors died.",
+    ]
+
+
 def test_a_final_error_ends_the_run_at_once() -> None:
     with pytest.raises(SetupError, match="has changed"):
         complete(ScriptedCluster(BlockFailure("The input has changed.", is_final=True)))
@@ -104,6 +118,16 @@ def test_only_errors_of_storage_may_pass() -> None:
     lost = InvalidCorpus("s3://a/b cannot be read.")
     lost.__cause__ = OSError("timeout")
     assert not describe_failure(lost).is_final
+
+
+def test_an_error_of_another_program_is_named_and_may_pass() -> None:
+    found = describe_failure(MemoryError("Unable to allocate 9 GiB.\nmore"))
+    assert found == BlockFailure("MemoryError: Unable to allocate 9 GiB.", is_final=False)
+
+
+def test_the_command_says_what_it_waits_for() -> None:
+    assert describe_wait(8, 1).startswith("Waiting for a node with 8 free cores and a free GPU. `ray status`")
+    assert "--cores" not in describe_wait(1, 0)
 
 
 NODE = {"CPU": 8.0}

@@ -17,6 +17,16 @@ class ActorPool:
     gpus: int
 
 
+def describe_wait(cores: int, gpus: int) -> str:
+    """Return the message while no node has this room."""
+    amount = "1 free core" if cores == 1 else f"{cores} free cores"
+    lower = " --cores lowers the number of cores." if cores > 1 else ""
+    return (
+        f"Waiting for a node with {amount}{' and a free GPU' if gpus else ''}. `ray status` shows how many "
+        f"cores are in use.{lower}"
+    )
+
+
 def choose_pool(
     nodes: Sequence[Mapping[str, float]], cores: int | None, actors: int | None, device: str | None
 ) -> ActorPool:

@@ -25,7 +25,7 @@ from vecmill.values.engine_plan import Precision
 from vecmill_ray.bulk.block_files import BlockCounts, RejectedRow, encode_block
 from vecmill_ray.bulk.blocks import BulkBlock, order_by_length
 from vecmill_ray.bulk.bulk_manifest import Identity
-from vecmill_ray.bulk.inputs import BulkInput, InputAddress, arrow_types
+from vecmill_ray.bulk.inputs import BulkInput, InputAddress, arrow_types, open_inputs
 from vecmill_ray.bulk.storage import SharedStorage
 
 
@@ -97,19 +97,6 @@ async def open_embedder(job: BulkJob, node: str) -> AsyncIterator["BlockEmbedder
                 "choose --engine and --precision in a new output."
             )
         yield BlockEmbedder(job, inputs, SharedStorage(job.output), embedder)
-
-
-def open_inputs(address: InputAddress, identities: Sequence[JsonValue]) -> list[BulkInput]:
-    """Open the inputs. Raises `InvalidCorpus` if their identities are other than `identities`."""
-    inputs = address.open()
-    for found, identity in zip(inputs, identities, strict=False):
-        if found.identity != identity:
-            raise InvalidCorpus(f"{found.source.path} has changed since the start of the run.")
-    if len(inputs) != len(identities):
-        raise InvalidCorpus(
-            f"The input has {len(inputs)} files, but had {len(identities)} at the start of the run."
-        )
-    return inputs
 
 
 class BlockEmbedder:

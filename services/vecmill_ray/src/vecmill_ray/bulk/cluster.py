@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import ray
@@ -21,14 +22,16 @@ from ray.util.annotations import RayDeprecationWarning
 
 from vecmill.commands.embed.input_scan import Columns
 from vecmill.errors import DeviceLost, SetupError, UnavailableError, VecmillError
-from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool
+from vecmill.values.aliases import JsonValue
+from vecmill_ray.bulk import scan
+from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, find_identity, open_embedder
 from vecmill_ray.bulk.block_files import BlockCounts, read_counts
 from vecmill_ray.bulk.blocks import BulkBlock, InputSpan
 from vecmill_ray.bulk.bulk_manifest import Identity
 from vecmill_ray.bulk.inputs import InputAddress
 from vecmill_ray.bulk.rounds import BlockFailure, describe_failure
-from vecmill_ray.bulk.scan import SpanScan, scan_span
+from vecmill_ray.bulk.scan import SpanScan, group_spans
 from vecmill_ray.bulk.storage import SharedStorage
 
 # The blocks that one task checks.
@@ -37,10 +40,15 @@ CHECKED_BLOCKS = 64
 # One block computes while the next one waits at the actor.
 BLOCKS_IN_FLIGHT = 2
 
+# The time after which the command says that it waits for free cores.
+ROOM_S = 30.0
+
 # Ray Data handles this many items without effort; more blocks share an item.
 MOST_ITEMS = 10_000
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 def connect() -> None:
@@ -79,19 +87,23 @@ def plan_pool(cores: int | None, actors: int | None, device: str | None) -> Acto
 
 def probe_identity(choice: BulkModel, pool: ActorPool) -> Identity:
     """Load the model once on a node, and return its identity. Raises `SetupError`."""
+    _wait_for_room(pool.cores, pool.gpus)
     task = ray.remote(_probe).options(num_cpus=pool.cores, num_gpus=pool.gpus)
     identity: Identity = _get(task.remote(choice))
     return identity
 
 
 def scan_spans(
-    address: InputAddress, spans: Sequence[InputSpan], columns: Columns, block_rows: int
+    scanned: tuple[InputAddress, Sequence[JsonValue], Columns, int], spans: Sequence[InputSpan]
 ) -> Iterator[tuple[int, SpanScan]]:
     """Scan all spans on the cluster, and return each scan with the index of its span, as they end.
 
-    Raises `SetupError`.
+    `scanned` are the first arguments of `scan.scan_spans`. Raises `SetupError`.
     """
-    return _run_all(_scan, (address, columns, block_rows), spans)
+    groups = group_spans(spans, int(ray.cluster_resources().get("CPU", 1)))
+    starts = list(accumulate(map(len, groups), initial=0))
+    for index, scans in _run_all(scan.scan_spans, scanned, groups):
+        yield from enumerate(scans, starts[index])
 
 
 class RayBlocks:
@@ -115,6 +127,7 @@ class RayBlocks:
 
         There is no outcome for blocks of actors that died.
         """
+        _wait_for_room(self._pool.cores, self._pool.gpus)
         items = [{"block": block.to_json()} for block in blocks]
         actors = min(self._pool.actors, len(items))
         outcomes = ray.data.from_items(items, override_num_blocks=min(len(items), MOST_ITEMS)).map_batches(
@@ -152,7 +165,7 @@ class BlockActor:
         node = ray.util.get_node_ip_address()
         try:
             self._embedder = self._wait(self._stack.enter_async_context(open_embedder(job, node)))
-        except VecmillError as error:
+        except Exception as error:
             self._failure = describe_failure(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
@@ -167,7 +180,7 @@ class BlockActor:
         except (DeviceLost, UnavailableError):
             # This process cannot compute any more. Ray replaces it.
             os._exit(1)
-        except VecmillError as error:
+        except Exception as error:
             failure = describe_failure(error)
             return json.dumps({"message": failure.message, "is_final": failure.is_final})
 
@@ -179,8 +192,16 @@ def _probe(choice: BulkModel) -> Identity:
     return asyncio.run(find_identity(choice))
 
 
-def _scan(address: InputAddress, columns: Columns, block_rows: int, span: InputSpan) -> SpanScan:
-    return scan_span(address.open()[span.source], span, columns, block_rows)
+def _wait_for_room(cores: int, gpus: int = 0) -> None:
+    """Wait until a node has this room, and log a warning after `ROOM_S`. Raises `SetupError`."""
+    room = ray.remote(_do_nothing).options(num_cpus=cores, num_gpus=gpus).remote()
+    if not ray.wait([room], timeout=ROOM_S)[0]:
+        logger.warning(describe_wait(cores, gpus))
+    _get(room)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _check(output: str, digest: str, blocks: Sequence[BulkBlock]) -> list[BlockCounts]:
@@ -196,8 +217,12 @@ def _run_all(
 
     Returns each result with its index, as the tasks end.
     """
+    if not arguments:
+        return
+    _wait_for_room(1)
     task = ray.remote(function)
-    waiting = {task.remote(*common, argument): index for index, argument in enumerate(arguments)}
+    shared = [ray.put(value) for value in common]
+    waiting = {task.remote(*shared, argument): index for index, argument in enumerate(arguments)}
     while waiting:
         for done in ray.wait(list(waiting))[0]:
             yield waiting.pop(done), _get(done)

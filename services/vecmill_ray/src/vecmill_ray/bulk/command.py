@@ -38,6 +38,7 @@ def embed(source: str, output: str, **options: Any) -> None:
     same command, run again after any interruption, continues with the finished files.
     """
     with require_extra("bulk"):
-        from vecmill_ray.bulk.run import parse_options, run_with_progress
+        from vecmill_ray.bulk.bulk_options import parse_options
+        from vecmill_ray.bulk.run import run_with_progress
 
     sys.exit(run_with_progress(parse_options(source, output, options)))

@@ -75,7 +75,8 @@ class DatabaseInput:
         from sqlalchemy import column, literal_column, select, text
 
         key = column(self._key)
-        table = text(f"({self._query}) AS vecmill_rows")
+        # Oracle allows no AS here, and no database needs it.
+        table = text(f"({self._query}) vecmill_rows")
         picked = [literal_column("*")] if names is None else [column(name) for name in names]
         statement = select(*picked).select_from(table).limit(limit)
         if names is not None:

@@ -42,7 +42,7 @@ class InputAddress:
 
     def open(self) -> list["BulkInput"]:
         """Return the inputs at this address, in order. Raises `SetupError`."""
-        if is_database(self.address):
+        if self.query is not None or is_database(self.address):
             return [DatabaseInput(self.address, self.query, self.key_column)]
         files = SharedStorage(self.address).files()
         if not files:
@@ -75,6 +75,19 @@ class BulkInput(Protocol):
     def read(self, names: Sequence[str], start: Position, stop: Position, place: int) -> Iterator[Row]:
         """Return the rows of a range. `place` is the place of the first row."""
         ...
+
+
+def open_inputs(address: InputAddress, identities: Sequence[JsonValue]) -> list[BulkInput]:
+    """Open the inputs. Raises `InvalidCorpus` if their identities are other than `identities`."""
+    inputs = address.open()
+    for found, identity in zip(inputs, identities, strict=False):
+        if found.identity != identity:
+            raise InvalidCorpus(f"{found.source.path} has changed since the start of the run.")
+    if len(inputs) != len(identities):
+        raise InvalidCorpus(
+            f"The input has {len(inputs)} files, but had {len(identities)} at the start of the run."
+        )
+    return inputs
 
 
 class FileInput:
@@ -157,7 +170,9 @@ class _report_read_errors:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | ValueError) and not isinstance(error, UnicodeError):
+        if isinstance(error, OSError | ValueError | NotImplementedError) and not isinstance(
+            error, UnicodeError
+        ):
             reason = str(error).partition("\n")[0].rstrip(".")
             raise InvalidCorpus(f"{self._file} cannot be read: {reason}.") from error
 

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 FRUITLESS_ROUNDS = 3
 FRUITLESS_PAUSE_S = 10.0
 
+_ACTORS_DIED = "their actors died."
+
 
 @dataclass(frozen=True, slots=True)
 class BlockFailure:
@@ -45,9 +47,15 @@ class BlockCluster(Protocol):
         ...
 
 
-def describe_failure(error: VecmillError) -> BlockFailure:
-    """Return the outcome for an error: final, unless storage or a database failed."""
-    return BlockFailure(error.message, is_final=not isinstance(error.__cause__, OSError))
+def describe_failure(error: Exception) -> BlockFailure:
+    """Return the outcome for an error.
+
+    An error of vecmill is final, unless storage or a database failed. Other errors may pass.
+    """
+    if isinstance(error, VecmillError):
+        return BlockFailure(error.message, is_final=not isinstance(error.__cause__, OSError))
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return BlockFailure(f"{type(error).__name__}: {reason}.", is_final=False)
 
 
 def complete_blocks(
@@ -64,9 +72,9 @@ def complete_blocks(
     done = {one.number: one for one in cluster.check(blocks)}
     bar.add_existing(sum(one.rows for one in done.values()))
     fruitless = 0
-    problem = "the actors died."
     while missing := [block for block in blocks if block.number not in done]:
         before = len(done)
+        problem = _ACTORS_DIED
         for outcome in _embed_round(cluster, missing):
             if isinstance(outcome, BlockFailure):
                 problem = outcome.message
@@ -75,7 +83,7 @@ def complete_blocks(
                 bar.add_embedded(outcome.rows, outcome.tokens)
         fruitless = fruitless + 1 if len(done) == before else 0
         if lost := len(blocks) - len(done):
-            logger.warning("%d blocks were lost with their actors, and are embedded again.", lost)
+            logger.warning("%d blocks are embedded again: %s", lost, problem)
         if fruitless >= FRUITLESS_ROUNDS:
             raise SetupError(
                 f"{len(missing):,} blocks cannot be embedded, the first from row "

@@ -5,18 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import click
 
-from vecmill.commands.embed.input_scan import ColumnOptions, Columns, choose_columns
+from vecmill.commands.embed.input_scan import Columns
 from vecmill.commands.embed.outputs import check_output
 from vecmill.commands.embed.progress import ProgressBar, show_progress
-from vecmill.commands.embed.run import DONE, INTERRUPTED, parse_columns, parse_config, parse_parameters
+from vecmill.commands.embed.run import DONE, INTERRUPTED
 from vecmill.errors import InvalidConfig
 from vecmill_ray.bulk import cluster
 from vecmill_ray.bulk.actor_pool import ActorPool
-from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, open_inputs
+from vecmill_ray.bulk.block_embedding import BulkJob
 from vecmill_ray.bulk.block_files import BlockCounts
 from vecmill_ray.bulk.bulk_manifest import (
     MANIFEST_FILE,
@@ -29,23 +28,12 @@ from vecmill_ray.bulk.bulk_manifest import (
     refuse_differences,
     refuse_foreign,
 )
-from vecmill_ray.bulk.inputs import BulkInput, FileInput, InputAddress
+from vecmill_ray.bulk.bulk_options import BulkOptions
+from vecmill_ray.bulk.inputs import BulkInput, open_inputs
+from vecmill_ray.bulk.path_checks import refuse_local_files, refuse_overlap
 from vecmill_ray.bulk.rounds import complete_blocks
-from vecmill_ray.bulk.scan import join_scans
+from vecmill_ray.bulk.scan import choose_input_columns, join_scans
 from vecmill_ray.bulk.storage import SharedStorage
-
-
-@dataclass(frozen=True, slots=True)
-class BulkOptions:
-    """The options of the command. `actors` is the number of actors; `None` is as many as there is room."""
-
-    address: InputAddress
-    output: str
-    columns: ColumnOptions
-    choice: BulkModel
-    block_rows: int
-    actors: int | None = None
-    has_shared_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +45,6 @@ class BulkSummary:
     truncated: int
     dim: int
     summary: str
-
-
-def parse_options(address: str, output: str, options: Mapping[str, Any]) -> BulkOptions:
-    """Convert the options of the command line, which are given by name."""
-    return BulkOptions(
-        InputAddress(address, options["query"], options["key_column"]),
-        output,
-        parse_columns(options),
-        BulkModel(options["model"], parse_config(options), parse_parameters(options), options["trusts_code"]),
-        options["block_rows"],
-        options["actors"],
-        options["shared_files"],
-    )
 
 
 def run_with_progress(options: BulkOptions) -> int:
@@ -96,10 +71,11 @@ def embed_inputs(options: BulkOptions) -> BulkSummary:
     """Write the output on the connected cluster, reusing the blocks of earlier runs. Raises `SetupError`."""
     inputs = options.address.open()
     output = SharedStorage(options.output)
-    refuse_overlap(inputs, output)
-    refuse_local_files(inputs, output, options)
+    refuse_overlap(options.address, inputs, output)
+    if not options.has_shared_files:
+        refuse_local_files(inputs, output, cluster.count_nodes())
     check_output(Path("part.parquet"), options.columns)
-    columns = choose_columns(inputs[0].source, options.columns)
+    columns = choose_input_columns(inputs, options.columns)
     settings = settings_of(options, inputs, columns)
     pool = cluster.plan_pool(options.choice.config.cores, options.actors, options.choice.config.device)
     options = with_cores(options, pool)
@@ -154,37 +130,6 @@ def refuse_other_engine(output: SharedStorage, options: BulkOptions, identity: I
             )
 
 
-def refuse_overlap(inputs: Sequence[BulkInput], output: SharedStorage) -> None:
-    """Raise `InvalidConfig` if the output contains an input."""
-    folder = f"{output.path.rstrip('/')}/"
-    for found in inputs:
-        if isinstance(found, FileInput) and str(found.file).endswith(found.file.path):
-            same_kind = found.file.filesystem.type_name == output.filesystem.type_name
-            if same_kind and found.file.path.startswith(folder):
-                raise InvalidConfig(f"{output.name} contains the input {found.file}. Choose another output.")
-
-
-def refuse_local_files(inputs: Sequence[BulkInput], output: SharedStorage, options: BulkOptions) -> None:
-    """Raise `InvalidConfig` if the cluster has several nodes and files are local, unless they are shared."""
-    if options.has_shared_files or cluster.count_nodes() == 1:
-        return
-    local = [str(found.source.path) for found in inputs if _is_local(found)]
-    if output.is_local:
-        local.append(output.name)
-    if local:
-        raise InvalidConfig(
-            f"{local[0]} is a local path, which the other nodes of the Ray cluster do not reach. Use storage "
-            "that all nodes reach, such as s3://bucket/folder. If the path is a file system that all nodes "
-            "mount, add --shared-files."
-        )
-
-
-def _is_local(found: BulkInput) -> bool:
-    if isinstance(found, FileInput):
-        return bool(found.file.filesystem.type_name == "local")
-    return bool(getattr(found, "is_local", False))
-
-
 def _start(
     options: BulkOptions,
     inputs: Sequence[BulkInput],
@@ -195,7 +140,8 @@ def _start(
     """Load the model once, scan the inputs, and return the manifest of the run. Raises `SetupError`."""
     identity = cluster.probe_identity(options.choice, pool)
     spans = [span for index, found in enumerate(inputs) for span in found.spans(index)]
-    running = cluster.scan_spans(options.address, spans, columns, options.block_rows)
+    scanned = (options.address, [found.identity for found in inputs], columns, options.block_rows)
+    running = cluster.scan_spans(scanned, spans)
     scans = dict(show_progress(running, "Reading", len(spans)))
     ordered = [scans[index] for index in range(len(spans))]
     return BulkManifest(

@@ -19,8 +19,13 @@ from vecmill.commands.embed.input_scan import (
     require_values,
 )
 from vecmill.errors import InvalidConfig, InvalidCorpus
+from vecmill.values.aliases import JsonValue
 from vecmill_ray.bulk.blocks import BulkBlock, Cut, InputSpan, Row, cut_rows, number_blocks
-from vecmill_ray.bulk.inputs import BulkInput, arrow_types
+from vecmill_ray.bulk.inputs import BulkInput, InputAddress, arrow_types, open_inputs
+
+# Tasks of similar length share the cores evenly if each core has several of them.
+TASKS_PER_CORE = 8
+MOST_SPANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,40 @@ class BulkScan:
     rows: int
     skipped: int
     column_types: Mapping[str, ColumnType]
+
+
+def choose_input_columns(inputs: Sequence[BulkInput], options: ColumnOptions) -> Columns:
+    """Choose the columns by the first input that has any; a file of JSON lines without rows has none.
+
+    Raises the same errors as `choose_columns`.
+    """
+    sources = [found.source for found in inputs]
+    source = next((each for each in sources if each.is_closed or each.columns()), sources[0])
+    return choose_columns(source, options)
+
+
+def group_spans(spans: Sequence[InputSpan], cores: int) -> list[Sequence[InputSpan]]:
+    """Divide spans into the groups that one task scans each, for a cluster with this number of cores.
+
+    Each task lists the input, so there are few tasks for many files, but several for each core.
+    """
+    size = min(MOST_SPANS, max(1, len(spans) // (TASKS_PER_CORE * max(1, cores))))
+    return [spans[at : at + size] for at in range(0, len(spans), size)]
+
+
+def scan_spans(
+    address: InputAddress,
+    identities: Sequence[JsonValue],
+    columns: Columns,
+    block_rows: int,
+    spans: Sequence[InputSpan],
+) -> list[SpanScan]:
+    """Read spans of the inputs with these identities.
+
+    Raises the same errors as `open_inputs` and `scan_span`.
+    """
+    inputs = open_inputs(address, identities)
+    return [scan_span(inputs[span.source], span, columns, block_rows) for span in spans]
 
 
 def scan_span(found: BulkInput, span: InputSpan, columns: Columns, block_rows: int) -> SpanScan:

@@ -18,6 +18,10 @@ from vecmill.commands.embed.sources import BUFFER_BYTES, import_arrow
 from vecmill.errors import InvalidConfig
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ANY_ADDRESS = re.compile(_ADDRESS.pattern + r"\S*")
+
+# A database file, as SQLAlchemy names it: dialect, relative path, query.
+_DATABASE_FILE = re.compile(r"((?:sqlite|duckdb)(?:\+\w+)?:///)(?!/|:memory:|file:)([^?]+)(.*)", re.DOTALL)
 
 # Object stores show an object only when it is complete. Other file systems need a rename.
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
@@ -57,6 +61,17 @@ class StoredFile:
         return self.filesystem.open_input_file(self.path)
 
 
+def absolute_address(address: str) -> str:
+    """Return an address with an absolute path, since Ray's processes have another working directory.
+
+    URIs of storage do not change. A relative path of a database file becomes absolute.
+    """
+    database = _DATABASE_FILE.match(address)
+    if database is not None:
+        return f"{database[1]}{os.path.abspath(database[2])}{database[3]}"
+    return address if _ADDRESS.match(address) else os.path.abspath(address)
+
+
 class SharedStorage:
     """The folder or file at an address. Raises `InvalidConfig` for an address that cannot be used."""
 
@@ -67,11 +82,18 @@ class SharedStorage:
         self.address = address
         self._kinds = fs.FileType
         self._selector = fs.FileSelector
+        self._bridge = fs.PyFileSystem
         self.filesystem, self.path = _resolve(fs, address)
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         scheme = _ADDRESS.match(address)
         self._prefix = "" if scheme is None or self.is_local else scheme.group().lower()
         self.name = self._name(self.path)
+
+    def would_list(self, other: "SharedStorage") -> bool:
+        """Return whether `files` would return files in the folder `other`."""
+        is_same = self.filesystem.type_name == other.filesystem.type_name
+        is_inside = is_same and other.path.startswith(f"{self.path.rstrip('/')}/")
+        return is_inside and not _is_hidden(self.path, other.path)
 
     def files(self) -> list[StoredFile]:
         """Return the file, or all files of the folder in the order of their paths, without hidden files.
@@ -93,6 +115,9 @@ class SharedStorage:
     def list_names(self) -> Mapping[str, int]:
         """Return the names and sizes of the files in the folder, none if there is no folder."""
         with self._report("read"):
+            if isinstance(self.filesystem, self._bridge):
+                # Other processes have written files since fsspec's last listing.
+                self.filesystem.handler.fs.invalidate_cache()
             selector = self._selector(self.path, allow_not_found=True)
             found = self.filesystem.get_file_info(selector)
         return {one.base_name: one.size for one in found if one.type == self._kinds.File}
@@ -181,7 +206,12 @@ def _resolve(fs: Any, address: str) -> tuple[Any, str]:
             found, path = url_to_fs(address)
         except (ImportError, ValueError):
             scheme = address.partition("://")[0]
-            raise InvalidConfig(f"A {scheme}:// address cannot be used: {error}.") from error
+            # The address may contain a password, and the reason the address.
+            reason = _ANY_ADDRESS.sub(f"{scheme}://...", str(error).replace(address, f"{scheme}://..."))
+            raise InvalidConfig(
+                f"A {scheme}:// address cannot be used: {reason.rstrip('.')}. If it is the address of a "
+                "database, add --query and --key-column."
+            ) from None
         return fs.PyFileSystem(fs.FSSpecHandler(found)), str(path)
 
 

@@ -1,0 +1,99 @@
+"""On a real cluster: a model without a replica, a second command, and requests of web pages."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.ray_server import environment, ray_server, require_ray
+from support.server import MODEL, LiveServer
+from support.tiny_models import save_tiny_bert
+
+pytestmark = pytest.mark.full
+
+# Part of a process title, so it must differ from that of any other replica on this machine.
+DOOMED = f"doomed-{os.getpid()}"
+CONFIG = """
+access_log = false
+lame_duck_s = 1
+cors_origin = ["https://app.example.com"]
+
+[defaults]
+timeout_s = 3
+
+[[models]]
+model = "{model}"
+
+[[models]]
+model = "{doomed}"
+"""
+PATIENCE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_ray()
+    return tmp_path_factory.mktemp("ray")
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[LiveServer]:
+    """Two models behind a router."""
+    doomed = folder / DOOMED
+    save_tiny_bert(doomed)
+    with ray_server(folder, CONFIG.format(model=MODEL, doomed=doomed)) as running:
+        yield running
+
+
+def post(served: LiveServer, model: str, **headers: str) -> httpx.Response:
+    body = {"model": model, "input": ["a text"]}
+    return httpx.post(f"{served.url}/v1/embeddings", json=body, headers=headers, timeout=60)
+
+
+def kill_replica(name: str) -> None:
+    """Kill the process of the replica of a deployment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"ServeReplica:vecmill:{name}" in (process / "cmdline").read_text("utf-8", "replace"):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def test_a_web_page_reaches_the_models(served: LiveServer) -> None:
+    page = {"origin": "https://app.example.com", "user-agent": "Mozilla/5.0"}
+    assert post(served, DOOMED, **page).status_code == 200
+    listed = httpx.get(f"{served.url}/v1/models", headers=page, timeout=60)
+    assert [entry["id"] for entry in listed.json()["data"]] == [MODEL, DOOMED]
+
+
+def test_a_second_command_is_refused(served: LiveServer, folder: Path) -> None:
+    arguments = served.process.args
+    assert isinstance(arguments, list)
+    second = subprocess.run(
+        arguments, env=environment(folder), capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert second.returncode != 0
+    assert "already serves vecmill" in second.stderr
+    assert post(served, MODEL).status_code == 200
+
+
+def test_a_request_ends_while_the_model_has_no_replica(served: LiveServer, folder: Path) -> None:
+    # The replicas that Serve starts next do not find the model.
+    (folder / DOOMED).rename(folder / "elsewhere")
+    kill_replica(DOOMED)
+    deadline = time.monotonic() + PATIENCE_S
+    while (answer := post(served, DOOMED)).status_code == 200:
+        assert time.monotonic() < deadline
+    # The request that was in the replica, or in none.
+    assert answer.status_code == 503
+    limited = post(served, DOOMED, **{"x-request-timeout-ms": "100"})
+    assert limited.status_code == 504
+    unlimited = post(served, DOOMED)
+    assert unlimited.status_code == 503
+    assert "has had no replica for 3 seconds" in unlimited.json()["error"]["message"]
+    assert post(served, MODEL).status_code == 200
