@@ -1,4 +1,4 @@
-"""On a real cluster: a model without a replica, a second command, and requests of web pages."""
+"""On a real cluster: a model without a replica, a second command, requests of web pages, the end."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.ray_server import environment, ray_server, require_ray
+from support.ray_server import RAY, environment, ray_server, require_ray
 from support.server import MODEL, LiveServer
 from support.tiny_models import save_tiny_bert
 
@@ -34,6 +34,12 @@ model = "{model}"
 model = "{doomed}"
 """
 PATIENCE_S = 240.0
+REMOVE = """
+import ray, sys
+from ray import serve
+ray.init(address=sys.argv[1], log_to_driver=False)
+serve.delete("vecmill")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +103,12 @@ def test_a_request_ends_while_the_model_has_no_replica(served: LiveServer, folde
     assert unlimited.status_code == 503
     assert "has had no replica for 3 seconds" in unlimited.json()["error"]["message"]
     assert post(served, MODEL).status_code == 200
+
+
+def test_the_command_ends_if_its_models_are_removed(served: LiveServer, folder: Path) -> None:
+    arguments = served.process.args
+    assert isinstance(arguments, list)
+    line = [f"{RAY}/bin/python", "-c", REMOVE, arguments[arguments.index("--address") + 1]]
+    subprocess.run(line, env=environment(folder), check=True, timeout=PATIENCE_S)
+    assert served.process.wait(PATIENCE_S) != 0
+    assert "Another program has removed the models" in served.log.read_text("utf-8")
