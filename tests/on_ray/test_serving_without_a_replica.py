@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from support.ray_server import RAY, environment, ray_server, require_ray
-from support.server import MODEL, LiveServer
+from support.server import MODEL, LiveServer, free_port
 from support.tiny_models import save_tiny_bert
 
 pytestmark = pytest.mark.full
@@ -112,3 +112,19 @@ def test_the_command_ends_if_its_models_are_removed(served: LiveServer, folder: 
     subprocess.run(line, env=environment(folder), check=True, timeout=PATIENCE_S)
     assert served.process.wait(PATIENCE_S) != 0
     assert "Another program has removed the models" in served.log.read_text("utf-8")
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error_message(tmp_path: Path) -> None:
+    require_ray()
+    config = tmp_path / "vecmill.toml"
+    config.write_text("", "utf-8")
+    # One attempt; by default Ray makes 20, of 40 seconds each.
+    variables = {**environment(tmp_path), "RAY_gcs_server_port_wait_time_s": "1"}
+    address = f"127.0.0.1:{free_port()}"
+    line = [f"{RAY}/bin/vecmill", "ray", "serve", "--config", str(config), "--address", address]
+    ended = subprocess.run(
+        line, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert ended.returncode == 2
+    assert f"The Ray cluster at {address} cannot be reached: " in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -56,7 +56,7 @@ def connect() -> None:
     if not ray.is_initialized():
         try:
             ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise SetupError(f"Ray cannot be reached: {str(error).partition(chr(10))[0]}") from error
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

@@ -104,7 +104,7 @@ def _connect(address: str | None) -> bool:
     if address:
         try:
             ray.init(address=address, log_to_driver=True)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise SetupError(f"The Ray cluster at {address} cannot be reached: {reason}.") from error
         return False
