@@ -24,7 +24,7 @@ NOT_INSTALLED = "not measured, because `make .venv/peer-fastapi/ready` did not r
 START_S = 300.0
 # A request may take minutes, and the queue may be as long as the load makes it. None is refused.
 PATIENT = ("--target-wait-s", "3600", "--timeout-s", "3600", "--max-queue-tokens", "100000000")
-# What a processor computes fastest, the first that it offers; all of them lose accuracy.
+# Precisions that lose some accuracy. The first that the processor offers is measured beside fp32.
 TUNED = (
     EnginePlan("openvino", Precision.BF16),
     EnginePlan("openvino", Precision.INT8),
@@ -47,7 +47,7 @@ class FastApiOptions:
 
 
 def exact_and_tuned() -> list[EnginePlan]:
-    """The plan in fp32, and the fastest plan with less precision that this processor offers."""
+    """The plan in fp32, and the first plan of `TUNED` that this processor offers."""
     offered = plans_here()
     return [EXACT, *[plan for plan in TUNED if plan in offered][:1]]
 
