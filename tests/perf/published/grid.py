@@ -330,9 +330,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lengths = sorted({point.tokens for point in points})
         inputs = make_inputs(model, {length: make_texts(SEED, length, TEXTS) for length in lengths})
         grid = Grid(folder, inputs, processors, options.seconds)
-        for count in cores:
+        for count in sorted(cores, reverse=True):  # the first start takes long on few cores
             grid.measure([point for point in points if point.cores == count], options.rounds)
-    results = grid.results
+    results = dict(sorted(grid.results.items()))
     settings = {"rounds": options.rounds, "seconds": options.seconds, "points": len(points), "seed": SEED}
     settings |= {package: version(package) for package in ("torch", "transformers")}
     page = [
