@@ -14,7 +14,14 @@ from perf.distilbert_inputs import Inputs, answer_texts, make_inputs, make_texts
 from perf.generator import predict_target, run_closed_loop, send_requests
 from perf.processors import count_physical_cores, list_processors, pinned
 from perf.published import bulk, endpoint, grid, ladder
-from perf.published.articles import BULK_S, BULK_TEXTS, BULK_TOKENS, ENDPOINT
+from perf.published.articles import (
+    BULK_S,
+    BULK_TEXTS,
+    BULK_TOKENS,
+    ENDPOINT,
+    GRID_BATCHES,
+    GRID_LENGTHS,
+)
 from perf.published.grid import Grid, Latencies, PinnedPipeline, Point, list_points
 from perf.published.report import Report, ahead, draw_plot, spread
 from perf.published.servers import (
@@ -117,13 +124,16 @@ def test_a_command_fails_where_vecmill_is_not_ahead(
 # ------------------------------------------------------------------- the grid
 
 
-def test_the_grid_has_192_points_and_fewer_are_at_equal_distances() -> None:
+def test_the_grid_has_192_points_and_fewer_are_spread_over_it() -> None:
     points = list_points((1, 2, 4, 8))
     assert len(set(points)) == 192
     assert len(list_points((1, 2))) == 96
     few = list_points((1, 2), 12)
-    assert few == list_points((1, 2))[::8]
+    assert few == sorted(set(few))
+    assert len(few) == 12
     assert {point.cores for point in few} == {1, 2}
+    assert {point.tokens for point in few} == set(GRID_LENGTHS)
+    assert {point.batch for point in few} == set(GRID_BATCHES)
 
 
 def test_the_points_are_beside_the_published_ones() -> None:

@@ -50,6 +50,8 @@ from vecmill_server.bench.load import summarise_latencies
 TEXTS = 32
 # Of each point at least this number of requests, however long one takes.
 LEAST_CALLS = 5
+# From one chosen point to the next. It shares no factor with the lengths of the axes.
+STRIDE = 37
 STATISTICS = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 
 
@@ -91,11 +93,11 @@ Results = dict[Point, dict[str, list[Latencies]]]
 
 
 def list_points(cores: Sequence[int], count: int | None = None) -> list[Point]:
-    """Return the points of the grid for these numbers of cores, or `count` of them at equal distances."""
+    """Return the points of the grid for these numbers of cores, or `count` of them, spread over the grid."""
     points = [Point(*each) for each in product(cores, GRID_LENGTHS, GRID_BATCHES)]
     if count is None or count >= len(points):
         return points
-    return [points[index * len(points) // count] for index in range(count)]
+    return sorted(points[index * STRIDE % len(points)] for index in range(count))
 
 
 class PinnedPipeline:
@@ -315,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=3, help="How long each is measured at a point.")
-    parser.add_argument("--points", type=int, help="So many of the points, at equal distances.")
+    parser.add_argument("--points", type=int, help="So many of the points, spread over the grid.")
     parser.add_argument("--cores", type=int, nargs="+", choices=GRID_CORES, default=GRID_CORES)
     options = parser.parse_args(arguments)
     require_wrk()
