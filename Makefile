@@ -345,8 +345,8 @@ bench-peers-page: $(TEST)/ready ## publish the results of make bench-peers in do
 	@$(foreach other,$(filter-out $<,$^),$(@D)/bin/python $(PIP) --requirement $(other);)
 	@touch $@
 
-.venv/peer-infinity/ready .venv/peer-sentence-transformers/ready .venv/peer-sentence-transformers-backends/ready \
-	.venv/peer-transformers/ready: tests/torch.txt
+.venv/peer-infinity/ready .venv/peer-infinity-optimum/ready .venv/peer-sentence-transformers/ready \
+	.venv/peer-sentence-transformers-backends/ready .venv/peer-transformers/ready: tests/torch.txt
 
 # ---------------------------------------------------------------- keep
 

@@ -35,6 +35,7 @@ CLIENT_LOCKS = sorted((ROOT / "tests/clients/environments").glob("*.txt"))
 TOOL_LOCKS = [
     ROOT / f"tests/{tools}/requirements.txt" for tools in ("audit", "chart", "fuzz", "images", "on_ray")
 ]
+PEER_LOCKS = sorted((ROOT / "tests/peers/environments").glob("*.txt"))
 IMAGE_LOCKS = sorted((ROOT / "docker/packages").glob("*.txt"))
 NPM_LOCKS = sorted((ROOT / "tests").glob("c*/npm*/package-lock.json"))
 NOT_SERVED = {"ray", "torch", "transformers", "sentence-transformers"}
@@ -82,7 +83,7 @@ def test_the_map_lists_the_modules_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "lock",
-    [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, *TOOL_LOCKS, *IMAGE_LOCKS],
+    [SERVE_LOCK, MODEL_LOCK, TEST_LOCK, *CLIENT_LOCKS, *PEER_LOCKS, *TOOL_LOCKS, *IMAGE_LOCKS],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_locks_pin_versions_and_contents(lock: Path) -> None:
@@ -141,6 +142,7 @@ def test_locks_name_no_package_host() -> None:
         MODEL_LOCK,
         TEST_LOCK,
         *CLIENT_LOCKS,
+        *PEER_LOCKS,
         *TOOL_LOCKS,
         *IMAGE_LOCKS,
         ROOT / "tests/torch.txt",

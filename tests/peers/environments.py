@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from peers.roster import Peer
 from support.source_tree import ROOT
 
 INSTALL_TIMEOUT_S = 3600.0
+EXCEPTION = re.compile(r"[A-Za-z_.]*(Error|Exception)\b")
 VERSIONS = """
 import importlib.metadata, json, sys
 print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
@@ -40,10 +42,11 @@ def install_environment(name: str) -> None:
 
 
 def find_reason(output: str) -> str:
-    """Return the last line that names an error, else the last line of an output."""
+    """Return the last line of an output that names an exception, else an error, else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and "make: ***" not in line]
+    raised = [line for line in lines if EXCEPTION.match(line)]
     errors = [line for line in lines if "error" in line.lower()]
-    found = (errors or lines or ["no output"])[-1]
+    found = (raised or errors or lines or ["no output"])[-1]
     return found if len(found) <= 200 else f"{found[:200]} ..."
 
 

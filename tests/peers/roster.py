@@ -103,12 +103,12 @@ def _ours(name: str, options: Sequence[str]) -> Peer:
     return Peer(name, packages=kept, command=(*start, *patient, *options))
 
 
-def _infinity(engine: str, *options: str) -> Peer:
+def _infinity(engine: str, environment: str, *options: str) -> Peer:
     start = ("{bin}/infinity_emb", "v2", "--model-id", "{model}", "--served-model-name", MODEL)
     place = ("--engine", engine, "--device", "cpu", "--host", "127.0.0.1", "--port", "{port}")
     runtime = {"torch": "torch", "optimum": "onnxruntime"}[engine]
     packages = ("infinity-emb", runtime, "transformers")
-    return Peer(f"infinity, {engine}", "infinity", packages, (*start, *place, *options), path="/")
+    return Peer(f"infinity, {engine}", environment, packages, (*start, *place, *options), path="/")
 
 
 def _tutorial(name: str, environment: str, packages: tuple[str, ...], app: str) -> Peer:
@@ -124,8 +124,8 @@ def _library(name: str, environment: str, packages: tuple[str, ...], model: str 
 
 
 SERVERS = (
-    _infinity("torch"),
-    _infinity("optimum", "--pooling-method", "mean"),
+    _infinity("torch", "infinity"),
+    _infinity("optimum", "infinity-optimum", "--pooling-method", "mean"),
     _tutorial(
         "FastAPI and transformers",
         "transformers",

@@ -105,10 +105,7 @@ def test_a_section_is_replaced_as_a_whole() -> None:
 def test_each_environment_is_one_that_make_can_install() -> None:
     named = {peer.environment for peer in list_peers()} - {None}
     assert named == {file.stem for file in ENVIRONMENTS.glob("*.in")}
-    for file in ENVIRONMENTS.glob("*.in"):
-        pinned = file.with_suffix(".txt").read_text("utf-8")
-        assert "--hash=sha256:" in pinned
-        assert "://" not in pinned
+    assert named == {file.stem for file in ENVIRONMENTS.glob("*.txt")}
 
 
 def test_a_server_is_measured_by_its_url_or_says_that_it_was_not_named() -> None:
@@ -124,6 +121,7 @@ def test_the_reason_is_the_last_error_that_was_printed() -> None:
     output = "collecting\nERROR: no such package\nsee the log\nmake: *** [Makefile:1: x] Error 1\n"
     assert find_reason(output) == "ERROR: no such package"
     assert find_reason("") == "no output"
+    assert find_reason("ImportError: no numpy\n\nERROR: startup failed. Exiting.") == "ImportError: no numpy"
 
 
 def test_no_text_of_a_load_is_longer_than_the_model_reads(tmp_path: Path) -> None:
