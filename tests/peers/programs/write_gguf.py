@@ -14,7 +14,8 @@ import numpy as np
 from safetensors import safe_open
 
 MEAN = gguf.PoolingType.MEAN
-SPECIAL = {"[PAD]": "pad", "[UNK]": "unk", "[CLS]": "cls", "[SEP]": "sep", "[MASK]": "mask"}
+# GGUF has no name for [CLS], which llama.cpp puts at the beginning.
+SPECIAL = {"[PAD]": "pad", "[UNK]": "unk", "[CLS]": "bos", "[SEP]": "sep", "[MASK]": "mask"}
 # Layers that llama.cpp does not use, with the prefix `bert.` or without.
 UNUSED = ("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias")
 
@@ -41,11 +42,10 @@ def write_vocabulary(writer: Any, tokens: list[str], config: dict[str, Any]) -> 
     writer.add_token_type_count(config["type_vocab_size"])
     writer.add_token_list([mark_piece(token) for token in tokens])
     writer.add_token_types(kinds)
-    ids = {SPECIAL[token]: number for number, token in enumerate(tokens) if token in SPECIAL}
-    for name, number in ids.items():
-        getattr(writer, f"add_{name}_token_id")(number)
-    writer.add_bos_token_id(ids["cls"])
-    writer.add_eos_token_id(ids["sep"])
+    for number, token in enumerate(tokens):
+        if token in SPECIAL:
+            getattr(writer, f"add_{SPECIAL[token]}_token_id")(number)
+    writer.add_eos_token_id(tokens.index("[SEP]"))
 
 
 def mark_piece(token: str) -> str:
