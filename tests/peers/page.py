@@ -31,7 +31,9 @@ def write_files(found: Comparison) -> None:
     """Write the results, the page and the plot into build/bench."""
     found.save(RESULTS)
     RESULTS.with_suffix(".md").write_text(write_report(found) + "\n", "utf-8")
-    draw_ratios(found, RESULTS.with_suffix(".png"))
+    plot = RESULTS.with_suffix(".png")
+    if not draw_ratios(found, plot):
+        plot.unlink(missing_ok=True)
 
 
 def write_report(found: Comparison) -> str:
@@ -195,8 +197,8 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def main() -> int:
-    if not RESULTS.exists():
-        raise SystemExit(f"there is no {RESULTS.relative_to(ROOT)}: run make bench-peers first")
+    if not RESULTS.with_suffix(".png").exists():
+        raise SystemExit("there are no results that compare peers: run make bench-peers first")
     PUBLISHED.parent.mkdir(exist_ok=True)
     for suffix in (".json", ".png"):
         shutil.copyfile(RESULTS.with_suffix(suffix), PUBLISHED.with_suffix(suffix))

@@ -175,7 +175,7 @@ def read_bench(found: Mapping[str, Any]) -> LoadFigures:
     if found["errors"]:
         return LoadFigures(reason=f"{found['errors']} requests failed: {found['statuses']}")
     if found["refusal"] or not found["texts_per_s"]:
-        return LoadFigures(reason=found["refusal"] or "no request was answered in time")
+        return LoadFigures(reason=found["refusal"] or "no request was answered in the measured time")
     return LoadFigures(found["texts_per_s"], times_ms["p50"], times_ms["p99"], found["generator"])
 
 

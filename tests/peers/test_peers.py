@@ -14,6 +14,7 @@ from peers.contest import Contest
 from peers.environments import find_python, find_reason
 from peers.loads import EXACT, LOADS, TextFiles
 from peers.models import HUB_NAME, MAX_TOKENS, PreparedModels, prepare_models
+from peers.plots import draw_ratios
 from peers.processes import Place, run_peer, tree_memory_mb
 from peers.results import Comparison, LoadFigures, PeerResult, PeerRound, mean_ratio, speed_ratios
 from peers.roster import BASE, BY_URL, ENVIRONMENTS, Peer, list_peers
@@ -84,6 +85,14 @@ def test_the_tables_name_what_is_wrong_what_failed_and_where_a_peer_is_better() 
     assert "- wrong, one client" not in found
     tables = [line for line in found.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in tables if "slow" in line} == {13, 11, 7, 5}
+
+
+def test_the_plot_is_a_picture_of_those_that_can_be_compared(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert draw_ratios(comparison(), tmp_path / "peers.png")
+    assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+    alone = Comparison("", MACHINE, SETTINGS, comparison().peers[:1])
+    assert not draw_ratios(alone, tmp_path / "alone.png")
 
 
 def test_results_are_read_as_they_were_saved(tmp_path: Path) -> None:
