@@ -30,7 +30,10 @@ def scripted_server(respond: Respond) -> Iterator[ScriptedServer]:
     is_open = threading.Event()
     thread_loop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
+    talks: set[asyncio.Task[None] | None] = set()
+
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.current_task())
         with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             while await _exchange(reader, writer, respond, found):
                 pass
@@ -44,8 +47,12 @@ def scripted_server(respond: Respond) -> Iterator[ScriptedServer]:
             is_open.set()
             await stop.wait()
             server.close()
-            for _ in range(5):  # connections that were just accepted get their transports
-                await asyncio.sleep(0)
+            # Connections that were just accepted get their transports, and then end too.
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in others & talks:
+                    task.cancel()
+                await asyncio.wait(others)
+            await asyncio.sleep(0)  # the transports of the last ones close
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()

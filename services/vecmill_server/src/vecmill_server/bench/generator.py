@@ -330,9 +330,8 @@ class LoadRun:
 
     async def _wait_until(self, at: float) -> None:
         await asyncio.sleep(max(0.0, at - time.perf_counter()))
-        if (
-            time.perf_counter() < at
-        ):  # uvloop's timers count milliseconds, and may end a fraction of one early
+        # uvloop's timers count milliseconds, and may end a fraction of one early.
+        if time.perf_counter() < at:
             await asyncio.sleep(_TIMER_S)
 
 
