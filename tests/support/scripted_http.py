@@ -46,12 +46,12 @@ def scripted_server(respond: Respond) -> Iterator[ScriptedServer]:
             thread_loop.append((asyncio.get_running_loop(), stop))
             is_open.set()
             await stop.wait()
-            server.close()
-            # Connections that were just accepted get their transports, and then end too.
+            # A connection that was just accepted gets its transport, which a closed server would refuse it.
             while others := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in others & talks:
                     task.cancel()
                 await asyncio.wait(others)
+            server.close()
             await asyncio.sleep(0)  # the transports of the last ones close
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
