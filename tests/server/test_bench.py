@@ -174,6 +174,25 @@ def test_error_responses_and_broken_connections_are_counted_and_end_with_status_
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(("requests", "generator"), [(39, "vecmill"), (40, "wrk")])
+def test_a_load_with_few_requests_for_each_client_is_repeated_without_wrk(
+    requests: int, generator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def respond(head: bytes, _body: bytes) -> bytes:
+        return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
+
+    def run_wrk(_program: str, _orders: wrk.WrkOrders, load: BenchLoad) -> LoadResult:
+        return LoadResult(load, "wrk", 1.0, {200: requests}, 0.1)
+
+    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
+    monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)
+    with scripted_server(respond) as server:
+        run("--url", server.url, "--clients", "2", folder=tmp_path)
+    (found,) = results(tmp_path)
+    assert found["generator"] == generator
+
+
+@pytest.mark.full
 def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
     if wrk.find_wrk() is None:
         pytest.skip("wrk is not installed (Debian: apt-get install wrk)")
