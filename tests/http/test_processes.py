@@ -107,21 +107,30 @@ async def stop_under_load(running: subprocess.Popen[str], port: int, number: int
     return await finish(load)
 
 
+def admitted_by_process(port: int) -> dict[str, float]:
+    """The texts that each process has admitted, from the merged metrics."""
+    families = {family.name: family for family in text_string_to_metric_families(page(port))}
+    return {
+        sample.labels["process"]: sample.value
+        for sample in families["vecmill_texts_admitted"].samples
+        if sample.name.endswith("_total")
+    }
+
+
 @needs_cores
 @pytest.mark.promise("clean-stop")
 async def test_both_processes_answer_are_counted_and_stop_without_losing_a_request() -> None:
     with two_processes() as (running, port):
-        load = Load(("127.0.0.1", port))
-        await load.has_answers(300)
-        tally = await finish(load)
-        families = {family.name: family for family in text_string_to_metric_families(page(port))}
-        admitted = {
-            sample.labels["process"]: sample.value
-            for sample in families["vecmill_texts_admitted"].samples
-            if sample.name.endswith("_total")
-        }
-        assert set(admitted) == {"0", "1"}
-        assert sum(admitted.values()) == tally.answers
+        answers, admitted = 0, dict[str, float]()
+        for _ in range(20):  # the kernel may give all connections to the process that is free
+            load = Load(("127.0.0.1", port))
+            await load.has_answers(100)
+            answers += (await finish(load)).answers
+            admitted = admitted_by_process(port)
+            assert set(admitted) == {"0", "1"}
+            assert sum(admitted.values()) == answers
+            if all(admitted.values()):
+                break
         assert all(admitted.values()), admitted
         tally = await stop_under_load(running, port, signal.SIGINT)
         assert (tally.lost, running.returncode) == ([], 0)
