@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Truncation
 from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.slices import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
 MAX_TOKENS = 48
@@ -47,6 +49,20 @@ def test_special_tokens_enclose_the_text(tokenizer: Tokenizer) -> None:
         assert (sequence.token_ids[0], sequence.token_ids[-1]) == (start, end)
         assert 2 <= len(sequence) <= MAX_TOKENS
         assert sequence.token_ids.dtype == sequence.token_type_ids.dtype == np.int64
+
+
+def test_a_text_has_the_same_tokens_whether_or_not_other_threads_may_run(tokenizer: Tokenizer) -> None:
+    texts = [*hard_texts(), *mixed_texts(2, 20), *long_texts(2, 3)]
+    found: list[bytes] = []
+
+    def read_patiently() -> Generator[int, None, None]:
+        found.extend(sequence.key for sequence in (yield from tokenizer.encode_in_slices(texts)))
+
+    for _ in read_patiently():
+        pass
+    assert found == [sequence.key for sequence in complete(tokenizer.encode_in_slices(texts))]
+    with pytest.raises(InvalidRequest, match=r"input\[1\]"):
+        complete(tokenizer.encode_in_slices(["fine", "\ud800"]))
 
 
 @pytest.mark.parametrize(("words", "kept"), [(46, 48), (47, 48), (10_000, 48), (45, 47)])
@@ -280,6 +296,7 @@ import os, sys
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.slices import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 before = len(os.listdir("/proc/self/task"))
 tokenizer = Tokenizer.load(describe_model(locate_model(sys.argv[1])))

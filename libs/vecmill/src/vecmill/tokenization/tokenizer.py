@@ -1,8 +1,9 @@
 """Encodes texts to token ids, as the model's own tokenizer does. `pairs` does the same for pairs.
 
 Texts are encoded one by one in the calling thread, long texts piece by piece, which bounds memory. Each
-piece is a batch of one, because only the library's batch calls release the interpreter lock. Functions whose
-names end in `_in_slices` are generators that stop before each piece.
+piece is a batch of one, because only the library's batch calls release the interpreter lock. A short text
+that is wanted at once (`slices`) is encoded with the lock. Functions whose names end in `_in_slices` are
+generators that stop before each piece.
 
 Source of the rules: sentence-transformers 6.2 (`Transformer.preprocess`, `_get_prompt_length`).
 """
@@ -29,6 +30,10 @@ from vecmill.values.batch import TokenSequence
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
     from vecmill.models.heads import QueryExpansion
+
+
+# A text of at most this many characters is read in less than a tenth of a millisecond.
+SHORT_CHARACTERS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +290,21 @@ class Tokenizer:
         text: str = self._tokenizer.decode_batch([list(token_ids)], skip_special_tokens=skip_special)[0]
         return text
 
-    def encode_one(self, text: str, where: str, *, special: bool = True, fast: bool = True) -> Any:
-        """Return the library's encoding of a text, without places if `fast`. Errors call the text `where`."""
+    def encode_one(
+        self, text: str, where: str, *, special: bool = True, fast: bool = True, keeps_lock: bool = False
+    ) -> Any:
+        """Return the library's encoding of a text, without places if `fast`. Errors call the text `where`.
+
+        With `keeps_lock`, no other thread can run meanwhile; see `SHORT_CHARACTERS`.
+        """
         check_text(text, where)
         library = self._tokenizer
-        encode = library.encode_batch_fast if fast else library.encode_batch
+        special = special and self._adds_special
         try:
-            return encode([text], add_special_tokens=special and self._adds_special)[0]
+            if keeps_lock:
+                return library.encode(text, add_special_tokens=special)
+            encode = library.encode_batch_fast if fast else library.encode_batch
+            return encode([text], add_special_tokens=special)[0]
         except (TypeError, UnicodeEncodeError) as error:
             raise not_unicode(where) from error
 
@@ -325,8 +338,11 @@ class Tokenizer:
         """
         check_text(text, where)
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
-            yield len(text)
-            encoding = self.encode_one(text, where, special=special, fast=not reading.places)
+            is_wanted_now = yield len(text)
+            keeps_lock = bool(is_wanted_now) and len(text) <= SHORT_CHARACTERS
+            encoding = self.encode_one(
+                text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
+            )
             return TokenLists.of(encoding, self._types(encoding), reading.places)
         try:
             body = yield from self._pieces.read(text, reading, shared, known)

@@ -41,9 +41,10 @@ class TokenSequence:
     ) -> Self:
         """Make a sequence from lists of ids; token types are 0 by default."""
         ids = np.asarray(token_ids, dtype=np.int64)
-        types = np.zeros_like(ids) if token_type_ids is None else np.asarray(token_type_ids, np.int64)
+        has_types = token_type_ids is not None and any(token_type_ids)
+        types = np.asarray(token_type_ids, np.int64) if has_types else np.zeros_like(ids)
         key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
-        key += types.tobytes() if types.any() else b""
+        key += types.tobytes() if has_types else b""
         return cls(ids, types, prompt_length, key, unseen, is_truncated=is_truncated)
 
     def __len__(self) -> int:
