@@ -1,10 +1,11 @@
 """The state of one HTTP request that middleware and routes share, and the access to its headers."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.types import Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from vecmill.requests import Priority
 from vecmill.results import Timings
@@ -16,6 +17,8 @@ _KEY = "vecmill.request_context"
 
 # Set by `protocol`: a function that sets the number of seconds in which the client must send the body.
 BODY_TIME = "vecmill.body_time"
+# Set by `request_cycle`: `watch_client` of the cycle.
+CLIENT_WATCH = "vecmill.client_watch"
 
 
 @dataclass(slots=True)
@@ -75,6 +78,24 @@ def allow_body_time(scope: Scope, seconds: float) -> None:
     allow = scope.get(BODY_TIME)
     if allow is not None:  # absent where the application runs without `protocol`
         allow(seconds)
+
+
+def watch_client(scope: Scope, receive: Receive, on_leave: Callable[[], None]) -> Callable[[], object]:
+    """Call `on_leave` if the client disconnects, until the returned function is called.
+
+    The body must have been read.
+    """
+    watch = scope.get(CLIENT_WATCH)
+    if watch is not None:
+        stop: Callable[[], object] = watch(on_leave)
+        return stop
+
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        on_leave()
+
+    return asyncio.ensure_future(wait()).cancel  # absent where the application runs without `protocol`
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

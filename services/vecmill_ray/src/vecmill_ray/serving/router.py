@@ -150,7 +150,7 @@ class ForwardingEndpoint(Endpoint):
                 del json
                 request = ForwardedRequest.of(scope, body, RequestContext.of(scope).request_id)
                 answer = end_in_time(self._forward(model.name, request), timeout_s)
-                response = await unless_client_leaves(answer, receive)
+                response = await unless_client_leaves(answer, scope, receive)
                 held.reserve(len(response.body))
             except VecmillError as error:
                 await send_error(kind.style.respond(error), scope, send)

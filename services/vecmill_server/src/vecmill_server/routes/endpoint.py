@@ -25,7 +25,14 @@ from vecmill_server.json_io import (
     encode_json,
 )
 from vecmill_server.json_measure import measure_document
-from vecmill_server.request_context import HeaderList, RequestContext, client_of, header, send_json
+from vecmill_server.request_context import (
+    HeaderList,
+    RequestContext,
+    client_of,
+    header,
+    send_json,
+    watch_client,
+)
 from vecmill_server.request_priority import choose_priority
 from vecmill_server.result_sizes import is_large_result
 from vecmill_server.service import Service
@@ -118,7 +125,7 @@ class Endpoint:
             context.trace.describe(request, model.name)
         priority = choose_priority(scope, request.priority)
         computing = asked.run(model.mill, timeout_s, client_of(scope), priority, context.trace)
-        result = await unless_client_leaves(computing, receive)
+        result = await unless_client_leaves(computing, scope, receive)
         context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)
@@ -142,7 +149,7 @@ async def send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def unless_client_leaves(awaitable: Awaitable[T], receive: Receive) -> T:
+async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: Receive) -> T:
     """Return the result of `awaitable`; cancel it and raise `ClientGone` if the client disconnects.
 
     The body must have been read. `half_closed` describes clients that close only their sending side.
@@ -151,14 +158,12 @@ async def unless_client_leaves(awaitable: Awaitable[T], receive: Receive) -> T:
     assert task is not None
     has_left = False
 
-    async def watch() -> None:
+    def leave() -> None:
         nonlocal has_left
-        while (await receive())["type"] != "http.disconnect":
-            pass
         has_left = True
         task.cancel()
 
-    watcher = asyncio.ensure_future(watch())
+    stop_watching = watch_client(scope, receive, leave)
     try:
         return await awaitable
     except asyncio.CancelledError:
@@ -167,7 +172,7 @@ async def unless_client_leaves(awaitable: Awaitable[T], receive: Receive) -> T:
             raise ClientGone from None
         raise
     finally:
-        watcher.cancel()
+        stop_watching()
 
 
 def requested_timeout_s(scope: Scope) -> float | None:
