@@ -128,11 +128,15 @@ class Dispatcher:
 
     def likely_costs_s(self, likely_tokens: Sequence[int]) -> list[float]:
         """Return the costs of texts with these likely numbers of tokens, for `refuse_if_full`."""
+        if not likely_tokens:
+            return []
         with self._budget.lock:
             return list(map(self._pace.text_cost_s, likely_tokens))
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
+        if not self._forecast.delays(client):  # the lock may be taken, and almost all requests end here
+            return 0.0
         with self._budget.lock:
             return self._forecast.least_delay_s(client, self._pace.text_cost_s(most_tokens))
 

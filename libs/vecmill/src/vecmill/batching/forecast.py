@@ -104,13 +104,19 @@ class Forecast:
             case Priority.BACKGROUND:
                 return 0.0
 
+    def delays(self, client: str | None) -> bool:
+        """Return whether even the smallest request of `client` has to wait for room.
+
+        Reads only numbers, so it may be called without the lock.
+        """
+        return self._least_wait_s(client) > 0
+
     def least_delay_s(self, client: str | None, tokens_s: float) -> float:
         """Return at least how long any request of `client` has to wait for room, 0 if it may fit now.
 
         `tokens_s` is more than the core seconds that the request could take.
         """
-        line = self._lines[Priority.INTERACTIVE]
-        delay_s = self._wait_delay_s(line, client, self._interactive_rate())
+        delay_s = self._least_wait_s(client)
         if delay_s and tokens_s / self._rate() > self._config.batch.bulk_s:
             return min(delay_s, self._room_delay_s(client))
         return delay_s
@@ -142,6 +148,10 @@ class Forecast:
         line, rate = self._lines[Priority.INTERACTIVE], self._interactive_rate()
         end_s = (line.waiting_s + cost_s) / rate
         return max(self._wait_delay_s(line, terms.client, rate), end_s - (terms.deadline - now), 0.0)
+
+    def _least_wait_s(self, client: str | None) -> float:
+        line = self._lines[Priority.INTERACTIVE]
+        return self._wait_delay_s(line, client, self._interactive_rate()) if line else 0.0
 
     def _wait_delay_s(self, line: Line, client: str | None, rate: float) -> float:
         return _delay_for_room(
