@@ -42,7 +42,7 @@ class Machine:
         self.pace = Pace(expected, narrow=1, lanes=self.lanes)
         self.queue = Queue(self.config.queue, self.pace.text_cost_s)
         self.forecast = Forecast(self.queue, self.config, self.pace, cores=self.lanes)
-        self.policy = Policy(self.config.batch, self.forecast)
+        self.policy = Policy(self.config.batch, self.forecast, self.pace)
         self.calls: list[tuple[float, int, list[Job]]] = []
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0

@@ -79,3 +79,12 @@ def test_wide_calls_say_nothing_about_narrow_ones() -> None:
         pace.measure([100], 2, 1.0)
     assert slowed(pace, 100) == before
     assert pace.call_s([100], 2) == pytest.approx(1.0, rel=0.01)
+
+
+def test_an_engine_with_long_calls_follows_a_change_within_seconds() -> None:
+    pace = Pace(CostModel(fixed_s=0.0, per_token_s=0.01), narrow=1)
+    before, now = pace.call_s([100], 1), 0.0
+    while pace.call_s([100], 1) < 1.7 * before:  # since the machine has become half as fast
+        pace.measure([100], 1, 2 * before)
+        now += 2 * before
+    assert now <= 10.0

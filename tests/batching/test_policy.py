@@ -12,16 +12,18 @@ from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_info import CostModel
 
+# With a millisecond for each token, a batch of 192 tokens makes this cost small.
+FIXED_S = 192 * 0.03 * 1e-3
+
 
 class Stage:
     """A queue and a policy, driven by lengths. A token takes a millisecond."""
 
     def __init__(self, config: BatchConfig) -> None:
         self.queue = Queue(QueueConfig(), lambda tokens: tokens * 1e-3)
-        self.policy = Policy(
-            config,
-            Forecast(self.queue, MillConfig(batch=config), Pace(CostModel(0.0, 1e-3), narrow=1), cores=1),
-        )
+        pace = Pace(CostModel(FIXED_S, 1e-3), narrow=1)
+        forecast = Forecast(self.queue, MillConfig(batch=config), pace, cores=1)
+        self.policy = Policy(config, forecast, pace)
         self.number = 0
 
     def admit(self, *lengths: int, priority: Priority = Priority.INTERACTIVE, deadline: float = 1e9) -> None:

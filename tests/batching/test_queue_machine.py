@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from vecmill.batching import line as line_module
 from vecmill.batching.forecast import Forecast
 from vecmill.batching.pace import Pace
-from vecmill.batching.policy import MIN_BATCH_TOKENS, Policy, is_long
+from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
@@ -41,10 +41,9 @@ class QueueMachine(RuleBasedStateMachine):
         # Clients that have left are looked for at once, though there are few.
         self.most_idle, line_module._MOST_IDLE_CLIENTS = line_module._MOST_IDLE_CLIENTS, 0
         self.queue = Queue(LIMITS, lambda tokens: tokens * 1e-2)
-        self.forecast = Forecast(
-            self.queue, MillConfig(batch=BATCHES), Pace(CostModel(0.0, 1e-3), narrow=1), cores=2
-        )
-        self.policy = Policy(BATCHES, self.forecast)
+        pace = Pace(CostModel(0.0, 1e-3), narrow=1)
+        self.forecast = Forecast(self.queue, MillConfig(batch=BATCHES), pace, cores=2)
+        self.policy = Policy(BATCHES, self.forecast, pace)
         self.was_bulk = False
         self.now = 0.0
         self.admitted: list[QueuedRequest] = []
@@ -90,7 +89,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert allow_long or not any(map(is_long, jobs))
         (priority,) = {job.priority for job in jobs}
         self.was_bulk = priority is Priority.BULK
-        limit = max(BATCHES.batch_tokens, MIN_BATCH_TOKENS)
+        limit = BATCHES.batch_tokens
         assert len(jobs) == 1 or sum(job.tokens for job in jobs) <= limit
         if allow_long:
             first = self.queue.lines[priority].first()

@@ -38,7 +38,7 @@ class BatchConfig:
     max_batch_tokens: int | None = setting(
         None,
         "Tokens in one engine call; a longer text runs alone. By default as in the model's optimised plan, "
-        "else the engine's own value, else 512.",
+        "else the engine's own value, else the size that is measured to be fastest, beginning at 512.",
     )
     bulk_s: float = setting(
         0.5,
@@ -55,7 +55,7 @@ class BatchConfig:
 
     @property
     def batch_tokens(self) -> int:
-        """`max_batch_tokens`, or the default."""
+        """`max_batch_tokens`, or the size before the first measurement."""
         return DEFAULT_BATCH_TOKENS if self.max_batch_tokens is None else self.max_batch_tokens
 
 

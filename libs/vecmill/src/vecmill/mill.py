@@ -200,6 +200,13 @@ class Mill(OldMethods):
         return self._accuracy
 
     @property
+    def batch_tokens(self) -> int:
+        """The tokens of a full batch; before the model is loaded, as configured."""
+        if self._admission is None:
+            return self.config.batch.batch_tokens
+        return self._admission.dispatcher.lanes.batch_tokens
+
+    @property
     def backlog(self) -> Backlog:
         """The waiting work."""
         return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.backlog

@@ -80,7 +80,7 @@ class Lanes:
         self.is_lost = False  # no lane works, and none may be replaced
         self._queue = queue
         self.forecast = Forecast(queue, config, pace, cores=len(self.all) * engine.info.lane_widths[0])
-        self._policy = Policy(config.batch, self.forecast)
+        self._policy = Policy(config.batch, self.forecast, pace)
         self._engine = engine
         self._config = config
         self._budget = budget
@@ -100,6 +100,11 @@ class Lanes:
         for lane in self.all:
             self._reports.report(lane.number)
             self._start_thread(lane, None)
+
+    @property
+    def batch_tokens(self) -> int:
+        """The tokens of a full batch, as the measurements are now."""
+        return self._policy.batch_size.tokens
 
     @property
     def is_degraded(self) -> bool:
@@ -209,7 +214,7 @@ class Lanes:
 
     def _choose_width(self, was_idle: bool) -> int:
         alone = was_idle and self._budget.free == self._budget.total
-        small = self._queue.work_tokens <= self._config.batch.batch_tokens
+        small = self._queue.work_tokens <= self.batch_tokens
         return self._wide if alone and small and self._wide <= self._budget.free else self._narrow
 
     def _run(self, lane: Lane, work: SealedBatch) -> bool:
@@ -251,7 +256,10 @@ class Lanes:
         embeddings = work.call(self._engine, batch, self._clock)
         with self._budget.lock:
             if self._running_clock.stood_still_s == stood_still_s:
-                self.pace.measure(lengths, work.width, self._running_clock() - call.began_at)
+                seconds = self._running_clock() - call.began_at
+                if work.width == self._narrow:
+                    self._policy.batch_size.measure(lengths, seconds)
+                self.pace.measure(lengths, work.width, seconds)
         return embeddings
 
     def _return(self, lane: Lane) -> bool:

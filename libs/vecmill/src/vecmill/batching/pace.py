@@ -8,7 +8,7 @@ where the second term of each text is its attention, which grows with the square
 correct this expectation:
 
 - `slowness` is the recent ratio of measured to expected time of narrow calls. It follows the machine, whose
-  speed changes when other processes run.
+  speed changes when other processes run, within a few seconds of calls: a long call counts for more.
 - Each length has a factor of its own, in powers of two and for each width, because attention, caches and the
   number of cores change the speed. It is relative to `slowness`, so that it stays true when the machine
   becomes slower. A length that has not been measured takes the factor of the nearest shorter length, or else
@@ -36,12 +36,21 @@ PAIR_TOKENS = 2_048
 MEMORY = 0.9
 LENGTH_MEMORY = 0.97
 
+# A call that should take longer than this counts as several, at most as `MOST_CALLS`. Otherwise the pace of
+# an engine with long calls would follow a change only after half a minute.
+CALL_S = 0.2
+MOST_CALLS = 3.0
+
 # In `lasting_slowness` the calls of all lanes together count as at most this many times slower than the calls
 # before. So a stall moves it by a tenth, and it becomes ten times as high in about 30 calls of each lane.
 MOST_RISE = 2.0
 
 # A call counts as at most this many times slower or faster than expected.
 MOST_SLOWNESS = 100.0
+
+# A batch is so large that the fixed cost of its call is at most this share, within the limits below.
+FIXED_SHARE = 0.03
+LEAST_BATCH_TOKENS = (64, 512)
 
 # The core seconds of the shortest call that counts. Shorter times are mostly noise.
 LEAST_S = 1e-6
@@ -51,36 +60,50 @@ class Pace:
     """The predicted cost of texts and calls; see the module docstring."""
 
     def __init__(self, cost: CostModel, *, narrow: int, lanes: int = 1) -> None:
-        """`cost` was measured on `narrow` cores, the width of a call when all `lanes` work."""
+        """`cost` was measured on `narrow` cores, the width of a call when all `lanes` work.
+
+        `least_batch_tokens` is the size of a batch below which the fixed cost of a call counts.
+        """
         self.slowness = 1.0
         self.lasting_slowness = 1.0
         self._fixed_s = cost.fixed_s * narrow
         self._per_token_s = cost.per_token_s * narrow
-        self._narrow = narrow
+        self.narrow = narrow
+        least, most = LEAST_BATCH_TOKENS
+        self.least_batch_tokens = min(
+            max(round(cost.fixed_s / (FIXED_SHARE * cost.per_token_s)), least), most
+        )
         self._most_rise = 1.0 + (MOST_RISE - 1.0) / lanes
         self._factors: dict[int, dict[int, float]] = {}
 
     def text_cost_s(self, tokens: int) -> float:
         """Return the core seconds that a text adds to a narrow call, before they are slowed."""
-        return self._text_s(tokens) * self._factor(self._narrow, tokens)
+        return self._text_s(tokens) * self._factor(self.narrow, tokens)
 
     def call_s(self, lengths: Iterable[int], width: int) -> float:
         """Return the seconds of a call over texts of these lengths on `width` cores."""
         lengths = tuple(lengths)
         return self.slowness * self._call_s(lengths) * self._factor(width, max(lengths)) / width
 
+    def texts_s(self, lengths: Iterable[int]) -> float:
+        """Return the seconds that texts of these lengths add to a narrow call on one lane."""
+        lengths = tuple(lengths)
+        texts_s = sum(map(self._text_s, lengths))
+        return self.slowness * texts_s * self._factor(self.narrow, max(lengths)) / self.narrow
+
     def measure(self, lengths: Iterable[int], width: int, seconds: float) -> None:
         """Correct the predictions by a call that took `seconds` on `width` cores."""
         lengths = tuple(lengths)
         longest = max(lengths)
+        calls = min(max(1.0, self.call_s(lengths, width) / CALL_S), MOST_CALLS)
         ratio = max(seconds * width, LEAST_S) / max(self._call_s(lengths), LEAST_S)
         ratio = min(max(ratio, 1 / MOST_SLOWNESS), MOST_SLOWNESS)
-        if width == self._narrow:
+        if width == self.narrow:
             slowness = ratio / self._factor(width, longest)
-            self.slowness = _blend(self.slowness, slowness, MEMORY)
+            self.slowness = _blend(self.slowness, slowness, MEMORY**calls)
             steady = min(slowness, self._most_rise * self.lasting_slowness)
             self.lasting_slowness = _blend(self.lasting_slowness, steady, MEMORY)
-        memory = LENGTH_MEMORY if width == self._narrow else MEMORY
+        memory = LENGTH_MEMORY if width == self.narrow else MEMORY
         factor = _blend(self._factor(width, longest), ratio / self.slowness, memory)
         self._factors.setdefault(width, {})[longest.bit_length()] = factor
 

@@ -12,9 +12,8 @@ Similar lengths keep the padding of a batch small, and the padding has a fixed l
   forecast admits bulk requests on this condition.
 - **The limit** is the waiting tokens divided by the lanes that could run them, so that a request that has the
   machine to itself uses all of it. The limit lies between a minimum (tiny batches waste the fixed cost of a
-  call) and the configured maximum (large batches do not fit into the processor cache and make other requests
-  wait). While interactive requests come in, other calls are shorter, because a text that arrives waits for
-  the call that runs.
+  call) and the size of full batches (`batch_size`). While interactive requests come in, other calls are
+  shorter, because a text that arrives waits for the call that runs.
 - **Long texts**: a text that alone takes longer than `LONG_CALL_S` is computed only if another lane stays
   free of such texts, so that short texts never wait for it.
 
@@ -23,15 +22,14 @@ Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` 
 
 from collections.abc import Iterator
 
+from vecmill.batching.batch_size import BatchSize
 from vecmill.batching.forecast import Forecast
 from vecmill.batching.line import Line
+from vecmill.batching.pace import Pace
 from vecmill.batching.queue import Queue
 from vecmill.batching.ticket import Job
 from vecmill.config import BatchConfig
 from vecmill.requests import Priority
-
-# Below this the fixed cost of a call is more than 3% of it, on the processors measured.
-MIN_BATCH_TOKENS = 192
 
 # A batch's texts times its longest text may be this many times the limit: attention pads, and a long
 # text among many short ones would cost more there, in time and memory, than a call of its own.
@@ -52,8 +50,9 @@ LONG_CALL_S = 1.0
 class Policy:
     """The choice of batches, with a count of the work that each priority has received."""
 
-    def __init__(self, config: BatchConfig, forecast: Forecast) -> None:
-        self._config = config
+    def __init__(self, config: BatchConfig, forecast: Forecast, pace: Pace) -> None:
+        self.batch_size = BatchSize(config.max_batch_tokens, pace)
+        self._pace = pace
         self._forecast = forecast
         self._weights = {**dict.fromkeys(Priority, 1), Priority.INTERACTIVE: config.interactive_weight}
         self._virtual_times = dict.fromkeys(Priority, 0.0)
@@ -90,7 +89,7 @@ class Policy:
 
     def _limit(self, line: Line, priority: Priority, lanes: int, now: float) -> int:
         fair_part = -(-line.tokens // lanes)
-        limit = min(max(fair_part, MIN_BATCH_TOKENS), self._config.batch_tokens)
+        limit = min(max(fair_part, self._pace.least_batch_tokens), self.batch_size.next_tokens(fair_part))
         if priority is Priority.INTERACTIVE or now - self._interactive_at > INTERACTIVE_PAUSE_S:
             return limit
         tokens_per_s = line.tokens / line.waiting_s if line.waiting_s else float("inf")

@@ -1,7 +1,6 @@
 """The routes about the served models: `/models` (OpenAI, Infinity), `/info` (TEI), `/api/tags` (Ollama)."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -111,7 +110,7 @@ class Models:
             "model_type": _model_type(description),
             "max_concurrent_requests": config.queue.max_queue_texts,
             "max_input_length": description.max_tokens,
-            "max_batch_tokens": _batch_tokens(model),
+            "max_batch_tokens": model.mill.batch_tokens,
             "max_batch_requests": None,
             "max_client_batch_size": config.inputs.max_inputs,
             "auto_truncate": True,
@@ -153,7 +152,7 @@ class Models:
                 "queue_fraction": backlog.texts / model.mill.config.queue.max_queue_texts,
                 "queue_absolute": backlog.texts,
                 "results_pending": backlog.texts,
-                "batch_size": _batch_tokens(model),
+                "batch_size": model.mill.batch_tokens,
             },
         }
         try:
@@ -171,14 +170,6 @@ class Models:
             "accuracy": _accuracy(model.mill.accuracy),
             **xinference_fields(description),
         }
-
-
-def _batch_tokens(model: ServedModel) -> int:
-    """Return the token limit of an engine call; while the model loads, the configured value."""
-    config = model.mill.config
-    with suppress(NotReady):
-        config = config.sized_for(model.mill.info)
-    return config.batch.batch_tokens
 
 
 def _model_type(description: ModelDescription) -> dict[str, object]:
