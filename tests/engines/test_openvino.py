@@ -17,16 +17,19 @@ from support.rows_check import TOLERANCE, batch_plans
 from support.task_models import save_colbert, save_splade, save_task_model
 from support.texts import mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.commands.optimize.choice import Goal
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra
+from vecmill.hardware.processor import multiplies_bytes
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.sample_texts import sample_texts
 from vecmill.vectors.transforms import dense
 from vecmill.verification.comparison import compare_embeddings
 
@@ -177,9 +180,26 @@ def test_bf16_rows_do_not_depend_on_company_or_width(embedded: ModelDescription,
 def in_int8(embedded: ModelDescription, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if Precision.INT8 not in OpenVinoEngine.find_capabilities().devices["cpu"]:
         pytest.skip("this processor does not multiply bytes")
-    engine = load(embedded, tmp_path_factory.mktemp("cache"), precision=Precision.INT8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)  # no search, which takes seconds
+        engine = load(embedded, tmp_path_factory.mktemp("cache"), precision=Precision.INT8)
     yield engine
     engine.close()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not multiplies_bytes(), reason="this processor does not multiply bytes")
+def test_int8_is_accurate_enough_for_optimize(embedded: ModelDescription, tmp_path: Path) -> None:
+    sequences = Tokenizer.load(embedded).encode(sample_texts(300))
+    plan = batch_plans([len(one) for one in sequences], SEED)["sorted"]
+    engines = [
+        load(embedded, tmp_path, "onnx"),
+        load(embedded, tmp_path, precision=Precision.INT8),
+    ]
+    expected, found = (compute(engine, sequences, plan, width=1) for engine in engines)
+    assert compare_embeddings(found, expected).cosine_min >= Goal().min_cosine
+    for engine in engines:
+        engine.close()
 
 
 def test_int8_rows_lose_next_to_nothing(embedded: ModelDescription, in_int8: Engine, tmp_path: Path) -> None:

@@ -10,28 +10,28 @@ any free stream. If calls ran on the caller's thread, OpenVINO would bind each t
 call, and might bind two threads to the same stream.
 
 An int8 model is a graph with int8 weights (`quantization.compression`). OpenVINO quantises the activations,
-and computes all other operators in bf16 on processors with native bf16.
+and computes all other operators in bf16 on processors with native bf16. The linear layers that would lose the
+most accuracy in int8 keep their weights (`engines.openvino_int8`).
 
 Packing is quick, and OpenVINO cannot export packed weights. So the prepared folder (`engines.prepared`) holds
 the graph without packed weights.
 """
 
-import logging
-import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import openvino
 
-from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.base import Engine, EngineCapabilities, choose_precision
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
 from vecmill.engines.warming import warm_engine
-from vecmill.errors import InferenceFailed, InvalidConfig, MissingExtra, UnsupportedModel
+from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
@@ -40,12 +40,10 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import TOKEN_OUTPUT, Embeddings
 from vecmill.values.engine_info import CostModel, EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
-from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:
+    from vecmill.engines.openvino_int8 import OpenFolder
     from vecmill.models import ModelDescription
-
-logger = logging.getLogger(__name__)
 
 _CPU = "CPU"
 _LENGTH_MULTIPLES = (8, 16, 1)
@@ -85,13 +83,32 @@ class OpenVinoEngine:
             raise InvalidConfig(f"The openvino engine computes on cpu, not on {plan.device}.")
         core = openvino.Core()
         precision = choose_precision(plan, _offered(core))
+
+        def open_folder(folder: Path, precision: Precision) -> Engine:
+            trial = replace(plan, precision=precision, lane_widths=(cores,))
+            return cls._open(description, trial, PreparedModel(folder), core, cores)
+
         prepared = prepare_model(
             cache_dir,
             _name(description, precision),
-            lambda folder: _fill(description, precision, folder),
+            lambda folder: _fill(description, precision, folder, open_folder),
             estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
         )
-        widths = lane_widths(plan.lane_widths, cores)
+        with prepared.closed_on_error():
+            return cls._open(description, replace(plan, precision=precision), prepared, core, cores)
+
+    @classmethod
+    def _open(
+        cls,
+        description: "ModelDescription",
+        plan: EnginePlan,
+        prepared: PreparedModel,
+        core: "openvino.Core",
+        cores: int,
+    ) -> Self:
+        """Compile the graph of `prepared`. `plan` has a precision."""
+        precision, widths = plan.precision, lane_widths(plan.lane_widths, cores)
+        assert precision is not None
         info = EngineInfo(
             name="openvino",
             precision=precision,
@@ -103,14 +120,13 @@ class OpenVinoEngine:
             normalizes=description.normalizes_output,
             batch_tokens=plan.max_batch_tokens,
         )
-        with prepared.closed_on_error():
-            return cls(
-                info,
-                prepared,
-                lambda: _compile_widths(core, prepared.path, precision, widths, cores),
-                token_count=description.token_count,
-                length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
-            )
+        return cls(
+            info,
+            prepared,
+            lambda: _compile_widths(core, prepared.path, precision, widths, cores),
+            token_count=description.token_count,
+            length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
+        )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -240,41 +256,23 @@ def _computed_in(core: "openvino.Core", precision: Precision) -> Precision:
 
 def _name(description: "ModelDescription", precision: Precision) -> str:
     release = openvino.__version__.partition("-")[0]
-    weights = "int8-" if precision is Precision.INT8 else ""  # OpenVINO converts to the other precisions
+    # OpenVINO converts weights to the other precisions.
+    weights = "int8-selected-" if precision is Precision.INT8 else ""
     return f"{prepared_name(description)}-openvino-{weights}{release}-{processor_name()}"
 
 
-def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
+def _fill(
+    description: "ModelDescription", precision: Precision, folder: Path, open_folder: "OpenFolder"
+) -> None:
     """Write the graph of the model to `folder`."""
     # Imported only when a graph is built: this import takes longer than a whole later start.
     from vecmill.architectures.build import build_graph
+    from vecmill.engines.openvino_int8 import build_int8_graph
     from vecmill.graphs.batch_layout import IndexedLayout
     from vecmill.graphs.finish import write_graph
 
-    graph = build_graph(description, IndexedLayout)
     if precision is Precision.INT8:
-        _compress(description, graph, folder)
+        graph = build_int8_graph(description, folder, open_folder)
+    else:
+        graph = build_graph(description, IndexedLayout)
     write_graph(graph, folder / MODEL_FILE)
-
-
-def _compress(description: "ModelDescription", graph: Any, folder: Path) -> None:
-    """Quantise the weights of `graph` to int8.
-
-    Raises `MissingExtra` if ONNX Runtime, which runs the fp32 graph for the calibration, is not installed.
-    """
-    from vecmill.architectures.build import build_graph
-    from vecmill.graphs.finish import write_graph
-
-    try:
-        from vecmill.quantization import calibration_sequences, compress_weights
-    except ImportError as error:
-        raise MissingExtra(
-            "Quantisation to int8 for the openvino engine needs onnxruntime: "
-            f"{pip_command('install', 'vecmill[cpu]')}."
-        ) from error
-    logger.info("Quantising the weights of %s to int8; this happens once.", description.name)
-    with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
-        plain = Path(scratch) / "plain.onnx"
-        observed = build_graph(description)
-        write_graph(build_graph(description), plain)
-        compress_weights(graph, observed, plain, calibration_sequences(description))

@@ -13,11 +13,25 @@ A few inputs of a layer are far larger than the others and would use up the scal
 factor, and their weights multiplied by it (`smoothing`). Factors and rounding need statistics of the inputs:
 `calibration` runs texts through the fp32 graph, and `layers` rounds one matrix after the other.
 
-Norms, softmax, attention, pooling and heads stay fp32.
+Norms, softmax, attention, pooling and heads stay fp32. So do the linear layers that `selection` leaves out:
+a few layers cause most of the loss of accuracy.
 """
 
-from vecmill.quantization.calibration import calibration_sequences
+from vecmill.quantization.calibration import calibration_sequences, held_out_sequences
 from vecmill.quantization.compression import compress_weights
+from vecmill.quantization.layers import RoundedLayer, round_layers
+from vecmill.quantization.matrices import find_matrices
 from vecmill.quantization.rewriting import quantize_graph
+from vecmill.quantization.selection import output_losses, select_layers
 
-__all__ = ["calibration_sequences", "compress_weights", "quantize_graph"]
+__all__ = [
+    "RoundedLayer",
+    "calibration_sequences",
+    "compress_weights",
+    "find_matrices",
+    "held_out_sequences",
+    "output_losses",
+    "quantize_graph",
+    "round_layers",
+    "select_layers",
+]

@@ -16,7 +16,7 @@ import onnxruntime
 from vecmill.models.long_texts import LONG_TEXT_TOKENS
 from vecmill.quantization.matrices import Matrix
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.aliases import FloatArray
+from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.sample_texts import sample_texts
 
@@ -27,12 +27,23 @@ _MOST_BYTES = 1 << 29  # of sums in memory at a time
 _TEXTS_AT_ONCE = 4
 # Not the texts of the precision check. Twice as many texts take twice as long and do not improve accuracy.
 _TEXTS, _SEED = 64, 20_260_107
+# Errors have long tails, so the worst text shows only among many.
+_HELD_OUT_TEXTS, _HELD_OUT_SEED = 128, 20_261_123
 _MOST_TOKENS = 256
 
 
 def calibration_sequences(description: "ModelDescription") -> list[TokenSequence]:
     """Return the token sequences of texts of many lengths, shortest first; at least one."""
-    texts = sample_texts(_TEXTS, seed=_SEED)
+    return _draw_sequences(description, _TEXTS, _SEED)
+
+
+def held_out_sequences(description: "ModelDescription") -> list[TokenSequence]:
+    """Return sequences of other texts, to measure what quantisation loses; at least one."""
+    return _draw_sequences(description, _HELD_OUT_TEXTS, _HELD_OUT_SEED)
+
+
+def _draw_sequences(description: "ModelDescription", count: int, seed: int) -> list[TokenSequence]:
+    texts = sample_texts(count, seed=seed)
     sequences = Tokenizer.load(description).encode(texts, prompt=description.default_prompt)
     ordered = sorted(filter(len, sequences), key=len)
     # With a long prompt, all sequences are long.
@@ -41,14 +52,22 @@ def calibration_sequences(description: "ModelDescription") -> list[TokenSequence
 
 @dataclass(slots=True)
 class InputStatistics:
-    """The largest magnitude of each input of a matrix (inputs,), and the sum of x x' (inputs, inputs)."""
+    """The largest magnitude of each input of a matrix (inputs,), and the sum of x x' (inputs, inputs).
+
+    The sum is weighted by the effect of each row on the embedding of its text.
+    """
 
     largest: FloatArray
     products: FloatArray
 
-    def add(self, rows: FloatArray) -> None:
-        """Include `rows` (rows, inputs)."""
+    def add(self, rows: FloatArray, lengths: IntArray) -> None:
+        """Include `rows` (rows, inputs), one for each token of texts with `lengths` tokens.
+
+        The embedding of a text of n tokens averages their errors, so the square of an error counts 1 / n^2.
+        """
         np.maximum(self.largest, np.abs(rows).max(axis=0), out=self.largest)
+        if len(rows) == lengths.sum():  # else the rows are texts
+            rows = rows * np.repeat(1 / lengths, lengths).astype(np.float32)[:, None]
         self.products += rows.T @ rows
 
 
@@ -80,7 +99,7 @@ def _observe(plain: Path, group: Sequence[Matrix], batches: Sequence[Batch]) -> 
         values = dict(zip(names, session.run(names, feed), strict=True))
         for matrix, statistics in zip(group, found, strict=True):
             for source in matrix.sources:
-                statistics.add(values[_name(source)])
+                statistics.add(values[_name(source)], batch.lengths)
     return found
 
 

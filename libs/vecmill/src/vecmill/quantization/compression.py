@@ -8,27 +8,18 @@ large input affects the scale of its own group alone; therefore queries, keys an
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.quantization.layers import RoundedLayer, round_layers
+from vecmill.quantization.layers import RoundedLayer
 from vecmill.quantization.matrices import Matrix, add_constant, find_matrices
-from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_plan import Precision
 
 
-def compress_weights(
-    model: ir.Model, observed: ir.Model, plain: Path, sequences: Sequence[TokenSequence]
-) -> None:
-    """Replace weights of `model` by int8 in place.
-
-    `observed` is a graph of the same weights that takes `sequences`, `plain` the path of its file. Raises
-    `UnsupportedModel` if the graph has no linear layers, or if the inputs of a linear layer are not finite.
-    """
+def compress_weights(model: ir.Model, layers: Sequence[RoundedLayer]) -> None:
+    """Replace the weights of `layers` in `model` by int8, in place. Other layers keep their weights."""
     targets = {matrix.name: matrix for matrix in find_matrices(model.graph)}
-    for layer in round_layers(plain, Precision.INT8, find_matrices(observed.graph), sequences):
+    for layer in layers:
         _compress(model.graph, targets[layer.matrix.name], layer)
 
 

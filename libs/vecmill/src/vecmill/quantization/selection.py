@@ -1,0 +1,103 @@
+"""Selects the linear layers to quantise, by the loss of accuracy that each layer alone causes.
+
+Quantisation errors of different layers hardly depend on each other, so the losses of the layers add up to
+about the loss of the whole model. A few layers and a few texts cause most of the worst loss. The search
+measures the loss of each layer alone, and leaves out the layers with the largest loss for their size, until
+the worst text is good enough. It stops before the layers left out take so much time that quantisation is not
+worthwhile.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vecmill.values.aliases import FloatArray, IntArray
+from vecmill.values.embeddings import Embedding, SparseEmbedding
+from vecmill.vectors.transforms import dense, normalize_embeddings
+
+# The loss, 1 - cosine, of the worst text. `vecmill optimize` accepts 0.001; other texts can be worse.
+_LIMIT = 0.0009
+# A larger loss is not caused by a few layers.
+_HOPELESS = 3 * _LIMIT
+_MOST_LEFT_OUT = 0.25  # of all weights
+_LEAST = 1e-9  # a smaller loss is noise
+_WORST_TEXTS = 8  # with the largest losses, over which single layers are measured
+
+# The losses (texts,) of the given texts, of a model in which only the named layers are quantised.
+MeasureLosses = Callable[[Sequence[str], Sequence[int]], FloatArray]
+
+
+def select_layers(sizes: Mapping[str, int], texts: int, measure: MeasureLosses) -> list[str]:
+    """Return the names of the layers to quantise, in the order of `sizes`.
+
+    `sizes` are the numbers of weights of all layers, `texts` is the number of texts. All layers are returned
+    if their loss is small enough, or so large that the search cannot help.
+    """
+    names, everything = list(sizes), range(texts)
+    losses = measure(names, everything)
+    if losses.max() <= _LIMIT or not losses.max() <= _HOPELESS:
+        return names
+    worst: IntArray = np.argsort(-losses, kind="stable")[:_WORST_TEXTS]
+    unquantized = measure([], worst.tolist())
+    single = np.stack([measure([name], worst.tolist()) for name in names])
+    alone = np.maximum(single - unquantized, _LEAST)
+    weights = np.array(list(sizes.values()), np.float32)
+    shares: FloatArray = weights / weights.sum()
+    quantized = np.ones(len(names), bool)
+    while losses.max() > _LIMIT:
+        # The measured losses of the current layers correct the predictions.
+        predicted: FloatArray = alone * (losses[worst] / alone[quantized].sum(axis=0))
+        if not _leave_out(quantized, predicted, shares):
+            break
+        losses = measure(_chosen(names, quantized), everything)
+    return _chosen(names, quantized)
+
+
+def output_losses(found: Sequence[Embedding], expected: Sequence[Embedding], *, scored: bool) -> FloatArray:
+    """Return the loss of each text, (texts,): 1 - cosine of its worst embedding.
+
+    Scores (`scored`) have no direction. Their loss is the loss of a unit vector with the same relative error.
+    """
+    pairs = [_as_rows(one, other) for one, other in zip(found, expected, strict=True)]
+    if not scored:
+        return np.array([np.max(_cosine_losses(one, other), initial=0) for one, other in pairs])
+    scale = max(float(np.abs(other).max(initial=0)) for _, other in pairs) or 1.0
+    return np.array([(np.abs(one - other).max(initial=0) / scale) ** 2 / 2 for one, other in pairs])
+
+
+def _leave_out(quantized: npt.NDArray[np.bool_], losses: FloatArray, shares: FloatArray) -> bool:
+    """Leave out layers until the predicted loss is small enough; at least one layer, if any fits."""
+    changed = False
+    while not changed or losses[quantized].sum(axis=0).max() > _LIMIT:
+        room = _MOST_LEFT_OUT - shares[~quantized].sum()
+        fitting = quantized & (shares <= room)
+        if not fitting.any():
+            break
+        text = losses[quantized].sum(axis=0).argmax()
+        quantized[np.where(fitting, losses[:, text] / shares, -np.inf).argmax()] = False
+        changed = True
+    return changed
+
+
+def _chosen(names: Sequence[str], quantized: npt.NDArray[np.bool_]) -> list[str]:
+    return [name for name, is_quantized in zip(names, quantized, strict=True) if is_quantized]
+
+
+def _as_rows(found: Embedding, expected: Embedding) -> tuple[FloatArray, FloatArray]:
+    """Return two embeddings as dense arrays of one shape."""
+    if not isinstance(found, SparseEmbedding) or not isinstance(expected, SparseEmbedding):
+        return dense(found), dense(expected)
+    columns = np.union1d(found.columns, expected.columns)
+    rows = np.zeros((2, 1, len(columns)), np.float32)
+    for row, embedding in zip(rows, (found, expected), strict=True):
+        row[0, np.searchsorted(columns, embedding.columns)] = embedding.values
+    return rows[0], rows[1]
+
+
+def _cosine_losses(found: FloatArray, expected: FloatArray) -> FloatArray:
+    products = normalize_embeddings(found) * normalize_embeddings(expected)
+    losses: FloatArray = np.where(
+        found.any(axis=1) | expected.any(axis=1), 1 - products.sum(axis=1, dtype=np.float64), 0
+    )
+    return losses
