@@ -78,6 +78,16 @@ def test_the_measurement_decides_and_not_the_prediction() -> None:
     assert set(NAMES) - kept == {"c", "f"}
 
 
+def test_the_layers_of_a_deep_model_stay_in_groups_so_that_the_search_has_an_end() -> None:
+    names = [f"layer {number}" for number in range(100)]
+    losses = {name: np.full(TEXTS, SMALL) for name in names}
+    losses["layer 17"][3] = 2 * LARGE
+    model = Model(losses, identity)
+    left_out = set(names) - set(select_layers(dict.fromkeys(names, 10), TEXTS, model.measure))
+    assert left_out == {f"layer {number}" for number in range(16, 20)}
+    assert len(model.asked) < 30
+
+
 @pytest.mark.parametrize("loss", [0.1, np.nan])
 def test_a_model_that_cannot_be_helped_is_not_searched(loss: float) -> None:
     model = make_model({"c": loss})

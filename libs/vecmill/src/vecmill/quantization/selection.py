@@ -23,6 +23,8 @@ _HOPELESS = 3 * _LIMIT
 _MOST_LEFT_OUT = 0.25  # of all weights
 _LEAST = 1e-9  # a smaller loss is noise
 _WORST_TEXTS = 8  # with the largest losses, over which single layers are measured
+# Each measurement compiles the model. So the layers of deep models are left out in groups of neighbours.
+_MOST_GROUPS = 32
 
 # The losses (texts,) of the given texts, of a model in which only the named layers are quantised.
 MeasureLosses = Callable[[Sequence[str], Sequence[int]], FloatArray]
@@ -40,18 +42,19 @@ def select_layers(sizes: Mapping[str, int], texts: int, measure: MeasureLosses) 
         return names
     worst: IntArray = np.argsort(-losses, kind="stable")[:_WORST_TEXTS]
     unquantized = measure([], worst.tolist())
-    single = np.stack([measure([name], worst.tolist()) for name in names])
+    groups = _group_neighbours(names)
+    single = np.stack([measure(group, worst.tolist()) for group in groups])
     alone = np.maximum(single - unquantized, _LEAST)
-    weights = np.array(list(sizes.values()), np.float32)
+    weights = np.array([sum(sizes[name] for name in group) for group in groups], np.float32)
     shares: FloatArray = weights / weights.sum()
-    quantized = np.ones(len(names), bool)
+    quantized = np.ones(len(groups), bool)
     while losses.max() > _LIMIT:
         # The measured losses of the current layers correct the predictions.
         predicted: FloatArray = alone * (losses[worst] / alone[quantized].sum(axis=0))
         if not _leave_out(quantized, predicted, shares):
             break
-        losses = measure(_chosen(names, quantized), everything)
-    return _chosen(names, quantized)
+        losses = measure(_chosen(groups, quantized), everything)
+    return _chosen(groups, quantized)
 
 
 def output_losses(found: Sequence[Embedding], expected: Sequence[Embedding], *, scored: bool) -> FloatArray:
@@ -80,8 +83,14 @@ def _leave_out(quantized: npt.NDArray[np.bool_], losses: FloatArray, shares: Flo
     return changed
 
 
-def _chosen(names: Sequence[str], quantized: npt.NDArray[np.bool_]) -> list[str]:
-    return [name for name, is_quantized in zip(names, quantized, strict=True) if is_quantized]
+def _group_neighbours(names: Sequence[str]) -> list[Sequence[str]]:
+    size = -(-len(names) // _MOST_GROUPS)
+    return [names[start : start + size] for start in range(0, len(names), size)]
+
+
+def _chosen(groups: Sequence[Sequence[str]], quantized: npt.NDArray[np.bool_]) -> list[str]:
+    chosen = (group for group, is_quantized in zip(groups, quantized, strict=True) if is_quantized)
+    return [name for group in chosen for name in group]
 
 
 def _as_rows(found: Embedding, expected: Embedding) -> tuple[FloatArray, FloatArray]:
