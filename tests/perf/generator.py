@@ -66,7 +66,7 @@ def run_closed_loop(
 
     Raises `AssertionError` if any answer is not a 200.
     """
-    orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, warm_s=0, timeout_s=timeout_s)
+    orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, timeout_s=timeout_s)
     found = run_wrk(require_wrk(), orders, BenchLoad("file", 1, clients=connections))
     assert found is not None, "an answer had an error status"
     assert not found.errors, found.statuses

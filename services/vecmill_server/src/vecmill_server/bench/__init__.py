@@ -5,6 +5,7 @@
     target        the server: its address, its model, and a check that it answers
     load          one load: closed loop or open loop, and its result
       generator   the process that sends requests and takes the times
+      connection  one of its connections
       wrk         Debian's `wrk`, which sends the requests of a closed loop if it is installed
     bench_report  the table, the JSON document and the plot
 

@@ -74,7 +74,7 @@ def bench(api: str, clients: tuple[int, ...], rates_hz: tuple[float, ...], **opt
     A closed loop uses wrk if it is installed. The last column is the generator, and its share of a core. On
     the machine of the server, the server lacks this share.
 
-    Exits with 1 if a request failed, or if the generator was slower than the server.
+    Exits with 1 if a request failed, if none was answered, or if the generator was slower than the server.
     """
     # Imported here, so that `vecmill --help` does not wait for the imports.
     from vecmill_server.bench.run import BenchOptions, run_bench

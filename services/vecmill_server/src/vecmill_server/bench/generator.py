@@ -8,41 +8,44 @@ request takes some 50 microseconds of a core. Responses are discarded as they ar
 """
 
 import asyncio
+import errno
 import json
 import math
 import random
 import resource
+import signal
 import ssl
 import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import httptools
 import uvloop
 
+from vecmill.errors import ServerFailed
+from vecmill_server.bench.connection import LoadConnection
 from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, BenchLoad, LoadResult, summarise_latencies
 
 # Time for the start of the process, on top of the load's own times.
 _START_S = 60.0
-# The resolution of the event loop's timers.
-_TIMER_S = 0.001
-# Lower statuses are interim responses, such as 100 Continue.
-_FIRST_FINAL_STATUS = 200
+# uvloop rounds times to milliseconds, so a timer may be so much late.
+_TIMER_S = 0.002
+# Errors of a connection that are the limits of the generator's machine, and not of the server.
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
     """The input of the process: the address, the head of each request, and the load.
 
-    The first `warm_s` seconds are not counted. A request that is not answered within `timeout_s` counts as
-    unanswered, and its connection is closed. A closed loop with `requests` sends this number of requests, and
-    ends with the last response or after `duration_s`.
+    `head` lacks the content length and the empty line. The first `warm_s` seconds are not counted. A request
+    that is not answered within `timeout_s` counts as unanswered, and its connection is closed. A closed loop
+    with `requests` sends this number of requests, and ends with the last response or after `duration_s`.
     """
 
     host: str
@@ -61,88 +64,34 @@ class Orders:
 
 @dataclass(slots=True)
 class Sightings:
-    """The counted requests: statuses, and the latencies of those with status 200 in seconds."""
+    """The counted requests, as in `LoadResult`. `delays_s` are the delays of an open loop, in seconds."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: list[float] = field(default_factory=list)
     delays_s: list[float] = field(default_factory=list)
+    answered: int = 0
+    open_at_end: int = 0
+    oldest_open_s: float = 0.0
+    shortage: str | None = None
 
 
 def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
-    """Run a load in a process of its own. Raises `subprocess.CalledProcessError` if the process fails."""
+    """Run a load in a process of its own. Raises `ServerFailed` if the process fails."""
     limit_s = orders.warm_s + orders.duration_s + orders.timeout_s + _START_S
-    done = subprocess.run(
-        [sys.executable, "-m", __name__],
-        input=json.dumps(asdict(orders)),
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        timeout=limit_s,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__],
+            input=json.dumps(asdict(orders)),
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+            timeout=limit_s,
+        )
+    except subprocess.SubprocessError as error:
+        raise ServerFailed(f"The load {load.name} on {orders.host}:{orders.port} failed: {error}") from error
     found = json.loads(done.stdout)
-    return LoadResult(
-        load=load,
-        generator="vecmill",
-        elapsed_s=found["elapsed_s"],
-        statuses={int(status): count for status, count in found["statuses"].items()},
-        processor_share=found["processor_share"],
-        percentiles_s=found["percentiles_s"],
-        delay_p99_s=found["delay_p99_s"],
-    )
-
-
-class _Connection(asyncio.Protocol):
-    """One connection, with at most one open request. It reads responses of any framing (httptools)."""
-
-    def __init__(
-        self, on_answer: Callable[["_Connection", int], None], on_lost: Callable[["_Connection"], None]
-    ):
-        self._on_answer = on_answer
-        self._on_lost = on_lost
-        self._parser = httptools.HttpResponseParser(self)
-        self.transport: asyncio.Transport | None = None
-        self.due_at = 0.0
-        self.is_busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's has another base class
-
-    def send(self, request: bytes, due_at: float) -> None:
-        """Send a request that was due at `due_at`."""
-        assert self.transport is not None
-        self.due_at, self.is_busy = due_at, True
-        self.transport.write(request)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self.close()
-
-    def on_message_complete(self) -> None:
-        """Take the end of a response, called by the parser."""
-        if self._parser.get_status_code() < _FIRST_FINAL_STATUS:
-            return
-        status, keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
-        self._parser = httptools.HttpResponseParser(self)
-        self.is_busy = False
-        if not keeps_alive:
-            self.close()
-        self._on_answer(self, status)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.transport = None
-        self._on_lost(self)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a request can be sent."""
-        return self.transport is not None and not self.transport.is_closing()
-
-    def close(self) -> None:
-        """Close the connection now."""
-        if self.transport is not None:
-            self.transport.abort()
+    statuses = {int(status): count for status, count in found.pop("statuses").items()}
+    return LoadResult(load=load, generator="vecmill", statuses=statuses, **found)
 
 
 class LoadRun:
@@ -151,11 +100,11 @@ class LoadRun:
     def __init__(self, orders: Orders, bodies: Sequence[bytes]) -> None:
         head = orders.head.encode()
         self._orders = orders
-        self._requests = [head % len(body) + body for body in bodies]
+        self._requests = [head + b"content-length: %d\r\n\r\n" % len(body) + body for body in bodies]
         self._sent = 0
-        self._idle: deque[_Connection] = deque()
-        self._busy: set[_Connection] = set()
-        self._open: set[_Connection] = set()
+        self._idle: deque[LoadConnection] = deque()
+        self._busy: set[LoadConnection] = set()
+        self._open: set[LoadConnection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._counts_from = self._ends_at = 0.0
         self._left = math.inf if orders.requests is None else orders.requests
@@ -185,10 +134,9 @@ class LoadRun:
             used_s = processor_time_s()
             await self._send_at_rate(self._counts_from, self._ends_at, orders.rate_hz)
         used_s = processor_time_s() - used_s
-        await self._finish()
+        self._note_open()
+        await self._drain()
         watch.cancel()
-        # uvloop rounds times to milliseconds, so this may be early. The requests that end here do not count.
-        self._ends_at = min(self._ends_at, time.perf_counter())
         while self._open:
             for connection in self._open:
                 connection.close()
@@ -196,13 +144,20 @@ class LoadRun:
         return self._figures(used_s)
 
     def _figures(self, used_s: float) -> Mapping[str, Any]:
-        delays = sorted(self._found.delays_s)
+        found = self._found
+        delays = sorted(found.delays_s)
         return {
             "elapsed_s": self._elapsed_s,
-            "statuses": dict(self._found.statuses),
+            "statuses": dict(found.statuses),
             "processor_share": used_s / self._elapsed_s,
-            "percentiles_s": summarise_latencies(self._found.latencies_s),
+            "percentiles_s": summarise_latencies(found.latencies_s),
+            "latencies_s": found.latencies_s,
+            "answered": found.answered,
+            "open_at_end": found.open_at_end,
+            "oldest_open_s": found.oldest_open_s,
+            "delay_p50_s": delays[len(delays) // 2] if delays else 0.0,
             "delay_p99_s": delays[int(0.99 * len(delays))] if delays else 0.0,
+            "shortage": found.shortage,
         }
 
     async def _send_at_rate(self, begin: float, end: float, rate_hz: float) -> None:
@@ -217,6 +172,7 @@ class LoadRun:
             if due >= self._counts_from:
                 self._found.delays_s.append(time.perf_counter() - due)
             self._send(due)
+        await self._wait_until(end)
 
     def _send(self, due: float) -> None:
         while self._idle:
@@ -226,7 +182,7 @@ class LoadRun:
                 return
         self._connect_and_send(due)
 
-    def _send_on(self, connection: _Connection, due: float) -> None:
+    def _send_on(self, connection: LoadConnection, due: float) -> None:
         request = self._requests[self._sent % len(self._requests)]
         self._sent += 1
         self._busy.add(connection)
@@ -240,10 +196,18 @@ class LoadRun:
     async def _connect(self, due: float) -> None:
         loop, orders = asyncio.get_running_loop(), self._orders
         try:
-            _, connection = await loop.create_connection(
-                lambda: _Connection(self._take, self._lose), orders.host, orders.port, ssl=self._context
-            )
-        except OSError:
+            async with asyncio.timeout(orders.timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: LoadConnection(self._take, self._lose),
+                    orders.host,
+                    orders.port,
+                    ssl=self._context,
+                )
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                self._found.shortage = error.strerror
+                self._all_counted.set()
+                return
             self._count(BROKEN, due)
             if orders.clients is not None and self._may_send():
                 await asyncio.sleep(0.1)
@@ -252,7 +216,7 @@ class LoadRun:
         self._open.add(connection)
         self._send_on(connection, due)
 
-    def _take(self, connection: _Connection, status: int) -> None:
+    def _take(self, connection: LoadConnection, status: int) -> None:
         self._busy.discard(connection)
         self._count(status, connection.due_at)
         now = time.perf_counter()
@@ -265,7 +229,7 @@ class LoadRun:
                 self._connect_and_send(now)
         self._note_end()
 
-    def _lose(self, connection: _Connection) -> None:
+    def _lose(self, connection: LoadConnection) -> None:
         self._open.discard(connection)
         if connection in self._busy:
             self._busy.discard(connection)
@@ -276,10 +240,18 @@ class LoadRun:
         self._note_end()
 
     def _count(self, status: int, due: float) -> None:
-        """Count a request of the counted time: an open loop's by when it was due, else by its end."""
+        """Count a request of the counted time: an open loop's by when it was due, else by its end.
+
+        A request of a closed loop that is open when the counted time ends is counted if it fails.
+        """
         now = time.perf_counter()
-        at = now if self._orders.clients is not None else due
-        if not self._counts_from <= at < self._ends_at:
+        is_in_time = self._counts_from <= now < self._ends_at
+        if self._orders.clients is None:
+            is_counted = self._counts_from <= due < self._ends_at
+        else:
+            is_counted = is_in_time or (now >= self._ends_at and status != OK)
+        self._found.answered += is_in_time and status == OK
+        if not is_counted:
             return
         self._found.statuses[status] += 1
         if status == OK:
@@ -300,15 +272,26 @@ class LoadRun:
             await asyncio.wait_for(self._all_counted.wait(), self._ends_at - time.perf_counter())
             self._elapsed_s = time.perf_counter() - self._counts_from
 
+    def _note_open(self) -> None:
+        """Note which requests are open. Those that a closed loop sends from now on do not count."""
+        # uvloop rounds times to milliseconds, so this may be early.
+        self._ends_at = min(self._ends_at, time.perf_counter())
+        self._found.open_at_end = len(self._busy)
+        oldest = min((connection.due_at for connection in self._busy), default=self._ends_at)
+        self._found.oldest_open_s = self._ends_at - oldest
+
     def _note_end(self) -> None:
         if not self._busy:
             self._quiet.set()
 
-    async def _finish(self) -> None:
-        """Wait for the open requests, at most for the time limit, and count the others as unanswered."""
+    async def _drain(self) -> None:
+        """Wait for the open requests, at most for the time limit, and count the others as unanswered.
+
+        So a server has nothing left to compute when the next load begins.
+        """
         if self._connecting:
             await asyncio.wait(self._connecting)
-        if self._busy and self._orders.clients is None:
+        if self._busy:
             self._quiet.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet.wait(), self._orders.timeout_s)
@@ -323,16 +306,16 @@ class LoadRun:
             for connection in [each for each in self._busy if each.due_at < limit]:
                 self._give_up(connection)
 
-    def _give_up(self, connection: _Connection) -> None:
+    def _give_up(self, connection: LoadConnection) -> None:
         connection.is_busy = False
         self._count(UNANSWERED, connection.due_at)
         connection.close()
 
     async def _wait_until(self, at: float) -> None:
-        await asyncio.sleep(max(0.0, at - time.perf_counter()))
-        # uvloop's timers count milliseconds, and may end a fraction of one early.
-        if time.perf_counter() < at:
-            await asyncio.sleep(_TIMER_S)
+        await asyncio.sleep(max(0.0, at - time.perf_counter() - _TIMER_S))
+        # The sleep of a thread ends on time, and leaves the cores to the server.
+        if (left_s := at - time.perf_counter()) > 0:
+            await asyncio.to_thread(time.sleep, left_s)
 
 
 def processor_time_s() -> float:
@@ -341,8 +324,17 @@ def processor_time_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def raise_file_limit() -> None:
+    """Let this process, and those that it starts, open as many connections as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main() -> None:
     """Read the orders from standard input, run the load, and write its figures to standard output."""
+    # Ctrl-C interrupts the command, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise_file_limit()
     orders = Orders(**json.loads(sys.stdin.read()))
     bodies = Path(orders.bodies_file).read_bytes().splitlines()
 

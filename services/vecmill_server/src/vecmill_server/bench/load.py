@@ -16,6 +16,8 @@ MAX_PROCESSOR_SHARE = 0.85
 # An open loop measures its generator if one request in a hundred leaves so late, and so late in proportion to
 # the latencies (both 99th percentiles).
 MAX_DELAY_S, MAX_DELAY_SHARE = 0.01, 0.1
+# The same for the median delay and the median latency.
+MAX_MEDIAN_DELAY_S = 0.001
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -45,9 +47,17 @@ class LoadResult:
     """What one generator saw.
 
     `statuses` counts the requests by HTTP status. `BROKEN` stands for a broken connection, `UNANSWERED` for a
-    request whose time was over. `percentiles_s` has min, mean, standard deviation, percentiles and max of the
-    latencies with status 200, in seconds. `delay_p99_s` is the delay with which requests of an open loop
-    left.
+    request whose time was over. `percentiles_s` has min, mean, standard deviation, percentiles and max of
+    `latencies_s`, the latencies with status 200 in seconds.
+
+    `answered` is the number of responses with status 200 in the counted time. The requests of an open loop
+    are counted by the time at which they were due, so their responses may come later; `None` stands for
+    as many as `statuses` has. `open_at_end` is the number of requests that had no response at the end of the
+    counted time, and `oldest_open_s` the age of the oldest of these.
+
+    `tokens_per_request` is the mean as the server counts, and `encoding` is that of the embeddings.
+    `delay_p50_s` and `delay_p99_s` are the delays with which requests of an open loop left. `shortage` says
+    which resource the generator lacked.
     """
 
     load: BenchLoad
@@ -56,17 +66,25 @@ class LoadResult:
     statuses: Mapping[int, int]
     processor_share: float
     percentiles_s: Mapping[str, float] = field(default_factory=dict)
+    latencies_s: Sequence[float] = ()
+    answered: int | None = None
+    open_at_end: int = 0
+    oldest_open_s: float = 0.0
+    delay_p50_s: float = 0.0
     delay_p99_s: float = 0.0
+    shortage: str | None = None
     tokens_per_request: float | None = None
+    encoding: str | None = None
 
     @property
     def requests_per_s(self) -> float:
-        """Requests answered with 200, per second."""
-        return self.statuses.get(OK, 0) / self.elapsed_s
+        """Responses with status 200 in the counted time, per second."""
+        answered = self.statuses.get(OK, 0) if self.answered is None else self.answered
+        return answered / self.elapsed_s
 
     @property
     def texts_per_s(self) -> float:
-        """Texts of requests answered with 200, per second."""
+        """Texts of responses with status 200, per second."""
         return self.requests_per_s * self.load.texts_per_request
 
     @property
@@ -80,8 +98,17 @@ class LoadResult:
         return sum(count for status, count in self.statuses.items() if status != OK)
 
     @property
+    def failure(self) -> str | None:
+        """Why the server failed as a whole, `None` if it answered a request with status 200."""
+        if self.statuses.get(OK, 0):
+            return None
+        return f"no request was answered with status 200 in {self.elapsed_s:.0f} s"
+
+    @property
     def refusal(self) -> str | None:
         """Why the figures may be those of the generator, `None` if they are the server's."""
+        if self.shortage is not None:
+            return f"the generator could not send all requests: {self.shortage}"
         if self.processor_share > MAX_PROCESSOR_SHARE:
             return (
                 f"the generator used {self.processor_share:.0%} of a core and may have been the limit, "
@@ -92,7 +119,18 @@ class LoadResult:
                 f"one request in a hundred left {self.delay_p99_s * 1000:.0f} ms late or more, because the "
                 "generator did not get a core in time. Choose a lower --rate, or a machine with free cores"
             )
+        if self.delay_p50_s > max(MAX_MEDIAN_DELAY_S, MAX_DELAY_SHARE * self.percentiles_s.get("p50", 0.0)):
+            return (
+                f"half of the requests left {self.delay_p50_s * 1000:.1f} ms late or more. Choose a lower "
+                "--rate, or a machine with free cores"
+            )
         return None
+
+    def list_latencies_s(self) -> dict[str, float]:
+        """Return `percentiles_s` without percentiles that have too few latencies above them."""
+        count = self.statuses.get(OK, 0)
+        lacking = {f"p{percentile}" for percentile in PERCENTILES if count < least_latencies(percentile)}
+        return {name: value for name, value in self.percentiles_s.items() if name not in lacking}
 
     def document(self) -> dict[str, Any]:
         """Return the result for a JSON document, with latencies in milliseconds."""
@@ -105,14 +143,24 @@ class LoadResult:
             "elapsed_s": self.elapsed_s,
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "errors": self.errors,
+            "open_at_end": self.open_at_end,
+            "oldest_open_s": self.oldest_open_s,
             "requests_per_s": self.requests_per_s,
             "texts_per_s": self.texts_per_s,
             "tokens_per_s": self.tokens_per_s,
-            "latency_ms": {name: seconds * 1000 for name, seconds in self.percentiles_s.items()},
+            "encoding": self.encoding,
+            "latency_ms": {name: seconds * 1000 for name, seconds in self.list_latencies_s().items()},
             "generator_processor_share": self.processor_share,
+            "generator_delay_p50_ms": self.delay_p50_s * 1000,
             "generator_delay_p99_ms": self.delay_p99_s * 1000,
             "refusal": self.refusal,
+            "failure": self.failure,
         }
+
+
+def least_latencies(percentile: int) -> int:
+    """Return the number of latencies from which a percentile differs from the maximum."""
+    return 100 // (100 - percentile)
 
 
 def summarise_latencies(latencies_s: Sequence[float]) -> dict[str, float]:

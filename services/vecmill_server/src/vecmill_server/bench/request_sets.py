@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,9 @@ from vecmill.values.sample_texts import cut_passages, draw_length
 REQUESTS = 2_000
 MAX_TEXTS = 20_000
 
+# In each block of so many texts, one is of the shortest, one of the longest, and so on.
+_STRATA = 16
+_JSON_LINES = (".jsonl", ".ndjson")
 _QUERY = "Which of these passages explains how the value is computed?"
 
 
@@ -49,12 +53,16 @@ _LENGTHS: Mapping[TextSet, Callable[[random.Random], int]] = MappingProxyType(
 def read_texts(name: str, count: int, seed: int) -> list[str]:
     """Return `count` texts of a text set, or the lines of a file in a seeded order, repeated to `count`.
 
-    Raises `InvalidConfig` if `name` is neither a text set nor a file with text.
+    The first texts are as short and as long as all texts, so servers that answer few requests get the same
+    lengths. Raises `InvalidConfig` if `name` is neither a text set nor a file with text.
     """
+    chance = random.Random(seed)
     if name in tuple(TextSet):
-        return cut_passages(seed, count, _LENGTHS[TextSet(name)])
+        return _mix_lengths(cut_passages(seed, count, _LENGTHS[TextSet(name)]), chance)
+    if Path(name).suffix.lower() in _JSON_LINES:
+        raise InvalidConfig(f"--texts {name} has JSON on each line. Give a file with a text on each line.")
     try:
-        lines = [line for line in Path(name).read_text("utf-8").splitlines() if line.strip()]
+        lines = [line for line in Path(name).read_text("utf-8").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         sets = ", ".join(TextSet)
         raise InvalidConfig(
@@ -62,8 +70,30 @@ def read_texts(name: str, count: int, seed: int) -> list[str]:
         ) from error
     if not lines:
         raise InvalidConfig(f"--texts {name} has no text.")
-    random.Random(seed).shuffle(lines)
-    return [lines[index % len(lines)] for index in range(count)]
+    chance.shuffle(lines)
+    drawn = _mix_lengths(lines[:count], chance)
+    return [drawn[index % len(drawn)] for index in range(count)]
+
+
+def _mix_lengths(texts: Sequence[str], chance: random.Random) -> list[str]:
+    """Return the texts in a random order in which each block of texts has short, middle and long ones."""
+    ordered = sorted(texts, key=len)
+    size = -(-len(ordered) // _STRATA)
+    strata = [ordered[begin : begin + size] for begin in range(0, len(ordered), size)]
+    for stratum in strata:
+        chance.shuffle(stratum)
+    found: list[str] = []
+    for block in zip_longest(*strata):
+        mixed = [text for text in block if text is not None]
+        chance.shuffle(mixed)
+        found += mixed
+    return found
+
+
+def count_bytes(api: ServerApi, texts: Sequence[str]) -> int:
+    """Return the bytes of the texts that a server tokenizes, with the query of a rerank API for each text."""
+    query = "" if api is ServerApi.EMBEDDINGS else _QUERY
+    return sum(len(text.encode()) + len(query) for text in texts)
 
 
 def make_bodies(

@@ -22,14 +22,14 @@ function request()
 end
 
 function done(summary, latency, requests)
-  local errors = summary.errors
+  local errors, counts = summary.errors, {}
+  for i = 1, #latency do
+    counts[i] = string.format("[%d, %d]", latency(i))
+  end
   local file = assert(io.open(os.getenv("VECMILL_BENCH_SUMMARY"), "w"))
   file:write(string.format(
-    '{"requests": %d, "duration_us": %d, "refused": %d, "broken": %d, "timeout": %d, "latency_us": '
-    .. '{"min": %d, "mean": %f, "stdev": %f, "p50": %d, "p90": %d, "p95": %d, "p99": %d, "max": %d}}\n',
+    '{"requests": %d, "duration_us": %d, "refused": %d, "broken": %d, "timeout": %d, "latencies_us": [%s]}\n',
     summary.requests, summary.duration, errors.status,
-    errors.connect + errors.read + errors.write, errors.timeout,
-    latency.min, latency.mean, latency.stdev, latency:percentile(50), latency:percentile(90), latency:percentile(95),
-    latency:percentile(99), latency.max))
+    errors.connect + errors.read + errors.write, errors.timeout, table.concat(counts, ", ")))
   file:close()
 end

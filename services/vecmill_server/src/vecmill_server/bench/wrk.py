@@ -4,27 +4,29 @@ import json
 import resource
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vecmill.values.environment import environment_variables
-from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, BenchLoad, LoadResult
+from vecmill_server.bench.generator import raise_file_limit
+from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, BenchLoad, LoadResult, summarise_latencies
 
 SCRIPT = Path(__file__).with_name("requests.lua")
 _END_S = 120.0
+# The clients without a response that are not due to the time between a response and the next request.
+_SILENT_CLIENTS, _SILENT_SHARE = 0.5, 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class WrkOrders:
-    """The URL, the headers and the times of a load. wrk counts whole seconds."""
+    """The URL, the headers and the times of a load. wrk takes whole seconds."""
 
     url: str
     headers: Mapping[str, str]
     bodies_file: Path
     duration_s: int
-    warm_s: int
     timeout_s: int
 
 
@@ -36,26 +38,65 @@ def find_wrk() -> str | None:
 def run_wrk(program: str, orders: WrkOrders, load: BenchLoad) -> LoadResult | None:
     """Run a closed loop. Return `None` if a response had an error status, because wrk does not tell which.
 
-    Raises `subprocess.CalledProcessError` if wrk fails.
+    Raises `subprocess.SubprocessError`, `OSError`, `ValueError` or `LookupError` if wrk fails, or if the
+    program is another one.
     """
     assert load.clients is not None
-    if orders.warm_s:
-        _call(program, orders, load.clients, orders.warm_s)
+    raise_file_limit()
     used_s = _processor_time_of_children_s()
     found = _call(program, orders, load.clients, orders.duration_s)
     used_s = _processor_time_of_children_s() - used_s
     if found["refused"]:
         return None
     elapsed_s = found["duration_us"] / 1e6
-    statuses = {OK: found["requests"], BROKEN: found["broken"], UNANSWERED: found["timeout"]}
+    # wrk counts a late response as a request and as a timeout.
+    answered = found["requests"] - found["timeout"]
+    statuses = {OK: answered, BROKEN: found["broken"], UNANSWERED: found["timeout"]}
+    clients_requests = found["requests"] // load.clients
+    interval_us = found["duration_us"] // clients_requests if clients_requests else None
+    latencies_s = undo_correction(found["latencies_us"], interval_us)
     return LoadResult(
         load=load,
         generator="wrk",
         elapsed_s=elapsed_s,
         statuses={status: count for status, count in statuses.items() if count},
         processor_share=used_s / elapsed_s,
-        percentiles_s={name: value / 1e6 for name, value in found["latency_us"].items()},
+        percentiles_s=summarise_latencies(latencies_s),
+        latencies_s=latencies_s,
     )
+
+
+def undo_correction(counts: Sequence[tuple[int, int]], interval_us: int | None) -> Sequence[float]:
+    """Return the latencies that wrk measured, in seconds and ascending.
+
+    `counts` has the latencies of wrk in microseconds, ascending, each with its number. wrk adds to each
+    latency of more than two intervals the shorter ones that requests sent at fixed times would have had: the
+    latency less one interval, less two, and so on, down to one interval. So the number at `n` less the number
+    at `n + interval_us` is the measured one. `None` stands for a run without this correction.
+    """
+    corrected = dict(counts)
+    values, numbers = list(corrected), list(corrected.values())
+    if interval_us is not None:
+        for place, value in enumerate(values):
+            if value > interval_us:
+                numbers[place] -= corrected.get(value + interval_us, 0)
+    return [value / 1e6 for value, number in zip(values, numbers, strict=True) for _ in range(number)]
+
+
+def has_silent_clients(result: LoadResult) -> bool:
+    """Return whether some clients of wrk waited for a response that did not come, which wrk does not report.
+
+    Each client waits all the time: for its responses, and for the request that is open at the end. The mean
+    age of an open request follows from mean and standard deviation of the latencies.
+    """
+    assert result.load.clients is not None
+    if not result.percentiles_s:
+        return False
+    mean_s, stdev_s = result.percentiles_s["mean"], result.percentiles_s["stdev"]
+    open_s = (mean_s**2 + stdev_s**2) / (2 * mean_s)
+    waited_s = result.statuses[OK] * mean_s + result.load.clients * open_s
+    silent = result.load.clients - waited_s / result.elapsed_s
+    return silent > max(_SILENT_CLIENTS, _SILENT_SHARE * result.load.clients)
 
 
 def _call(program: str, orders: WrkOrders, clients: int, duration_s: int) -> Any:
@@ -63,6 +104,7 @@ def _call(program: str, orders: WrkOrders, clients: int, duration_s: int) -> Any
     command = [program, "--threads", "1", "--connections", str(clients), "--timeout", f"{orders.timeout_s}s"]
     command += ["--duration", f"{duration_s}s", "--script", str(SCRIPT), orders.url, "--"]
     command.append(str(orders.bodies_file))
+    summary.unlink(missing_ok=True)
     # Not arguments, because other users of the machine can see those.
     headers = "".join(f"{name}: {value}\n" for name, value in orders.headers.items())
     own = {"VECMILL_BENCH_SUMMARY": str(summary), "VECMILL_BENCH_HEADERS": headers}
