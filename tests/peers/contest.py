@@ -5,18 +5,21 @@
 Each peer has an environment of its own, which `make` installs. In each round every peer is started, measured
 under every load and stopped, in an order that is drawn for the round. The first start of a peer also compares
 its embeddings with those of sentence-transformers. A peer that cannot be installed or started is a row with
-the reason. The results are saved after each round.
+the reason. The results are saved after each peer.
 """
 
 import argparse
 import os
 import platform
 import random
+import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from peers.loads import LOADS, SEED, TextFiles, checked_texts
 from peers.models import prepare_models
 from peers.page import RESULTS, write_files
 from peers.processes import PeerFailed, Place, embed_in_batches, prepare_peer, run_peer
-from peers.results import Comparison, PeerResult, PeerRound
+from peers.results import Comparison, LoadFigures, PeerResult, PeerRound
 from peers.roster import BASE, Peer, list_peers
 from perf.contestants import LoadOracle
 from perf.generator import require_wrk
@@ -38,6 +41,12 @@ from vecmill.hardware.cores import available_cores
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
 from vecmill.verification.comparison import compare_embeddings
+
+# What a peer, its installation and its responses may raise.
+FAILURES = (
+    *(PeerFailed, NotInstalled, OSError, ValueError, LookupError),
+    *(HTTPException, subprocess.SubprocessError),
+)
 
 
 class Contest:
@@ -65,11 +74,11 @@ class Contest:
                     install_environment(peer.environment)
                 result.versions = read_versions(peer)
                 prepare_peer(peer, self._place)
-            except (NotInstalled, PeerFailed, OSError, ValueError) as error:
+            except FAILURES as error:
                 self._refuse(result, error)
 
     def run_round(self, names: Sequence[str]) -> None:
-        """Measure the peers in this order. A peer that fails has an empty round."""
+        """Measure the peers in this order. A peer that fails keeps the loads before its failure."""
         for name in names:
             result = self.results[name]
             result.rounds.append(self._measure(self._peers[name], result))
@@ -77,21 +86,23 @@ class Contest:
     def _measure(self, peer: Peer, result: PeerResult) -> PeerRound:
         if result.reason is not None:
             return PeerRound()
+        loads: dict[str, LoadFigures] = {}
+        ready_s = None
         try:
             with run_peer(peer, self._place) as running:
                 if result.cosine_min is None:
                     found = compare_embeddings(embed_in_batches(running, self._checked), self._reference)
                     result.cosine_min, result.cosine_mean = found.cosine_min, found.cosine_mean
-                loads = {}
+                ready_s = running.ready_s
                 for load in LOADS:
                     loads[load.name] = running.measure(load)
                     figure = loads[load.name].figure(load)
                     shown = loads[load.name].reason if figure is None else f"{figure:.1f} {load.unit}"
                     print(f"{peer.name}, {load.name}: {shown}", flush=True)
-                return PeerRound(running.ready_s, running.memory_mb(), loads)
-        except (PeerFailed, OSError, ValueError, LookupError) as error:
+                return PeerRound(ready_s, running.memory_mb(), loads)
+        except FAILURES as error:
             self._refuse(result, error)
-            return PeerRound()
+            return PeerRound(ready_s, None, loads)
 
     def _refuse(self, result: PeerResult, error: Exception) -> None:
         reason = str(error) or type(error).__name__
@@ -135,14 +146,27 @@ def choose_peers(options: argparse.Namespace) -> list[Peer]:
 
 
 def run_rounds(contest: Contest, options: argparse.Namespace, save: Callable[[], None]) -> None:
-    """Run the rounds, each in an order drawn from the seed, and save after each."""
+    """Run the rounds, each in an order drawn from the seed, and save after each peer."""
     chance = random.Random(options.seed)
     for number in range(options.rounds):
         names = list(contest.results)
         chance.shuffle(names)
         print(f"round {number + 1} of {options.rounds}: {'; '.join(names)}", flush=True)
-        contest.run_round(names)
-        save()
+        for name in names:
+            contest.run_round([name])
+            save()
+
+
+def name_command(options: argparse.Namespace) -> str:
+    """Return the command that repeats the run."""
+    arguments = ["--seconds", str(options.seconds), "--seed", str(options.seed)]
+    for name in options.peer:
+        arguments += ["--peer", name]
+    for url in options.url:
+        arguments += ["--url", url]
+    if options.optimized is not None:
+        arguments += ["--optimized", str(options.optimized)]
+    return f'make bench-peers ROUNDS={options.rounds} ARGS="{shlex.join(arguments)}"'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rounds": options.rounds,
         "seconds": options.seconds,
         "seed": options.seed,
-        "command": f'make bench-peers ROUNDS={options.rounds} ARGS="--seconds {options.seconds}"',
+        "command": name_command(options),
     }
     print(f"seed {options.seed}, {options.rounds} rounds of {options.seconds} s for each load", flush=True)
     with tempfile.TemporaryDirectory(prefix="vecmill-peers-") as name:

@@ -14,6 +14,8 @@ from vecmill_server.bench.request_sets import TextSet, read_texts
 SEED = 20_261_122
 # As many as the generator sends before it begins again.
 TEXTS = 2_000
+# A slower peer is measured for longer: until so many requests have ended, and so many for each client.
+LEAST_REQUESTS, LEAST_REQUESTS_A_CLIENT = 20, 5
 EXACT = f"{MAX_TOKENS} tokens"
 
 
@@ -33,6 +35,11 @@ class PeerLoad:
     def is_latency(self) -> bool:
         """Whether one client waits for one text."""
         return self.clients == 1
+
+    @property
+    def least_requests(self) -> int:
+        """The number of requests below which a figure is that of too few."""
+        return max(LEAST_REQUESTS, LEAST_REQUESTS_A_CLIENT * self.clients)
 
     @property
     def unit(self) -> str:
@@ -69,6 +76,10 @@ class TextFiles:
     def read(self, texts: str) -> list[str]:
         """Return the texts of a text set."""
         return self.write(texts).read_text("utf-8").split("\n")
+
+    def read_in_order(self, texts: str) -> list[str]:
+        """Return the texts of a text set in the order in which `vecmill bench` sends them."""
+        return read_texts(str(self.write(texts)), TEXTS, SEED)
 
     def _draw(self, texts: str) -> list[str]:
         if texts == EXACT:

@@ -57,7 +57,7 @@ def describe_run(found: Comparison) -> str:
 def write_figures(found: Comparison) -> str:
     """Return the table of the medians, with a row for each peer."""
     headings = ["", *(f"{load.name}, {load.unit}" for load in LOADS)]
-    headings += ["worst cosine", "memory (PSS), MB", "ready after, s"]
+    headings += ["worst cosine", "memory (PSS), MB", "ready after, s: first start, later ones"]
     rows = [[_name(peer), *_figure_cells(peer)] for peer in found.peers]
     return _table(headings, rows)
 
@@ -68,11 +68,12 @@ def _figure_cells(peer: PeerResult) -> Iterator[str]:
         yield from [""] * (len(LOADS) + 2)
         return
     for load in LOADS:
-        values = peer.values(load)
-        yield _number(median(values)) if values else NONE
+        values, requests = peer.values(load), peer.least_requests(load)
+        few = f" ({requests} requests)" if requests is not None and requests < load.least_requests else ""
+        yield f"{_number(median(values))}{few}" if values else NONE
     yield NONE if peer.cosine_min is None else f"{peer.cosine_min:.5f}"
     yield NONE if peer.memory_mb is None else f"{peer.memory_mb:.0f}"
-    yield NONE if peer.ready_s is None else f"{peer.ready_s:.1f}"
+    yield ", ".join(f"{seconds:.1f}" for seconds in peer.ready_s) or NONE
 
 
 def write_ratios(found: Comparison) -> str:
@@ -85,12 +86,16 @@ def write_ratios(found: Comparison) -> str:
         if peer.is_measured and peer is not base:
             mean = mean_ratio(peer, base)
             cells = [_ratio(speed_ratios(peer, base, load)) for load in LOADS]
-            rows.append([_name(peer), *cells, NONE if mean is None else f"{mean:.2f}"])
+            rows.append([_name(peer), *cells, NONE if mean is None else _mean(*mean)])
     if not rows:
         return ""
     table = _table(["", *(load.name for load in LOADS), "geometric mean"], rows)
     title = f"Speed as a multiple of `{BASE}` (above 1 is faster), median (minimum to maximum) of the rounds:"
     return f"{title}\n\n{table}"
+
+
+def _mean(ratio: float, loads: int) -> str:
+    return f"{ratio:.2f}" if loads == len(LOADS) else f"{ratio:.2f} ({loads} of {len(LOADS)} loads)"
 
 
 def write_latencies(found: Comparison) -> str:
@@ -144,12 +149,13 @@ def list_reasons(found: Comparison) -> str:
 def list_versions(found: Comparison) -> str:
     """Return the versions and the command of each peer."""
     rows = [_version_cells(peer) for peer in found.peers if peer.is_measured]
-    return _table(["", "measured by", "versions", "command"], rows) if rows else ""
+    return _table(["", "measured by", "embeddings as", "versions", "command"], rows) if rows else ""
 
 
 def _version_cells(peer: PeerResult) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in peer.versions.items())
-    return [peer.name, peer.transport, versions, f"`{peer.command}`" if peer.command else "started by hand"]
+    how = [peer.transport, ", ".join(peer.encodings) or NONE, versions or NONE]
+    return [peer.name, *how, f"`{peer.command}`" if peer.command else "started by hand"]
 
 
 def write_section(found: Comparison | None) -> str:
@@ -188,7 +194,8 @@ def _percentiles(peer: PeerResult, load: PeerLoad) -> str:
     figures = [each.loads[load.name] for each in peer.rounds if load.name in each.loads]
     p50 = [each.p50_ms for each in figures if each.p50_ms is not None]
     p99 = [each.p99_ms for each in figures if each.p99_ms is not None]
-    return f"{_number(median(p50))} / {_number(median(p99))}" if p50 and p99 else NONE
+    # In a round with fewer than 100 requests there is no p99.
+    return f"{_number(median(p50))} / {_number(median(p99)) if p99 else NONE}" if p50 else NONE
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

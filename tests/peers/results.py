@@ -19,13 +19,18 @@ SAME_FROM = 0.9999
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """One load on one peer. Without figures `reason` says why."""
+    """One load on one peer. Without figures `reason` says why.
+
+    `requests` is the number of requests, or calls, and `encoding` is that of the embeddings in responses.
+    """
 
     texts_per_s: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
     generator: str | None = None
     reason: str | None = None
+    requests: int | None = None
+    encoding: str | None = None
 
     def figure(self, load: PeerLoad) -> float | None:
         """Return the figure that the table has for the load."""
@@ -95,10 +100,24 @@ class PeerResult:
         return median(found) if found else None
 
     @property
-    def ready_s(self) -> float | None:
-        """The median of the rounds."""
+    def ready_s(self) -> list[float]:
+        """The time of the first start and the median of the later ones, if there are any.
+
+        The first start may prepare weights that the later ones find in a cache.
+        """
         found = [each.ready_s for each in self.rounds if each.ready_s is not None]
-        return median(found) if found else None
+        return [*found[:1], median(found[1:])] if len(found) > 1 else found
+
+    @property
+    def encodings(self) -> list[str]:
+        """The encodings of the embeddings in the responses, each once."""
+        found = (figures.encoding for each in self.rounds for figures in each.loads.values())
+        return list(dict.fromkeys(encoding for encoding in found if encoding is not None))
+
+    def least_requests(self, load: PeerLoad) -> int | None:
+        """Return the smallest number of requests of a load in a round, `None` if it is not known."""
+        found = [each.loads[load.name].requests for each in self.rounds if load.name in each.loads]
+        return min((count for count in found if count is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +168,10 @@ def speed_ratios(peer: PeerResult, base: PeerResult, load: PeerLoad) -> list[flo
     return found
 
 
-def mean_ratio(peer: PeerResult, base: PeerResult) -> float | None:
-    """Return the geometric mean of the median ratios over all loads that both have, `None` without any."""
+def mean_ratio(peer: PeerResult, base: PeerResult) -> tuple[float, int] | None:
+    """Return the geometric mean of the median ratios over all loads that both have, and their number.
+
+    Returns `None` if both have no load.
+    """
     medians = [median(found) for load in LOADS if (found := speed_ratios(peer, base, load))]
-    return geometric_mean(medians) if medians else None
+    return (geometric_mean(medians), len(medians)) if medians else None

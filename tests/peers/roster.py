@@ -64,12 +64,13 @@ class Peer:
 def list_peers(urls: Iterable[str] = (), optimized: Path | None = None) -> list[Peer]:
     """Return all peers: ours first, then the others, then those of `urls`, each NAME=URL.
 
-    `optimized` is a directory that `vecmill optimize` wrote. A server of `BY_URL` without a URL cannot be
-    started. Raises `ValueError` for an entry of `urls` that is not NAME=URL.
+    `optimized` is a directory that `vecmill optimize` wrote. The name of a server of `BY_URL` may have a
+    version after it. Without a URL such a server cannot be started. Raises `ValueError` for an entry of
+    `urls` that is not NAME=URL.
     """
     given = dict(map(_split_url, urls))
     servers = [Peer(name, url=url) for name, url in given.items()]
-    missing = [Peer(name) for name in BY_URL if name not in given]
+    missing = [Peer(name) for name in BY_URL if not any(each.startswith(name) for each in given)]
     return [*_list_ours(optimized), *SERVERS, *LIBRARIES, *servers, *missing]
 
 
@@ -139,7 +140,8 @@ SERVERS = (
         ("llama-cpp-python",),
         (
             *("{python}", "-m", "llama_cpp.server", "--model", "{gguf}", "--model_alias", MODEL),
-            *("--embedding", "true", "--n_ctx", "512", "--n_threads", "{cores}", "--verbose", "false"),
+            *("--embedding", "true", "--n_ctx", "512", "--verbose", "false"),
+            *("--n_threads", "{cores}", "--n_threads_batch", "{cores}"),
             *("--host", "127.0.0.1", "--port", "{port}"),
         ),
         ("{python}", "{programs}/write_gguf.py", "{model}", "{gguf}"),

@@ -1,8 +1,11 @@
 """The comparison with other servers: its tables, its texts, its layouts, and the servers of tutorials."""
 
+import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +13,13 @@ import pytest
 from tokenizers import Tokenizer as HubTokenizer
 
 from peers import page
-from peers.contest import Contest
+from peers.contest import Contest, name_command
 from peers.environments import find_python, find_reason
-from peers.loads import EXACT, LOADS, TextFiles
+from peers.loads import EXACT, LEAST_REQUESTS, LOADS, SEED, PeerLoad, TextFiles
 from peers.models import HUB_NAME, MAX_TOKENS, PreparedModels, prepare_models
 from peers.plots import draw_ratios
-from peers.processes import Place, run_peer, tree_memory_mb
+from peers.processes import Place, ServerPeer, run_peer, tree_memory_mb
+from peers.programs import in_process
 from peers.results import Comparison, LoadFigures, PeerResult, PeerRound, mean_ratio, speed_ratios
 from peers.roster import BASE, BY_URL, ENVIRONMENTS, Peer, list_peers
 from support.texts import mixed_texts
@@ -23,6 +27,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
+from vecmill_server.bench.request_sets import read_texts
 
 SHORT, ONE_SHORT = LOADS[0], LOADS[5]
 MACHINE = {
@@ -66,7 +71,9 @@ def test_ratios_are_those_of_each_round_and_more_is_faster() -> None:
     base, slow, *_ = comparison().peers
     assert speed_ratios(slow, base, SHORT) == [0.5, 0.25, 0.25]
     assert speed_ratios(slow, base, ONE_SHORT) == [2.0, 0.5, 1.5]
-    assert mean_ratio(slow, base) == pytest.approx((0.25 * 1.5) ** 0.5)
+    ratio, loads = mean_ratio(slow, base) or (0.0, 0)
+    assert ratio == pytest.approx((0.25 * 1.5) ** 0.5)
+    assert loads == 2
 
 
 def test_a_round_that_failed_is_not_paired_with_another() -> None:
@@ -84,7 +91,40 @@ def test_the_tables_name_what_is_wrong_what_failed_and_where_a_peer_is_better() 
     assert "- slow, one client, short: 1.50 (0.50 to 2.00) times the speed." in found
     assert "- wrong, one client" not in found
     tables = [line for line in found.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in tables if "slow" in line} == {13, 11, 7, 5}
+    assert {line.replace("\\|", "").count("|") for line in tables if "slow" in line} == {13, 11, 7, 6}
+    # The mean is not over all loads.
+    assert "| 0.61 (2 of 8 loads) |" in found
+
+
+def test_the_tables_mark_few_requests_and_tell_first_starts_from_later_ones() -> None:
+    slow = LoadFigures(5.0, 9.0, None, "vecmill", requests=12, encoding="float")
+    rounds = [PeerRound(ready_s, 300.0, {SHORT.name: slow}) for ready_s in (92.0, 2.0, 3.0)]
+    found = Comparison(
+        "2026-01-01T00:00:00Z",
+        MACHINE,
+        SETTINGS,
+        [result(BASE, [9.0], [10.0]), PeerResult("slow", "HTTP", rounds=rounds)],
+    )
+    text = page.write_report(found)
+    assert "| slow | 5.0 (12 requests) | - |" in text
+    assert "| 300 | 92.0, 2.5 |" in text
+    assert "| slow | 9.0 / - | - |" in text
+    assert "| slow | HTTP | float | - | started by hand |" in text
+
+
+def test_the_published_command_repeats_the_run() -> None:
+    options = argparse.Namespace(
+        rounds=2,
+        seconds=3,
+        seed=7,
+        peer=["infinity, torch"],
+        url=["TEI 1.9=http://h:1"],
+        optimized=Path("a"),
+    )
+    assert name_command(options) == (
+        "make bench-peers ROUNDS=2 ARGS=\"--seconds 3 --seed 7 --peer 'infinity, torch' "
+        "--url 'TEI 1.9=http://h:1' --optimized a\""
+    )
 
 
 def test_the_plot_is_a_picture_of_those_that_can_be_compared(tmp_path: Path) -> None:
@@ -122,6 +162,7 @@ def test_a_server_is_measured_by_its_url_or_says_that_it_was_not_named() -> None
     assert peers["TEI"].url == "http://127.0.0.1:8080"
     assert peers["mine"].url == "http://host/v1"
     assert {name for name in BY_URL if peers[name].url is None} == set(BY_URL) - {"TEI"}
+    assert "TEI" not in {peer.name for peer in list_peers(["TEI 1.9.3=http://127.0.0.1:8080"])}
     with pytest.raises(ValueError, match="not NAME=URL"):
         list_peers(["http://127.0.0.1:8080"])
 
@@ -178,8 +219,10 @@ def test_a_library_in_its_own_process_answers_the_embeddings_and_a_load(
         assert np.allclose(peer.embed(TEXTS), reference, atol=1e-5)
         found = peer.measure(ONE_SHORT)
         assert found.p50_ms
-        assert found.p99_ms
-        assert found.p99_ms >= found.p50_ms > 0
+        assert found.requests
+        assert found.requests >= LEAST_REQUESTS
+        assert (found.p99_ms is None) == (found.requests < in_process.CALLS_FOR_P99)
+        assert (found.p99_ms or found.p50_ms) >= found.p50_ms > 0
         assert peer.ready_s
         assert (peer.memory_mb() or 0) > 50
 
@@ -206,8 +249,74 @@ def test_a_peer_that_does_not_start_is_a_row_with_the_reason(tmp_path: Path) -> 
     assert contest.results["broken"].rounds == [PeerRound()]
 
 
+class SlowPeer(ServerPeer):
+    """A server that answers two requests a second."""
+
+    def _run_bench(self, load: PeerLoad, seconds: int) -> LoadFigures:
+        return LoadFigures(2.0, 500.0, requests=2 * seconds)
+
+
+def test_a_slow_server_is_measured_for_longer(tmp_path: Path) -> None:
+    place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 4)
+    peer = SlowPeer("http://127.0.0.1:1", place, None)
+    assert peer.measure(ONE_SHORT).requests == 32  # 4 s have too few, 8 s too
+    assert peer.measure(SHORT).requests == 64  # after 32 s it ends, with too few for 32 clients
+
+
+def test_a_library_is_called_often_enough() -> None:
+    calls = 0
+
+    def embed(_texts: Sequence[str]) -> list[list[float]]:
+        nonlocal calls
+        calls += 1
+        return []
+
+    found = in_process.measure(embed, TEXTS, 2, 0.0, least_calls=3, most_s=20.0)
+    assert calls == found["calls"] == 3
+    assert found["p99_ms"] is None
+
+
+def test_a_library_gets_the_texts_in_the_order_of_the_servers(tmp_path: Path) -> None:
+    files = TextFiles(tmp_path)
+    (tmp_path / "few.txt").write_text("\n".join(f"{'word ' * size}{size}" for size in range(40)), "utf-8")
+    assert files.read_in_order("few")[:64] == read_texts(str(tmp_path / "few.txt"), 64, SEED)
+    assert files.read_in_order("few")[:40] != files.read("few")
+
+
+class Ends:
+    """A peer that ends under its second load."""
+
+    ready_s = 1.5
+
+    def __init__(self) -> None:
+        self._loads = 0
+
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        return np.ones((len(texts), 1), np.float32)
+
+    def measure(self, load: PeerLoad) -> LoadFigures:
+        self._loads += 1
+        if self._loads > 1:
+            raise subprocess.TimeoutExpired("peer", 1.0)
+        return LoadFigures(5.0)
+
+    def memory_mb(self) -> float:
+        raise AssertionError
+
+
+def test_a_peer_that_fails_keeps_the_loads_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("peers.contest.run_peer", lambda *_: nullcontext(Ends()))
+    place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1)
+    contest = Contest([Peer("one", command=("one",))], place, ["a"], np.ones((1, 1), np.float32))
+    contest.run_round(["one"])
+    assert contest.results["one"].rounds == [PeerRound(1.5, None, {SHORT.name: LoadFigures(5.0)})]
+    assert "timed out" in (contest.results["one"].reason or "")
+
+
 def test_memory_is_that_of_the_whole_tree() -> None:
     alone = tree_memory_mb(os.getpid())
+    assert alone
+    assert tree_memory_mb(2**22 + 1) is None  # above the largest process id
     child = subprocess.Popen(
         [sys.executable, "-c", "held = bytearray(80_000_000); print(1, flush=True); input()"],
         stdin=subprocess.PIPE,
@@ -216,6 +325,6 @@ def test_memory_is_that_of_the_whole_tree() -> None:
     assert child.stdout is not None
     child.stdout.readline()
     try:
-        assert tree_memory_mb(os.getpid()) > alone + 60
+        assert (tree_memory_mb(os.getpid()) or 0) > alone + 60
     finally:
         child.communicate(b"\n")

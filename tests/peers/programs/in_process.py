@@ -68,12 +68,21 @@ LIBRARIES: dict[str, Callable[[str], Embed]] = {
 }
 
 
-def measure(embed: Embed, texts: Sequence[str], batch: int, seconds: float) -> dict[str, float]:
-    """Call `embed` with `batch` texts at a time for `seconds`, and to the end of the call that runs then."""
+# Below this number of calls the 99th percentile is the maximum.
+CALLS_FOR_P99 = 100
+
+
+def measure(
+    embed: Embed, texts: Sequence[str], batch: int, seconds: float, least_calls: int = 1, most_s: float = 0.0
+) -> dict[str, float | None]:
+    """Call `embed` with `batch` texts at a time for `seconds`, and to the end of the call that runs then.
+
+    With fewer calls than `least_calls` then, it goes on for at most `most_s`.
+    """
     times_s: list[float] = []
     done = 0
     began = time.perf_counter()
-    while time.perf_counter() - began < seconds:
+    while (spent := time.perf_counter() - began) < seconds or (len(times_s) < least_calls and spent < most_s):
         given = [texts[(done + place) % len(texts)] for place in range(batch)]
         called = time.perf_counter()
         embed(given)
@@ -84,7 +93,8 @@ def measure(embed: Embed, texts: Sequence[str], batch: int, seconds: float) -> d
     return {
         "texts_per_s": done / (time.perf_counter() - began),
         "p50_ms": p50 * 1e3,
-        "p99_ms": p99 * 1e3,
+        "p99_ms": p99 * 1e3 if len(times_s) >= CALLS_FOR_P99 else None,
+        "calls": len(times_s),
     }
 
 
@@ -102,7 +112,8 @@ def main() -> None:
         else:
             texts, batch = request["texts"], request["batch"]
             measure(embed, texts, batch, request["warm_s"])
-            found = measure(embed, texts, batch, request["seconds"])
+            limits = request["seconds"], request["least_calls"], request["most_s"]
+            found = measure(embed, texts, batch, *limits)
         print(json.dumps(found), file=answers, flush=True)
 
 
