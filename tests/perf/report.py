@@ -97,7 +97,7 @@ def save_report(name: str, figures: Sequence[Figure], settings: Mapping[str, Any
         "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "processor": processor_name(),
         "cores": os.cpu_count(),
-        "load_average": os.getloadavg(),
+        "load_average_at_end": os.getloadavg(),
         "versions": {package: version(package) for package in VERSIONS},
         "settings": dict(settings),
         "figures": [

@@ -4,12 +4,14 @@ import os
 import shutil
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perf.beside import MOST_CALLS, Round, figures_of
 from perf.corpus import Corpus, told_rate
 from perf.generator import run_load, write_bodies
 from perf.processes import Load, read_times
@@ -20,6 +22,7 @@ from support.alone import turn
 from support.server import LiveServer
 from support.texts import short_texts
 from vecmill.values.batch import Batch, TokenSequence
+from vecmill_server.bench.load import BenchLoad, LoadResult, summarise_latencies
 
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 
@@ -107,6 +110,32 @@ def test_the_speed_that_vecmill_embed_tells_is_read(tmp_path: Path) -> None:
     told, whole = corpus.embed("a.npy", "--engine", "fake")
     assert told > whole > 1
     assert told_rate("a.npy: ... in 2.0 s (1,234.5 texts/s, 9 tokens/s).") == 1234.5
+
+
+def interactive(*latencies_s: float) -> LoadResult:
+    """An open loop with these latencies."""
+    load, count = BenchLoad("short", 1, rate_hz=10), len(latencies_s)
+    times_s = summarise_latencies(latencies_s)
+    return LoadResult(load, "vecmill", 20.0, {200: count}, 0.1, times_s, latencies_s)
+
+
+def test_the_wait_beside_bulk_is_that_of_all_rounds_and_bulk_errors_count() -> None:
+    quick = interactive(*[0.01] * 100)
+    # The p99 of the first round is 1 s; of all rounds it is 0.03 s.
+    slow, steady = interactive(*[0.03] * 98, 1.0, 1.0), interactive(*[0.03] * 100)
+    rounds = [
+        Round(quick, beside, 50.0, 45.0, 0.02, statuses)
+        for beside, statuses in ((slow, [200, 503]), (steady, [200]), (steady, [0]), (steady, [200]))
+    ]
+    figures = {figure.name: figure for figure in figures_of(rounds)}
+    assert figures["more beside bulk, p99 of all rounds, in calls"].median == pytest.approx(1.0)
+    assert figures["more beside bulk, p99 of all rounds, in calls"].bound == MOST_CALLS
+    assert figures["errors"].median == 2
+    assert not figures["errors"].holds
+    assert figures["measurements of the generator"].holds
+    late = replace(steady, delay_p99_s=1.0)
+    refused = figures_of([*rounds, Round(late, steady, 50.0, 45.0, 0.02, [200])])[-1]
+    assert not refused.holds
 
 
 def test_requests_of_several_texts_have_each_text_once() -> None:

@@ -22,6 +22,7 @@ from perf.published.articles import (
     GRID_BATCHES,
     GRID_LENGTHS,
 )
+from perf.published.bulk_peers import infinity_program
 from perf.published.grid import Grid, Latencies, PinnedPipeline, Point, list_points
 from perf.published.report import Report, ahead, draw_plot, spread
 from perf.published.servers import (
@@ -35,6 +36,7 @@ from perf.published.servers import (
 )
 from support.server import LiveServer
 from support.texts import medium_texts, short_texts
+from vecmill.errors import ServerFailed
 from vecmill_server.bench.load import BenchLoad, LoadResult, summarise_latencies
 
 SEED = 4
@@ -145,10 +147,13 @@ def test_the_points_are_beside_the_published_ones() -> None:
         Point(2, 8, 2): {PIPELINE: [of_rate(50)]},
     }
     *_, one, two = grid.write_points(results).splitlines()
-    assert one == "| 2 | 8 | 1 | 75.0 | 300.0 | 5.50 | 6.0, 6.0 | 248 | 49 | 5.06 |"
+    # Three requests are enough for a median, and too few for p99.
+    assert one == "| 2 | 8 | 1 | 75.0 | 300.0 | 5.50 | 6.0, - | 248 | 49 | 5.06 |"
     assert two == "| 2 | 8 | 2 | 50.0 | not measured | - | - | - | - | - |"
     assert len(grid.write_latencies(results).splitlines()) == 2 + 3
     figures = {figure.name: figure for figure in grid.figures_of(results)}
+    assert "2 cores, 8 tokens, batch 1: pipeline, p50" in figures
+    assert "2 cores, 8 tokens, batch 1: pipeline, p99" not in figures
     ratio = figures["2 cores, 8 tokens, batch 1: vecmill onnx fp32 / pipeline"]
     assert ratio.values == pytest.approx((10, 1))
     assert "2 of 192 points" in grid.describe([0], [2], results)
@@ -249,6 +254,30 @@ def test_bulk_rows_are_compared_with_vecmill_in_their_precision(tmp_path: Path) 
         "| infinity-optimum-int8 | 20.0 (20.0-20.0) | 0.500 | 57472 | 1e-02 | 4.00 (4.00-4.00) | 100.49 |"
     )
     assert lines[4] == "| TEI (candle) | not measured | - | - | - | - | 1104.36 |"
+
+
+def test_a_row_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    def fail(work: bulk.Work, folder: Path) -> bulk.Outcome:
+        raise ServerFailed("127.0.0.1 does not answer\nas it should")
+
+    rows = [*fake_rows()[:2], bulk.Row("one", fail), *fake_rows()[3:4]]
+    bulk.measure(rows, bulk.Work(Path("model"), [["a"]]), tmp_path, rounds=2)
+    assert rows[2].refusal == "as it should"
+    assert [len(row.seconds) for row in rows] == [2, 2, 0, 2]
+    rows[0].seconds.pop()  # as if it had failed in the second round
+    assert bulk.ratios_to_ours(rows[0], rows) == [3.0]
+
+
+def test_infinity_runs_in_the_environment_of_its_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perf.published.bulk_peers.ROOT", tmp_path)
+    monkeypatch.setattr("perf.published.bulk.FASTEMBED", tmp_path / "none")
+    program = infinity_program("optimum")
+    assert program == tmp_path / ".venv/peer-infinity-optimum/bin/infinity_emb"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert bulk.installed_peers().keys() == {"infinity-optimum-int8", "infinity-optimum (onnx)"}
 
 
 def test_a_running_server_takes_part_by_its_url(server: LiveServer, tmp_path: Path) -> None:

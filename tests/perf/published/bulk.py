@@ -15,6 +15,7 @@ table has the largest difference of the embeddings from those of sentence-transf
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,7 +34,13 @@ from perf.distilbert import SEED, SERVE, START_TIMEOUT_S, name_plan
 from perf.distilbert_inputs import make_texts
 from perf.generator import send_requests
 from perf.published.articles import BULK_REQUESTS, BULK_S, BULK_TEXTS, BULK_TOKENS, INFINITY_DOCS
-from perf.published.bulk_peers import FASTEMBED, INFINITY, export_model, infinity_server, run_fastembed
+from perf.published.bulk_peers import (
+    FASTEMBED,
+    export_model,
+    infinity_program,
+    infinity_server,
+    run_fastembed,
+)
 from perf.published.report import NOT_MEASURED, Report, ahead, ratios_of, spread
 from perf.published.servers import PATIENT
 from perf.report import Figure, markdown_table, warn_if_busy
@@ -41,6 +49,7 @@ from perf.sizes import run_script
 from support.plain_http import post
 from support.server import NotStarted, live_server
 from vecmill.engines import ENGINES, find_engine
+from vecmill.errors import SetupError
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill_server.bench.request_sets import ServerApi, make_bodies
@@ -52,6 +61,11 @@ COMPARED = 4
 TIMEOUT_S = 7_200.0
 REFERENCE = "sentence-transformers (torch)"
 TITLE = "Bulk requests: bge-small's shape, 256 texts of 449 tokens a request"
+# Why a row may fail: random weights lose more than real ones, and servers break connections.
+FAILURES = (
+    *(NotStarted, SetupError, AssertionError, OSError, ValueError, LookupError),
+    *(HTTPException, subprocess.SubprocessError),
+)
 # Published rows whose precision is int8 are compared with vecmill in int8.
 INT8 = "int8"
 
@@ -168,9 +182,10 @@ def run_fastembed_rows(work: Work, folder: Path) -> Outcome:
 def installed_peers() -> dict[str, Measure]:
     """Return the published contestants that `make bench-peers` installed."""
     peers: dict[str, Measure] = {}
-    if INFINITY.exists():
+    if infinity_program("optimum").exists():
         peers["infinity-optimum-int8"] = partial(run_infinity, engine="optimum", is_int8=True)
         peers["infinity-optimum (onnx)"] = partial(run_infinity, engine="optimum")
+    if infinity_program("torch").exists():
         peers["infinity (torch)"] = partial(run_infinity, engine="torch")
     if FASTEMBED.exists():
         peers["fastembed (onnx)"] = run_fastembed_rows
@@ -200,8 +215,8 @@ def measure(rows: Sequence[Row], work: Work, folder: Path, rounds: int) -> None:
                 continue
             try:
                 found = row.measure(work, folder)
-            except NotStarted as refusal:  # random weights may lose more than real ones
-                row.refusal = str(refusal).strip().splitlines()[-1]
+            except FAILURES as refusal:  # one row does not end the others
+                row.refusal = (str(refusal).strip() or type(refusal).__name__).splitlines()[-1]
                 print(f"{row.name} is left out: {row.refusal}", flush=True)
                 continue
             if row.name == REFERENCE:
@@ -224,7 +239,8 @@ def ratios_to_ours(row: Row, rows: Sequence[Row]) -> list[float]:
     ours = best_of(rows, is_int8=row.is_int8)
     if ours is None or not row.seconds or row.is_ours:
         return []
-    return ratios_of(row.seconds, ours.seconds)
+    rounds = min(len(row.seconds), len(ours.seconds))  # a row that fails is not measured again
+    return ratios_of(row.seconds[:rounds], ours.seconds[:rounds])
 
 
 def write_rows(rows: Sequence[Row], requests: int, texts: int) -> str:

@@ -14,7 +14,8 @@ from support.exported_models import export_graph, quantize
 from support.server import NotStarted, free_port, stop_server, wait_until_ready
 from support.source_tree import ROOT
 
-INFINITY = ROOT / ".venv/peer-infinity/bin/infinity_emb"
+# The environments of infinity's engines.
+INFINITY: Mapping[str, str] = {"torch": "infinity", "optimum": "infinity-optimum"}
 FASTEMBED = ROOT / ".venv/peer-fastembed/bin/python"
 FASTEMBED_PROGRAM = Path(__file__).with_name("fastembed_program.py")
 START_S = 300.0
@@ -31,6 +32,11 @@ def peer_environment() -> dict[str, str]:
     """Return the variables for a program of another environment: without the modules of this one."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {**kept, **OFFLINE}
+
+
+def infinity_program(engine: str) -> Path:
+    """Return the program of infinity in the environment that has the packages of an engine."""
+    return ROOT / f".venv/peer-{INFINITY[engine]}/bin/infinity_emb"
 
 
 def export_model(model: Path, folder: Path, *, is_int8: bool = False) -> Path:
@@ -54,7 +60,16 @@ def export_model(model: Path, folder: Path, *, is_int8: bool = False) -> Path:
 def infinity_server(model: Path, folder: Path, engine: str) -> Iterator[str]:
     """Serve a model of CLS pooling by infinity on a free port; give the URL. Raises `NotStarted`."""
     port, log = free_port(), folder / f"infinity-{engine}.log"
-    command = [str(INFINITY), "v2", "--model-id", str(model), "--engine", engine, "--device", "cpu"]
+    command = [
+        str(infinity_program(engine)),
+        "v2",
+        "--model-id",
+        str(model),
+        "--engine",
+        engine,
+        "--device",
+        "cpu",
+    ]
     command += ["--pooling-method", "cls", "--host", "127.0.0.1", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:

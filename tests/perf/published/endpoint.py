@@ -13,7 +13,6 @@ Each server is pinned to the first processors of the machine. The requests come 
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perf.distilbert import SEED, SETTLE_S, name_plan
+from perf.distilbert import SEED, name_plan
 from perf.distilbert_inputs import Inputs, make_inputs, make_texts, save_classifier
 from perf.generator import predict_target, send_requests
 from perf.processors import list_processors
@@ -90,7 +89,6 @@ def measure_row(row: Row, inputs: Inputs, folder: Path, requests: int, rounds: i
         for _ in range(rounds):
             for name, url in urls.items():
                 row.found[name].append(_send(url, bodies, requests))
-                time.sleep(SETTLE_S)
                 print(f"{count_cores(row.cores)}, {name}: {describe(row.found[name][-1:])}", flush=True)
 
 
@@ -166,6 +164,7 @@ def figures_of(rows: Sequence[Row]) -> list[Figure]:
             figures += [
                 Figure(f"{label}, {part}", "ms", tuple(times_ms(results, part)))
                 for part in ("mean", "stdev", "p50", "p99", "max")
+                if all(part in each.list_latencies_s() for each in results)
             ]
             figures.append(Figure(f"{label}, all requests", "s", tuple(each.elapsed_s for each in results)))
             if name != FASTAPI and FASTAPI in row.found:

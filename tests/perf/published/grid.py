@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perf.distilbert import PIPELINE, SEED, SETTLE_S, name_plan
+from perf.distilbert import PIPELINE, SEED, name_plan, wait_for_left_requests
 from perf.distilbert_inputs import Inputs, load_pipeline, make_inputs, make_texts, save_classifier
 from perf.generator import require_wrk, run_closed_loop
 from perf.processors import count_physical_cores, list_processors
@@ -45,7 +45,7 @@ from perf.report import Figure, markdown_table, warn_if_busy
 from perf.rigs import remote_process
 from support.plain_http import post
 from support.server import NotStarted
-from vecmill_server.bench.load import summarise_latencies
+from vecmill_server.bench.load import PERCENTILES, least_latencies, summarise_latencies
 
 TEXTS = 32
 # Of each point at least this number of requests, however long one takes.
@@ -151,7 +151,6 @@ class Grid:
                 for _ in range(rounds):
                     for name, measure in contestants.items():
                         found[name].append(measure(point))
-                        time.sleep(SETTLE_S)
                 rates = {name: median(each.rate for each in rounds_) for name, rounds_ in found.items()}
                 told = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
                 print(f"{point.name}, requests/s: {told}", flush=True)
@@ -182,6 +181,7 @@ class Grid:
             found = run_closed_loop(
                 url, bodies, connections=1, duration_s=seconds, route="/predict", timeout_s=600
             )
+            wait_for_left_requests(url, bodies)
             return Latencies(found.percentiles_s, sum(found.statuses.values()))
 
         return ask_server
@@ -219,15 +219,29 @@ def _point_cells(point: Point, found: Mapping[str, Sequence[Latencies]], names: 
         else:
             ours = found[name]
             rates = [each.rate for each in ours]
-            p50, p99 = (median(each.seconds[part] for each in ours) * 1e3 for part in ("p50", "p99"))
-            cells += [
-                f"{median(rates):.1f}",
-                f"{median(ratios_of(rates, theirs)):.2f}",
-                f"{p50:.1f}, {p99:.1f}",
-            ]
+            cells += [f"{median(rates):.1f}", f"{median(ratios_of(rates, theirs)):.2f}"]
+            cells.append(", ".join(write_times(ours, ("p50", "p99"))))
     known = point.published()
     return cells + (
         ["-"] * 3 if known is None else [f"{known[0]:g}", f"{known[1]:g}", f"{known[0] / known[1]:.2f}"]
+    )
+
+
+def write_times(rounds: Sequence[Latencies], parts: Sequence[str]) -> list[str]:
+    """Return statistics of the latency in ms. A percentile of too few requests is left out."""
+    return [
+        f"{median(each.seconds[part] for each in rounds) * 1e3:.1f}" if has_part(rounds, part) else "-"
+        for part in parts
+    ]
+
+
+def has_part(rounds: Sequence[Latencies], part: str) -> bool:
+    """Return whether each round has enough requests for a statistic."""
+    return all(
+        each.requests >= least_latencies(percentile)
+        for each in rounds
+        for percentile in PERCENTILES
+        if part == f"p{percentile}"
     )
 
 
@@ -245,7 +259,7 @@ def write_latencies(results: Results) -> str:
     lines = []
     for point, found in results.items():
         for name, rounds in found.items():
-            times = [f"{median(each.seconds[part] for each in rounds) * 1e3:.1f}" for part in STATISTICS]
+            times = write_times(rounds, STATISTICS)
             requests, rate = sum(each.requests for each in rounds), median(each.rate for each in rounds)
             head = [str(point.cores), str(point.tokens), str(point.batch), name]
             lines.append([*head, str(requests), f"{rate:.1f}", *times])
@@ -261,7 +275,7 @@ def figures_of(results: Results) -> list[Figure]:
             rates = [each.rate for each in rounds]
             label = f"{point.name}: {name}"
             figures.append(Figure(label, "requests/s", tuple(rates)))
-            for part in STATISTICS:
+            for part in (part for part in STATISTICS if has_part(rounds, part)):
                 times_ms = tuple(each.seconds[part] * 1e3 for each in rounds)
                 figures.append(Figure(f"{label}, {part}", "ms", times_ms))
             if name != PIPELINE:
