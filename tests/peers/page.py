@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from peers.loads import LOADS, PeerLoad
+from peers.loads import LEAST_REQUESTS, LOADS, PeerLoad
 from peers.plots import draw_ratios
 from peers.results import SAME_FROM, WRONG_BELOW, Comparison, PeerResult, mean_ratio, speed_ratios
-from peers.roster import BASE
+from peers.roster import BASE, Transport
 from perf.report import FOLDER
 from support.source_tree import ROOT
 
@@ -68,12 +68,20 @@ def _figure_cells(peer: PeerResult) -> Iterator[str]:
         yield from [""] * (len(LOADS) + 2)
         return
     for load in LOADS:
-        values, requests = peer.values(load), peer.least_requests(load)
-        few = f" ({requests} requests)" if requests is not None and requests < load.least_requests else ""
-        yield f"{_number(median(values))}{few}" if values else NONE
+        values = peer.values(load)
+        yield f"{_number(median(values))}{_few(peer, load)}" if values else NONE
     yield NONE if peer.cosine_min is None else f"{peer.cosine_min:.5f}"
     yield NONE if peer.memory_mb is None else f"{peer.memory_mb:.0f}"
     yield ", ".join(f"{seconds:.1f}" for seconds in peer.ready_s) or NONE
+
+
+def _few(peer: PeerResult, load: PeerLoad) -> str:
+    """Return a remark on a figure of too few requests. A library has calls, and no clients."""
+    is_server = peer.transport == Transport.HTTP
+    requests, least = peer.least_requests(load), load.least_requests if is_server else LEAST_REQUESTS
+    if requests is None or requests >= least:
+        return ""
+    return f" ({requests} {'requests' if is_server else 'calls'})"
 
 
 def write_ratios(found: Comparison) -> str:

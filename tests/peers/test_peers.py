@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,14 +100,18 @@ def test_the_tables_name_what_is_wrong_what_failed_and_where_a_peer_is_better() 
 def test_the_tables_mark_few_requests_and_tell_first_starts_from_later_ones() -> None:
     slow = LoadFigures(5.0, 9.0, None, "vecmill", requests=12, encoding="float")
     rounds = [PeerRound(ready_s, 300.0, {SHORT.name: slow}) for ready_s in (92.0, 2.0, 3.0)]
-    found = Comparison(
-        "2026-01-01T00:00:00Z",
-        MACHINE,
-        SETTINGS,
-        [result(BASE, [9.0], [10.0]), PeerResult("slow", "HTTP", rounds=rounds)],
-    )
+    enough = [PeerRound(1.0, 300.0, {SHORT.name: replace(slow, requests=20)})]
+    peers = [
+        result(BASE, [9.0], [10.0]),
+        PeerResult("slow", "HTTP", rounds=rounds),
+        PeerResult("library", "in process", rounds=rounds),
+        PeerResult("busy", "in process", rounds=enough),
+    ]
+    found = Comparison("2026-01-01T00:00:00Z", MACHINE, SETTINGS, peers)
     text = page.write_report(found)
     assert "| slow | 5.0 (12 requests) | - |" in text
+    assert "| library (in process) | 5.0 (12 calls) | - |" in text
+    assert "| busy (in process) | 5.0 | - |" in text
     assert "| 300 | 92.0, 2.5 |" in text
     assert "| slow | 9.0 / - | - |" in text
     assert "| slow | HTTP | float | - | started by hand |" in text

@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -197,7 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rig = Rig(server.url, bodies, options)
         for number in range(options.rounds):
             rounds.append(rig.measure())
-            print(f"round {number + 1}: {rounds[-1].more_s * 1e3:.1f} ms more at p99", flush=True)
+            statuses = dict(Counter(rounds[-1].bulk_statuses))
+            more_ms = rounds[-1].more_s * 1e3
+            print(f"round {number + 1}: {more_ms:.1f} ms more at p99, bulk statuses {statuses}", flush=True)
     settings = {name: str(value) for name, value in vars(options).items()}
     title = f"interactive requests beside {options.bulk_clients} bulk clients of {options.bulk_texts} texts"
     return finish("beside", title, figures_of(rounds), settings)

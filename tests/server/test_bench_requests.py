@@ -25,6 +25,8 @@ from vecmill_server.bench.target import CheckedResponse, MeasuredServer, find_mo
 from vecmill_server.bench.wrk import has_silent_clients, undo_correction
 
 MODELS = response(json.dumps({"data": [{"id": "one"}]}).encode())
+# What happens under loads with these numbers of clients.
+FAILURES = {13: ServerFailed("The load failed."), 14: KeyboardInterrupt()}
 TIMES_S = summarise_latencies([0.01] * 100)
 
 
@@ -56,8 +58,8 @@ def without_load(monkeypatch: pytest.MonkeyPatch) -> list[Orders]:
 
     def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
         given.append(orders)
-        if load.clients == 13:
-            raise ServerFailed("The load failed.")
+        if load.clients in FAILURES:
+            raise FAILURES[load.clients]
         return LoadResult(load, "vecmill", 1.0, {200: 100}, 0.1, TIMES_S)
 
     monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: None)
@@ -248,9 +250,10 @@ def test_tokens_are_estimated_by_the_lengths_of_all_requests() -> None:
 
 
 @pytest.mark.usefixtures("without_load")
-def test_a_load_that_fails_leaves_the_results_of_the_loads_before(tmp_path: Path) -> None:
-    done = run_with(embeddings, "--clients", "2", "--clients", "13", folder=tmp_path)
-    assert isinstance(done.exception, ServerFailed)
+@pytest.mark.parametrize("clients", FAILURES)
+def test_a_load_that_fails_or_is_interrupted_leaves_the_results_before(clients: int, tmp_path: Path) -> None:
+    done = run_with(embeddings, "--clients", "2", "--clients", str(clients), folder=tmp_path)
+    assert done.exit_code != 0
     assert "2 clients" in done.output
     (found,) = json.loads((tmp_path / "bench.json").read_text("utf-8"))["results"]
     assert found["clients"] == 2
