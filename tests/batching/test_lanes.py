@@ -608,8 +608,9 @@ async def test_a_batch_looks_at_no_texts_of_other_lanes(monkeypatch: pytest.Monk
     async with stage(cores=4, engine=engine) as it:
         running = []
         for call in range(3):
-            running.append(it.submit_soon(*range(100 * call, 100 * call + 15)))
+            running.append(it.submit_soon(*range(100 * call, 100 * call + 6)))  # one batch
             await it.until_called(call + 1)
+        assert it.dispatcher.queue.is_empty
         seen: list[Job] = []
 
         def watched(job: Job) -> bool:

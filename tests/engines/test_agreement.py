@@ -152,7 +152,11 @@ def test_the_draw_goes_through_all_families() -> None:
 
 
 @pytest.mark.parametrize(("place", "seed"), [*enumerate(FEW)])
-def test_a_few_models_agree_on_every_engine_in_one_precision(place: int, seed: int, tmp_path: Path) -> None:
+def test_a_few_models_agree_on_every_engine_in_one_precision(
+    place: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The search for the layers that int8 leaves out takes long, and random weights do not need it.
+    monkeypatch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)
     offers = {name: offered(name) for name in installed_engines() if name not in SLOW}
     plans = [EnginePlan(name, found[place % len(found)], CPU) for name, found in offers.items() if found]
     compute_all(seed, plans, tmp_path)

@@ -36,8 +36,8 @@ def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain
 def test_a_text_of_another_client_passes_the_bulk_requests_of_one(tmp_path: Path) -> None:
     arguments = ["--no-access-log", "--api-key", "a", "--api-key", "b"]
     with live_server(tmp_path, arguments=arguments) as server:
-        until = time.perf_counter() + 3.0
-        bulk = [BulkClient(server.url, [bulk_body(n, 256)], "a", until, 256) for n in range(3)]
+        until = time.perf_counter() + 2.0
+        bulk = [BulkClient(server.url, [bulk_body(n, 128)], "a", until, 128) for n in range(3)]
         threads = [threading.Thread(target=client.run) for client in bulk]
         for thread in threads:
             thread.start()
