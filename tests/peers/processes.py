@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import select
 import signal
@@ -39,6 +40,8 @@ IDLE_TIMEOUT_S, IDLE_POLL_S, MAX_IDLE_SHARE = 120.0, 0.5, 0.2
 WARM_S = 3
 # A slow peer is measured for at most so many times the seconds of the others.
 MOST_TIMES = 8
+# A load that is repeated takes so many times as long as its first run tells.
+SPARE = 1.2
 TIMEOUT_S = 120
 # Texts of one request, or call, when embeddings are compared with the reference.
 COMPARED_BATCH = 8
@@ -147,7 +150,7 @@ class ServerPeer:
             is_slow = found.requests is not None and found.requests < load.least_requests
             if not is_slow or seconds == most:
                 return found
-            seconds = min(2 * seconds, most)
+            seconds = min(_needed_s(found, load, seconds), most)
 
     def _run_bench(self, load: PeerLoad, seconds: int) -> LoadFigures:
         file = self._place.texts.write(load.texts)
@@ -180,6 +183,12 @@ class ServerPeer:
 
     def memory_mb(self) -> float | None:
         return None if self._process is None else tree_memory_mb(self._process.pid)
+
+
+def _needed_s(found: LoadFigures, load: PeerLoad, seconds: int) -> int:
+    """Return the seconds in which enough requests end, by those that ended in `seconds`."""
+    ended = max(found.requests or 0, 1)
+    return max(seconds + 1, math.ceil(SPARE * seconds * load.least_requests / ended))
 
 
 def read_bench(found: Mapping[str, Any]) -> LoadFigures:

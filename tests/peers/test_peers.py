@@ -264,7 +264,7 @@ class SlowPeer(ServerPeer):
 def test_a_slow_server_is_measured_for_longer(tmp_path: Path) -> None:
     place = Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 4)
     peer = SlowPeer("http://127.0.0.1:1", place, None)
-    assert peer.measure(ONE_SHORT).requests == 32  # 4 s have too few, 8 s too
+    assert peer.measure(ONE_SHORT).requests == 24  # 4 s have 8 of 20, so the second time takes 12 s
     assert peer.measure(SHORT).requests == 64  # after 32 s it ends, with too few for 32 clients
 
 

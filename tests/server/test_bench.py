@@ -237,6 +237,26 @@ def test_a_load_with_few_requests_for_each_client_is_repeated_without_wrk(
     assert found["generator"] == generator
 
 
+def test_wrk_is_not_run_again_after_a_warm_up_with_few_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def respond(head: bytes, _body: bytes) -> bytes:
+        return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
+
+    durations_s = []
+
+    def run_wrk(_program: str, orders: wrk.WrkOrders, load: BenchLoad) -> LoadResult:
+        durations_s.append(orders.duration_s)
+        return LoadResult(load, "wrk", orders.duration_s, {200: 9 * orders.duration_s}, 0.1)
+
+    monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
+    monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)
+    with scripted_server(respond) as server:
+        run("--url", server.url, "--clients", "1", "--warm-seconds", "1", "--seconds", "2", folder=tmp_path)
+        run("--url", server.url, "--clients", "1", "--warm-seconds", "1", "--seconds", "3", folder=tmp_path)
+    assert durations_s == [1, 1, 3]
+
+
 @pytest.mark.full
 def test_wrk_sends_the_bodies_with_the_key_out_of_sight(tmp_path: Path) -> None:
     if wrk.find_wrk() is None:

@@ -123,21 +123,22 @@ class _Bench:
         """Run a closed loop with wrk. Return `None` if the load is to be repeated without wrk.
 
         wrk does not tell which error status a response had, and counts no requests that are open at its end,
-        of which a slow server has many.
+        of which a slow server has many. If the warm-up already shows that, wrk is not run again.
         """
         orders = self._wrk_orders(requests)
+        least = _MIN_REQUESTS_A_CLIENT * (load.clients or 1)
         found = None
         try:
             if self._options.warm_seconds:
-                run_wrk(wrk, replace(orders, duration_s=self._options.warm_seconds), load)
+                warm = run_wrk(wrk, replace(orders, duration_s=self._options.warm_seconds), load)
                 self._wait_until_idle(load)
+                if warm is not None and warm.requests_per_s * orders.duration_s < least:
+                    return None
             found = run_wrk(wrk, orders, load)
         except (subprocess.SubprocessError, OSError, ValueError, LookupError) as error:
             click.echo(f"{wrk} failed, so vecmill bench sends the requests itself: {error}", err=True)
-        if found is not None:
-            least = _MIN_REQUESTS_A_CLIENT * (load.clients or 1)
-            if found.statuses.get(OK, 0) >= least and not has_silent_clients(found):
-                return found
+        if found is not None and found.statuses.get(OK, 0) >= least and not has_silent_clients(found):
+            return found
         self._wait_until_idle(load)
         return None
 
