@@ -5,7 +5,7 @@
 Each peer has an environment of its own, which `make` installs. In each round every peer is started, measured
 under every load and stopped, in an order that is drawn for the round. The first start of a peer also compares
 its embeddings with those of sentence-transformers. A peer that cannot be installed or started is a row with
-the reason. The results are saved after each peer.
+the reason. The results are saved after each peer, and `--continue` goes on from them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -64,15 +64,25 @@ class Contest:
             for peer in peers
         }
 
+    def take_up(self, earlier: Comparison) -> None:
+        """Go on from earlier results. A peer that failed is tried again in the rounds that are left."""
+        for found in earlier.peers:
+            if found.name in self.results:
+                found.reason, found.command = None, self.results[found.name].command
+                self.results[found.name] = found
+
     def prepare(self) -> None:
-        """Install each peer, and read its versions."""
+        """Install each peer, and read its versions. Forget the figures of other versions."""
         for name, peer in self._peers.items():
             result = self.results[name]
             try:
                 if peer.environment is not None:
                     print(f"installing {peer.environment} ...", flush=True)
                     install_environment(peer.environment)
-                result.versions = read_versions(peer)
+                versions = read_versions(peer)
+                if result.rounds and versions != result.versions:
+                    result.rounds, result.cosine_min = [PeerRound()] * len(result.rounds), None
+                result.versions = versions
                 prepare_peer(peer, self._place)
             except FAILURES as error:
                 self._refuse(result, error)
@@ -146,15 +156,32 @@ def choose_peers(options: argparse.Namespace) -> list[Peer]:
 
 
 def run_rounds(contest: Contest, options: argparse.Namespace, save: Callable[[], None]) -> None:
-    """Run the rounds, each in an order drawn from the seed, and save after each peer."""
+    """Run the rounds that are left, each in an order drawn from the seed, and save after each peer."""
     chance = random.Random(options.seed)
     for number in range(options.rounds):
         names = list(contest.results)
         chance.shuffle(names)
+        names = [name for name in names if len(contest.results[name].rounds) <= number]
         print(f"round {number + 1} of {options.rounds}: {'; '.join(names)}", flush=True)
         for name in names:
             contest.run_round([name])
             save()
+
+
+def read_earlier(machine: Mapping[str, Any], options: argparse.Namespace) -> Comparison:
+    """Return the saved results. Exits if there are none, or if they are of another machine or run."""
+    if not RESULTS.is_file():
+        raise SystemExit(f"there is nothing to continue: {RESULTS.relative_to(ROOT)} does not exist")
+    earlier = Comparison.read(RESULTS)
+    for name in ("processor", "cores", "memory_gb", "system", "python"):
+        if earlier.machine[name] != machine[name]:
+            raise SystemExit(
+                f"{name} was {earlier.machine[name]} in the saved run, and is {machine[name]} now"
+            )
+    for name in ("seconds", "seed"):
+        if earlier.settings[name] != getattr(options, name):
+            raise SystemExit(f"continue with --{name} {earlier.settings[name]}, as the saved run")
+    return earlier
 
 
 def name_command(options: argparse.Namespace) -> str:
@@ -177,6 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME", help="Leave out the others.")
     parser.add_argument("--url", action="append", default=[], metavar="NAME=URL", help="A running server.")
     parser.add_argument("--optimized", type=Path, help="A directory that vecmill optimize wrote.")
+    parser.add_argument(
+        "--continue", dest="goes_on", action="store_true", help="Go on from the saved rounds."
+    )
     parser.add_argument("--list", action="store_true", help="Print the names of the peers.")
     options = parser.parse_args(arguments)
     peers = choose_peers(options)
@@ -188,6 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     warn_if_busy()
     machine = describe_machine()
+    earlier = read_earlier(machine, options) if options.goes_on else None
     settings = {
         "rounds": options.rounds,
         "seconds": options.seconds,
@@ -206,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             finished_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             write_files(Comparison(finished_at, machine, settings, list(contest.results.values())))
 
+        if earlier is not None:
+            contest.take_up(earlier)
         contest.prepare()
         run_rounds(contest, options, save)
     print(RESULTS.with_suffix(".md").read_text("utf-8"))

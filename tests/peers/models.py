@@ -29,6 +29,11 @@ class PreparedModels:
         return self.folder / MODEL
 
     @property
+    def flat(self) -> Path:
+        """The same with the graph beside `config.json`. Infinity finds it there only, with optimum 2."""
+        return self.folder / "flat" / MODEL
+
+    @property
     def hub_home(self) -> Path:
         """The folder that `HF_HOME` names: its cache has the model as `HUB_NAME`."""
         return self.folder / "hub-home"
@@ -46,6 +51,7 @@ def prepare_models(folder: Path) -> PreparedModels:
     shutil.copytree(source, models.directory)
     _truncate_at_max_tokens(models.directory)
     export_graph(source, models.directory / GRAPH, "BertModel")
+    _link_flat(models)
     _link_hub_cache(models)
     return models
 
@@ -62,6 +68,14 @@ def _truncate_at_max_tokens(directory: Path) -> None:
 
 def _change(file: Path, **entries: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | entries), "utf-8")
+
+
+def _link_flat(models: PreparedModels) -> None:
+    models.flat.mkdir(parents=True)
+    for path in models.directory.iterdir():
+        if path.name != GRAPH.parent.name:
+            (models.flat / path.name).symlink_to(path)
+    (models.flat / GRAPH.name).symlink_to(models.directory / GRAPH)
 
 
 def _link_hub_cache(models: PreparedModels) -> None:

@@ -69,6 +69,7 @@ class Place:
             "python": python,
             "bin": python.parent,
             "model": self.models.directory,
+            "flat": self.models.flat,
             "hub": self.models.hub_home,
             "gguf": self.models.gguf,
             "programs": PROGRAMS,
@@ -300,6 +301,7 @@ def run_peer(peer: Peer, place: Place) -> Iterator[RunningPeer]:
             stdout=output if is_server else subprocess.PIPE,
             stderr=output,
             env=place.variables(peer),
+            cwd=None if peer.folder is None else place.fill(peer, [peer.folder])[0],
             start_new_session=True,
         )
         stack.callback(_stop, process)

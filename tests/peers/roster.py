@@ -40,9 +40,9 @@ class Peer:
     """A peer, or one of our own engines.
 
     `environment` names a file of requirements, `None` stands for the environment of the tests. `command` and
-    `variables` have the fields {python}, {bin}, {model}, {hub}, {gguf}, {programs}, {folder}, {port} and
-    {cores}. `prepare` is a command that runs once before the first start. `url` is that of a server that runs
-    already.
+    `variables` have the fields {python}, {bin}, {model}, {flat}, {hub}, {gguf}, {programs}, {folder}, {port}
+    and {cores}. `folder` is the working directory, by default that of the comparison. `prepare` is a command
+    that runs once before the first start. `url` is that of a server that runs already.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Peer:
     path: str = "/v1"
     url: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -105,11 +106,14 @@ def _ours(name: str, options: Sequence[str]) -> Peer:
 
 
 def _infinity(engine: str, environment: str, *options: str) -> Peer:
-    start = ("{bin}/infinity_emb", "v2", "--model-id", "{model}", "--served-model-name", MODEL)
+    # It gives optimum the whole path of the graph, and optimum 2 expects its name.
+    start = ("{bin}/infinity_emb", "v2", "--model-id", ".", "--served-model-name", MODEL)
     place = ("--engine", engine, "--device", "cpu", "--host", "127.0.0.1", "--port", "{port}")
     runtime = {"torch": "torch", "optimum": "onnxruntime"}[engine]
     packages = ("infinity-emb", runtime, "transformers")
-    return Peer(f"infinity, {engine}", environment, packages, (*start, *place, *options), path="/")
+    return Peer(
+        f"infinity, {engine}", environment, packages, (*start, *place, *options), path="/", folder="{flat}"
+    )
 
 
 def _tutorial(name: str, environment: str, packages: tuple[str, ...], app: str) -> Peer:

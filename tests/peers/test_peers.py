@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer as HubTokenizer
 
 from peers import page
-from peers.contest import Contest, name_command
+from peers.contest import Contest, name_command, read_earlier, run_rounds
 from peers.environments import find_python, find_reason
 from peers.loads import EXACT, LEAST_REQUESTS, LOADS, SEED, PeerLoad, TextFiles
 from peers.models import HUB_NAME, MAX_TOKENS, PreparedModels, prepare_models
@@ -252,6 +252,69 @@ def test_a_peer_that_does_not_start_is_a_row_with_the_reason(tmp_path: Path) -> 
     assert contest.results["broken"].reason == "does not start: error: no such model"
     assert contest.results["TEI"].reason == "no server was named: --url TEI=URL"
     assert contest.results["broken"].rounds == [PeerRound()]
+
+
+class CountedContest(Contest):
+    """A comparison that measures nothing, and notes in which order."""
+
+    def __init__(self, names: Sequence[str], place: Place) -> None:
+        super().__init__([Peer(name) for name in names], place, [], np.zeros((1, 1), np.float32))
+        self.measured: list[str] = []
+
+    def _measure(self, peer: Peer, result: PeerResult) -> PeerRound:
+        self.measured.append(peer.name)
+        return PeerRound(1.0)
+
+
+def counted(tmp_path: Path) -> CountedContest:
+    return CountedContest(["a", "b", "c"], Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1))
+
+
+def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
+    whole, first, rest = (counted(tmp_path) for _ in range(3))
+    options = argparse.Namespace(rounds=3, seed=5)
+    run_rounds(whole, options, lambda: None)
+
+    def stop_in_the_second_round() -> None:
+        if len(first.measured) == 4:
+            first.results["b"].reason = "ended"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_rounds(first, options, stop_in_the_second_round)
+    saved = tmp_path / "peers.json"
+    Comparison("now", MACHINE, SETTINGS, list(first.results.values())).save(saved)
+    rest.take_up(Comparison.read(saved))
+    run_rounds(rest, options, lambda: None)
+    assert first.measured + rest.measured == whole.measured
+    assert {len(found.rounds) for found in rest.results.values()} == {3}
+    assert rest.results["b"].reason is None
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "message"),
+    [
+        ({"cores": 4}, {}, "cores was 2 in the saved run, and is 4 now"),
+        ({}, {"seconds": 5}, "continue with --seconds 8"),
+    ],
+)
+def test_a_run_goes_on_only_where_and_as_it_began(
+    machine: dict[str, int],
+    options: dict[str, int],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved = tmp_path / "peers.json"
+    monkeypatch.setattr("peers.contest.RESULTS", saved)
+    monkeypatch.setattr("peers.contest.ROOT", tmp_path)
+    chosen = argparse.Namespace(**{"seconds": 8, "seed": 1, **options})
+    with pytest.raises(SystemExit, match=r"peers\.json does not exist"):
+        read_earlier(MACHINE, chosen)
+    Comparison("now", MACHINE, SETTINGS, []).save(saved)
+    with pytest.raises(SystemExit, match=message):
+        read_earlier({**MACHINE, **machine}, chosen)
+    assert read_earlier(MACHINE, argparse.Namespace(seconds=8, seed=1)).machine == MACHINE
 
 
 class SlowPeer(ServerPeer):
