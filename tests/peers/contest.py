@@ -145,7 +145,7 @@ def compute_reference(texts: Sequence[str], folder: Path) -> FloatArray:
 def choose_peers(options: argparse.Namespace) -> list[Peer]:
     """Return the chosen peers, and the one that the ratios divide by. Exits for a name that there is not."""
     try:
-        peers = list_peers(options.url, options.optimized)
+        peers = list_peers(options.url, has_optimized=options.optimized is not None)
     except ValueError as error:
         raise SystemExit(str(error)) from error
     names = {peer.name for peer in peers}
@@ -192,7 +192,7 @@ def name_command(options: argparse.Namespace) -> str:
     for url in options.url:
         arguments += ["--url", url]
     if options.optimized is not None:
-        arguments += ["--optimized", str(options.optimized)]
+        arguments += ["--optimized", options.optimized.name]
     return f'make bench-peers ROUNDS={options.rounds} ARGS="{shlex.join(arguments)}"'
 
 
@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="vecmill-peers-") as name:
         folder = Path(name)
         models = prepare_models(folder / "models")
-        place = Place(models, TextFiles(folder), folder, options.seconds)
+        place = Place(models, TextFiles(folder), folder, options.seconds, options.optimized)
         checked = checked_texts(place.texts)
         contest = Contest(peers, place, checked, compute_reference(checked, folder / "cache"))
 

@@ -49,9 +49,16 @@ def describe_run(found: Comparison) -> str:
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
         f"Python {machine['python']}, load average {machine['load_average']:.2f} before the run. "
-        f"Finished {found.finished_at}. `{settings['command']}`: {settings['rounds']} rounds of "
+        f"Finished {found.finished_at}. `{settings['command']}`: {_rounds(found)} of "
         f"{settings['seconds']} s for each load, order from seed {settings['seed']}."
     )
+
+
+def _rounds(found: Comparison) -> str:
+    """Return how many rounds were measured: fewer than asked for if the run was interrupted."""
+    counts = [len(peer.rounds) for peer in found.peers if peer.is_measured]
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    return f"{most} round{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} rounds"
 
 
 def write_figures(found: Comparison) -> str:
@@ -195,7 +202,10 @@ def _number(value: float) -> str:
 
 
 def _ratio(values: Sequence[float]) -> str:
-    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else NONE
+    if not values:
+        return NONE
+    spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{median(values):.2f}{spread}"
 
 
 def _percentiles(peer: PeerResult, load: PeerLoad) -> str:

@@ -20,6 +20,7 @@ def draw_ratios(found: Comparison, file: Path) -> bool:
     """
     # pyplot would keep global state and look for a window system.
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     base = found.base()
     shown = [peer for peer in found.peers if peer.is_measured and not peer.is_wrong and peer is not base]
@@ -46,6 +47,9 @@ def draw_ratios(found: Comparison, file: Path) -> bool:
     axes.invert_yaxis()
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(f"speed as a multiple of {BASE} (to the right: faster)")
     axes.grid(visible=True, axis="x", alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4, fontsize=7)

@@ -61,6 +61,7 @@ class Place:
     texts: TextFiles
     folder: Path
     seconds: int
+    optimized: Path | None = None
 
     def fill(self, peer: Peer, parts: Sequence[str], port: int = 0) -> list[str]:
         """Return the parts of a command with their fields."""
@@ -70,6 +71,7 @@ class Place:
             "bin": python.parent,
             "model": self.models.directory,
             "flat": self.models.flat,
+            "optimized": None if self.optimized is None else self.optimized.resolve(),
             "hub": self.models.hub_home,
             "gguf": self.models.gguf,
             "programs": PROGRAMS,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
 
 from peers.models import HUB_NAME, MODEL
@@ -40,9 +39,9 @@ class Peer:
     """A peer, or one of our own engines.
 
     `environment` names a file of requirements, `None` stands for the environment of the tests. `command` and
-    `variables` have the fields {python}, {bin}, {model}, {flat}, {hub}, {gguf}, {programs}, {folder}, {port}
-    and {cores}. `folder` is the working directory, by default that of the comparison. `prepare` is a command
-    that runs once before the first start. `url` is that of a server that runs already.
+    `variables` have the fields {python}, {bin}, {model}, {flat}, {optimized}, {hub}, {gguf}, {programs},
+    {folder}, {port} and {cores}. `folder` is the working directory, by default that of the comparison.
+    `prepare` is a command that runs once before the first start. `url` is that of a server that runs already.
     """
 
     name: str
@@ -62,17 +61,17 @@ class Peer:
         return self.name.startswith("vecmill")
 
 
-def list_peers(urls: Iterable[str] = (), optimized: Path | None = None) -> list[Peer]:
+def list_peers(urls: Iterable[str] = (), *, has_optimized: bool = False) -> list[Peer]:
     """Return all peers: ours first, then the others, then those of `urls`, each NAME=URL.
 
-    `optimized` is a directory that `vecmill optimize` wrote. The name of a server of `BY_URL` may have a
-    version after it. Without a URL such a server cannot be started. Raises `ValueError` for an entry of
-    `urls` that is not NAME=URL.
+    With `has_optimized`, a directory that `vecmill optimize` wrote is one of ours. The name of a server of
+    `BY_URL` may have a version after it. Without a URL such a server cannot be started. Raises
+    `ValueError` for an entry of `urls` that is not NAME=URL.
     """
     given = dict(map(_split_url, urls))
     servers = [Peer(name, url=url) for name, url in given.items()]
     missing = [Peer(name) for name in BY_URL if not any(each.startswith(name) for each in given)]
-    return [*_list_ours(optimized), *SERVERS, *LIBRARIES, *servers, *missing]
+    return [*_list_ours(has_optimized=has_optimized), *SERVERS, *LIBRARIES, *servers, *missing]
 
 
 def _split_url(entry: str) -> tuple[str, str]:
@@ -82,7 +81,7 @@ def _split_url(entry: str) -> tuple[str, str]:
     return name, url
 
 
-def _list_ours(optimized: Path | None) -> list[Peer]:
+def _list_ours(*, has_optimized: bool) -> list[Peer]:
     plans = (
         (BASE, ("--engine", "onnx", "--precision", "fp32")),
         ("vecmill, onnx int8", ("--engine", "onnx", "--precision", "int8")),
@@ -90,8 +89,8 @@ def _list_ours(optimized: Path | None) -> list[Peer]:
         ("vecmill, torch fp32", ("--engine", "torch", "--precision", "fp32")),
     )
     ours = [_ours(name, options) for name, options in plans]
-    if optimized is not None:
-        ours.append(_ours("vecmill, what optimize chose", (str(optimized.resolve()),)))
+    if has_optimized:
+        ours.append(_ours("vecmill, what optimize chose", ("{optimized}",)))
     return ours
 
 
