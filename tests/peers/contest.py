@@ -63,6 +63,12 @@ class Contest:
             peer.name: PeerResult(peer.name, str(peer.transport), command=" ".join(peer.command))
             for peer in peers
         }
+        self._not_chosen: list[PeerResult] = []
+
+    @property
+    def all_results(self) -> list[PeerResult]:
+        """The results of the chosen peers, then the earlier ones of others, which are kept as they are."""
+        return [*self.results.values(), *self._not_chosen]
 
     def take_up(self, earlier: Comparison) -> None:
         """Go on from earlier results. A peer that failed is tried again in the rounds that are left."""
@@ -70,6 +76,8 @@ class Contest:
             if found.name in self.results:
                 found.reason, found.command = None, self.results[found.name].command
                 self.results[found.name] = found
+            else:
+                self._not_chosen.append(found)
 
     def prepare(self) -> None:
         """Install each peer, and read its versions. Forget the figures of other versions."""
@@ -235,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def save() -> None:
             finished_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            write_files(Comparison(finished_at, machine, settings, list(contest.results.values())))
+            write_files(Comparison(finished_at, machine, settings, contest.all_results))
 
         if earlier is not None:
             contest.take_up(earlier)

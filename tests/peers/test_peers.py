@@ -291,6 +291,15 @@ def test_an_interrupted_run_goes_on_in_the_same_order(tmp_path: Path) -> None:
     assert rest.results["b"].reason is None
 
 
+def test_a_run_that_goes_on_with_some_peers_keeps_the_results_of_the_others(tmp_path: Path) -> None:
+    whole = counted(tmp_path)
+    run_rounds(whole, argparse.Namespace(rounds=1, seed=5), lambda: None)
+    some = CountedContest(["a"], Place(PreparedModels(tmp_path), TextFiles(tmp_path), tmp_path, 1))
+    some.take_up(Comparison("now", MACHINE, SETTINGS, whole.all_results))
+    run_rounds(some, argparse.Namespace(rounds=2, seed=5), lambda: None)
+    assert {found.name: len(found.rounds) for found in some.all_results} == {"a": 2, "b": 1, "c": 1}
+
+
 @pytest.mark.parametrize(
     ("machine", "options", "message"),
     [
