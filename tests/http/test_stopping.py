@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from support.http_server import MODEL, wait_until
 from support.tiny_models import save_tiny_bert
 
+EMPTY: Mapping[str, str] = {}
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake")
 
 
@@ -29,14 +31,16 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 @contextmanager
-def process(*arguments: str, **extra: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def process(
+    *arguments: str, log: int | IO[str] = subprocess.DEVNULL, variables: Mapping[str, str] = EMPTY
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """A server on any free port, and the lines that it printed when it was ready."""
     running = subprocess.Popen(
         [*COMMAND, "--port", "0", "--no-access-log", *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=log,
         text=True,
-        env=environment(**extra),
+        env=environment(**variables),
         # Under `nohup` the tests, and so their children, ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
@@ -145,6 +149,20 @@ def test_a_second_signal_stops_at_once() -> None:
         assert running.wait(timeout=5) == 1
 
 
+def test_a_second_signal_loses_no_line_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    options = ("--access-log", "--lame-duck-s", "60")
+    with log.open("w") as file, process(*options, log=file) as (running, lines):
+        running.send_signal(signal.SIGTERM)
+        wait_until(partial(answers_503, f"{address(lines)}/readyz"))
+        for number in range(20):
+            httpx.get(f"{address(lines)}/livez", headers={"x-request-id": f"request-{number}-"})
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=5) == 1
+    text = log.read_text()
+    assert [number for number in range(20) if f"request-{number}-" not in text] == []
+
+
 def test_a_stop_waits_for_balancers_only_where_one_has_asked() -> None:
     for path, is_patient in (("/livez", False), ("/health", True)):
         with process() as (running, lines):
@@ -207,7 +225,7 @@ def test_time_in_which_the_process_is_stopped_is_no_drain_time() -> None:
 
 def test_the_environment_sets_options_and_the_prefix_is_in_the_printed_line() -> None:
     settings = {"VECMILL_URL_PREFIX": "/api", "VECMILL_API_KEY": "k1 k2", "VECMILL_MAX_INPUTS": "3"}
-    with process(**settings) as (_, lines):
+    with process(variables=settings) as (_, lines):
         assert lines[0].endswith("/api")
         assert "authorization: Bearer YOUR_KEY" in lines[1]
         line = lines[1].replace("YOUR_KEY", "k2")

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from support.http_server import wait_until
+from vecmill_server import line_writer
 from vecmill_server.line_writer import LineWriter, join_lines
 
 LINE = "x" * 1023
@@ -36,6 +37,22 @@ def test_lines_arrive_in_order(pipe: tuple[int, int]) -> None:
     assert writer.flush(10.0)
     os.close(end)
     assert read_all(reader) == [f"{number}" for number in range(2000)]
+
+
+def test_only_lines_that_may_wait_are_collected(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_writer, "COLLECT_S", 3600.0)
+    reader, end = pipe
+    writer = LineWriter(end)
+    with open(reader, encoding="utf-8", closefd=False) as lines:
+        for number in range(2):  # the thread pauses after the first, or collects both
+            writer.write(f"later {number}", may_wait=True)
+        writer.write("at once")
+        assert [lines.readline() for _ in range(3)] == ["later 0\n", "later 1\n", "at once\n"]
+        writer.write("later 2", may_wait=True)
+        assert writer.flush(10.0)
+        assert lines.readline() == "later 2\n"
 
 
 def test_what_does_not_fit_is_dropped_and_counted_and_reported_once_lines_flow_again(

@@ -1,6 +1,7 @@
 """What is written to Python's standard error becomes lines of the log."""
 
 import logging
+import subprocess
 import sys
 import threading
 
@@ -58,6 +59,18 @@ def test_a_traceback_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     for record in (first, second):
         assert record.exc_info is not None
         assert str(record.exc_info[1]) == "the cause"
+
+
+def test_the_last_text_is_logged_at_the_end_of_the_process() -> None:
+    program = (
+        "import logging, sys\n"
+        "from vecmill_server.log_stream import redirect_standard_error\n"
+        "logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+        "redirect_standard_error()\n"
+        "sys.stderr.write('out of memory')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("out of memory\n", "")
 
 
 def test_a_text_without_an_end_of_line_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:

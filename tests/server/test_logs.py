@@ -55,6 +55,12 @@ def test_the_level_is_kept(root: logging.Logger) -> None:
     assert len(written(root, ServerSettings(log_level=LogLevel.DEBUG)).splitlines()) == 2
 
 
+def test_lines_of_libraries_still_show_the_process(root: logging.Logger) -> None:
+    written(root, ServerSettings())
+    record = root.makeRecord("torch", logging.WARNING, __file__, 0, "a warning", (), None)
+    assert record.process == os.getpid()
+
+
 @pytest.mark.parametrize("log_format", LogFormat)
 def test_times_are_of_rfc_3339(root: logging.Logger, log_format: LogFormat) -> None:
     (line,) = written(root, ServerSettings(log_format=log_format)).splitlines()

@@ -1,5 +1,6 @@
 """The command `vecmill serve`, found by the library's command line through an entry point."""
 
+import logging
 import os
 import signal
 from contextlib import suppress
@@ -218,6 +219,11 @@ def open_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `fd`
 
 
+def _end(*_: object) -> None:
+    logging.shutdown()  # writes the lines of the log that wait
+    os._exit(0)
+
+
 def end_at_signals() -> None:
     """End the process with status 0 at SIGTERM and SIGHUP, until the runner handles signals.
 
@@ -227,4 +233,4 @@ def end_at_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         with suppress(ValueError):  # this is not the main thread
             if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, lambda *_: os._exit(0))
+                signal.signal(number, _end)

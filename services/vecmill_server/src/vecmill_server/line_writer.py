@@ -2,14 +2,16 @@
 
 How it works. `write` puts a line into a bounded queue and returns. A thread takes lines from the queue, joins
 those that wait, and writes them with few system calls. A pipe that nobody reads, a full disk or a stopped
-terminal blocks only this thread. After each writing, the thread lets lines collect for `COLLECT_S`, since to
-wake it for each line would take processor time from the requests that the lines are about.
+terminal blocks only this thread. Lines of the access log may wait: when the queue is empty, the thread lets
+them collect for `COLLECT_S`, since to wake it for each of them would take processor time from the requests.
+Any other line ends this pause.
 
 Rules:
 1. A line that finds the queue full is dropped and counted. So is a line that the system refuses, for example
    because the reader has closed the pipe.
 2. When lines flow again, the next line says how many were dropped.
 3. `flush` waits a limited time. The thread is a daemon, so a blocked write does not keep the process alive.
+   A signal handler may call it: neither of the queues has a lock that the interrupted code may hold.
 4. Lines are written with `os.write`. A thread that blocks in the buffered `sys.stderr` holds its lock, and
    the interpreter aborts if it cannot take this lock at exit.
 5. A system call writes whole lines, and at most `PIPE_BUF` bytes unless one line is longer. So the lines of
@@ -21,6 +23,7 @@ import queue
 import select
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 MAX_LINES = 10_000  # about 2 MB of lines of the access log
 MAX_LINES_TOGETHER = 500
@@ -47,7 +50,7 @@ class LineWriter:
         self._dropped_by_system = 0
         self._reported = 0
         self._is_blocked = False
-        self._hurry = threading.Event()  # set while a flush waits
+        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry ends the pause of the thread
         threading.Thread(target=self._run, name=f"vecmill-lines-{fd}", daemon=True).start()
 
     @property
@@ -55,15 +58,17 @@ class LineWriter:
         """The number of lines that were dropped so far."""
         return self._dropped_on_entry + self._dropped_by_system
 
-    def write(self, line: str) -> None:
+    def write(self, line: str, *, may_wait: bool = False) -> None:
         """Write a line, without its end, as soon as the reader takes it. Never waits.
 
-        Only one thread may call this at a time.
+        A line that `may_wait` is written within `COLLECT_S`. Only one thread may call this at a time.
         """
         if self._queue.qsize() >= self._max_lines:
             self._dropped_on_entry += 1
-        else:
-            self._queue.put(line)
+            return
+        self._queue.put(line)
+        if not may_wait:
+            self._end_pause()
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
         """Wait until all lines are written, at most `timeout_s`, and return True if they are.
@@ -72,14 +77,24 @@ class LineWriter:
         """
         mark = Mark()
         self._queue.put(mark)
-        self._hurry.set()
+        self._end_pause()
         is_done = mark.wait(0 if self._is_blocked else timeout_s)
         self._is_blocked = not is_done
         return is_done
 
+    def _end_pause(self) -> None:
+        if self._hurry.empty():
+            self._hurry.put(None)
+
+    def _pause(self) -> None:
+        with suppress(queue.Empty):
+            self._hurry.get(timeout=COLLECT_S)
+
     def _run(self) -> None:
         while True:
             item = self._queue.get()
+            while not self._hurry.empty():  # it was about this item, or about one that waits in the queue
+                self._hurry.get()
             lines: list[str] = []
             while isinstance(item, str):
                 lines.append(item)
@@ -89,10 +104,9 @@ class LineWriter:
             if lines:
                 self._write_lines(lines)
             if isinstance(item, Mark):
-                self._hurry.clear()
                 item.set()
             elif self._queue.empty():
-                self._hurry.wait(COLLECT_S)
+                self._pause()
 
     def _write_lines(self, lines: list[str]) -> None:
         is_written = self._write_bytes(lines)

@@ -4,6 +4,7 @@ Libraries write warnings with handlers and formats of their own, and the interpr
 threads. Lines that native libraries and the watchdog write to the file descriptor are not redirected.
 """
 
+import atexit
 import io
 import logging
 import sys
@@ -49,10 +50,15 @@ class LogStream(io.TextIOBase):
                 logger.warning("%s", line.rstrip())
         return len(text)
 
+    def end_line(self) -> None:
+        """Log the text that has no end of a line yet."""
+        self.write("\n")
+
 
 def redirect_standard_error() -> None:
     """Send what is written to `sys.stderr`, and the tracebacks of the interpreter, to the log."""
-    sys.stderr = LogStream()
+    stream = sys.stderr = LogStream()
+    atexit.register(stream.end_line)  # before `logging` ends, which registered earlier
     sys.excepthook = _log_exception
     threading.excepthook = _log_thread_exception
 

@@ -15,6 +15,7 @@ from vecmill_server.settings import LogFormat, ServerSettings
 logger = logging.getLogger(__name__)
 
 STANDARD_ERROR = 2
+ACCESS_LOG = "vecmill.access"  # the name of the logger of requests
 
 # The extra fields of a log record, in the order of the text format.
 _FIELDS = (
@@ -55,7 +56,7 @@ class LogHandler(logging.Handler):
         except Exception:  # the log must not stop what it reports about
             self._unformatted += 1
         else:
-            self._writer.write(line)
+            self._writer.write(line, may_wait=record.name == ACCESS_LOG)
 
     def flush(self) -> None:
         """Wait until all lines are written, at most `line_writer.FLUSH_S`. `logging` calls this at exit."""
@@ -71,8 +72,9 @@ class LogHandler(logging.Handler):
 def configure_logging(settings: ServerSettings, fd: int = STANDARD_ERROR) -> LogHandler:
     """Send the log of this process, and Python's warnings, to `fd`, as `settings` say; return its handler."""
     handler = LogHandler(_formatter(settings.log_format), fd)
-    # No line shows these, and to find them takes half of the time of a record.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    # No line shows these, and to find them takes half of the time of a record. torch's own lines show the
+    # process.
+    logging.logThreads = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     # Otherwise Python would write a warning to standard error itself, and wait for the reader.
     logging.captureWarnings(True)

@@ -179,7 +179,7 @@ class Runner(uvicorn.Server):
         service.drain.stop(time.monotonic(), at_once=at_once)
         if service.drain.is_forced:
             # Exits without the event loop, which may be blocked.
-            os._exit(self.exit_status)
+            end_at_once(self.exit_status, None, service.settings.log_format)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listener, answer every request that has begun to arrive, and close the models."""

@@ -9,11 +9,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.drain import Drain
+from vecmill_server.logs import ACCESS_LOG
 from vecmill_server.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
 from vecmill_server.request_context import RequestContext, header
 from vecmill_server.tracing.trace import HEAD_AT, Attributes, Stage, Tracer
 
-access_logger = logging.getLogger("vecmill.access")
+access_logger = logging.getLogger(ACCESS_LOG)
 
 # The request ids of clients that are copied to logs and headers.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
