@@ -1,15 +1,20 @@
 """One request and its response: what the application may send, and when it learns that the client is gone."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from vecmill_server.client_output import ClientOutput
+from vecmill_server.errors import ClientGone
 from vecmill_server.request_context import watch_client
 from vecmill_server.request_cycle import RequestCycle
 from vecmill_server.request_head import HeadReader
+from vecmill_server.routes.endpoint import unless_client_leaves
 
 
 class FreeTransport(asyncio.Transport):
@@ -110,3 +115,36 @@ async def test_a_client_that_left_before_the_watch_is_noticed() -> None:
     left: list[str] = []
     watch_client(scope, cycle.receive, lambda: left.append("left"))
     assert left == ["left"]
+
+
+async def test_a_request_of_a_client_that_left_before_is_not_begun_and_its_task_goes_on() -> None:
+    cycle, scope, _ = make_cycle()
+    cycle.disconnect()
+    begun: list[str] = []
+
+    async def compute() -> None:
+        begun.append("begun")
+
+    with pytest.raises(ClientGone):
+        await unless_client_leaves(compute(), scope, cycle.receive)
+    await asyncio.sleep(0)
+    assert begun == []
+
+
+async def test_an_ended_request_leaves_nothing_for_the_garbage_collector() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    reader = HeadReader(1024)
+    reader.feed(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    cycle, scope, _ = make_cycle()
+    gc.disable()
+    try:
+        await cycle.run(answer)
+        ended_cycle, ended_reader = weakref.ref(cycle), weakref.ref(reader)
+        del cycle, scope, reader
+        assert ended_cycle() is None
+        assert ended_reader() is None
+    finally:
+        gc.enable()

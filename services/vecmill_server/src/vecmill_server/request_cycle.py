@@ -1,9 +1,9 @@
 """One request and its response on a connection: the `receive` and `send` of the ASGI application.
 
 How it works. The connection stores the body as it arrives, and `receive` hands it over. If the application
-does not call `receive`, the connection stops reading from the socket. `send` writes the response, and
-returns when the client has taken all but the last part of it. The status line and headers are
-written together with the first bytes of the body.
+neither calls `receive` nor watches the client, the connection stops reading from the socket. `send` writes
+the response, and returns when the client has taken all but the last part of it. The status line and headers
+are written together with the first bytes of the body.
 """
 
 import asyncio
@@ -130,10 +130,13 @@ class RequestCycle:
         except Exception:
             logger.exception("the application failed after its response had begun")
             self._output.abort()
-            return
-        if not self.is_response_complete and not self.is_disconnected:
-            logger.error("the application ended without a complete response")
-            self._output.abort()
+        else:
+            if not self.is_response_complete and not self.is_disconnected:
+                logger.error("the application ended without a complete response")
+                self._output.abort()
+        finally:
+            # The scope and this object would keep each other until the garbage collector finds them.
+            self._scope.pop(CLIENT_WATCH, None)
 
     # Called by the application.
 

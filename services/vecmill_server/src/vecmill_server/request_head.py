@@ -119,6 +119,8 @@ class HeadReader:
         method = parser.get_method().decode("ascii")
         keeps_alive = version == "1.1" and self._keeps_alive
         headers = self._headers
+        # It refers to this reader, so both would stay until the garbage collector finds them.
+        del self._parser
         return RequestHead(
             method, path, query, version, headers, content_length, keeps_alive, expects_continue
         )

@@ -4,7 +4,7 @@ It handles deadlines, disconnects and large bodies for all dialects.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import TypeVar
 
@@ -156,19 +156,25 @@ async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: R
     """
     task = asyncio.current_task()
     assert task is not None
-    has_left = False
+    left = asyncio.Event()
+    is_waiting = False
 
     def leave() -> None:
-        nonlocal has_left
-        has_left = True
-        task.cancel()
+        left.set()
+        if is_waiting:
+            task.cancel()
 
     stop_watching = watch_client(scope, receive, leave)
+    if left.is_set():
+        if isinstance(awaitable, Coroutine):
+            awaitable.close()
+        raise ClientGone
+    is_waiting = True
     try:
         return await awaitable
     except asyncio.CancelledError:
         # If the task was also cancelled from outside, the cancellation continues.
-        if has_left and task.uncancel() == 0:
+        if left.is_set() and task.uncancel() == 0:
             raise ClientGone from None
         raise
     finally:
