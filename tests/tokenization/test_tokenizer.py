@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,23 @@ def test_a_text_has_the_same_tokens_whether_or_not_other_threads_may_run(tokeniz
     assert found == [sequence.key for sequence in complete(tokenizer.encode_in_slices(texts))]
     with pytest.raises(InvalidRequest, match=r"input\[1\]"):
         complete(tokenizer.encode_in_slices(["fine", "\ud800"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "keeps_lock"), [("a" * 256, True), ("a" * 257, False), ("東" * 85, True), ("東" * 86, False)]
+)
+def test_only_a_short_text_is_read_with_the_interpreter_lock(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, text: str, keeps_lock: bool
+) -> None:
+    kept: list[bool] = []
+
+    def encode_one(*args: Any, keeps_lock: bool, **options: Any) -> Any:
+        kept.append(keeps_lock)
+        return Tokenizer.encode_one(tokenizer, *args, keeps_lock=keeps_lock, **options)
+
+    monkeypatch.setattr(tokenizer, "encode_one", encode_one)
+    tokenizer.encode([text])
+    assert kept == [keeps_lock]
 
 
 @pytest.mark.parametrize(("words", "kept"), [(46, 48), (47, 48), (10_000, 48), (45, 47)])

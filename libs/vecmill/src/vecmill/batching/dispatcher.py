@@ -6,6 +6,7 @@ the event loop learns which requests have ended, and resolves their futures.
 
 Rules:
 1. The lock of the core budget guards the queue and the lanes. No slow work happens while the lock is held.
+   Without the lock, only single numbers are read.
 2. Futures are touched on the event loop only.
 3. One timer serves deadlines and lost lanes. It is set only while texts are waiting or running, so an idle
    dispatcher uses no processor time.

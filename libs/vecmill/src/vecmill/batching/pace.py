@@ -20,7 +20,7 @@ predicted time of a queue follows the machine, however old the work is.
 `lasting_slowness` is the same ratio, in which one slow call of each lane counts little. Requests are ended
 early by this ratio, since a stall of the process must not end requests that would be answered in time.
 
-Pure: no clock and no thread. The dispatcher's lock guards it.
+Pure: no clock and no thread. The dispatcher's lock guards it, except where single numbers are read.
 """
 
 from collections.abc import Iterable

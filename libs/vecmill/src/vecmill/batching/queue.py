@@ -8,7 +8,8 @@ open tickets.
 
 Rules:
 1. Everything that changes a ticket's state is in this file. The file uses no clock (callers pass `now`), no
-   thread (the dispatcher holds a lock around every call) and no event loop.
+   thread and no event loop. The dispatcher holds a lock around every call; without it, others read single
+   numbers only.
 2. Every admitted ticket ends exactly once: done, failed, expired or cancelled.
    `counts.admitted == counts.ended + open_texts`, always.
 3. `waiting_texts` and `waiting_tokens` count all waiting tickets, including tickets that joined a job, so

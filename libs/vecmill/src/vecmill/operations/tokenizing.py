@@ -27,7 +27,7 @@ from vecmill.values.observer import Observer, Rejection
 
 # Handing a text to another thread takes about as long as tokenising this many characters.
 INLINE_CHARACTERS = 1_024
-# Many small requests that arrive together must not add up to a pause either. These take about 5 ms.
+# Many small requests that arrive together must not add up to a pause either. These take 4 to 8 ms.
 INLINE_CHARACTERS_PER_TURN = 16_384
 # The fixed time of a text, as characters.
 TEXT_CHARACTERS = 16

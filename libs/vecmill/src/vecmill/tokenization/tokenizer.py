@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from vecmill.models.heads import QueryExpansion
 
 
-# A text of at most this many characters is read in less than a tenth of a millisecond.
-SHORT_CHARACTERS = 1_024
+# A text of at most this many bytes is read in 0.05 to 0.15 ms. So long may other threads wait for the lock.
+SHORT_BYTES = 256
+# What a character outside ASCII may count. Those of three bytes are nearly a token each.
+BYTES_PER_CHARACTER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +297,7 @@ class Tokenizer:
     ) -> Any:
         """Return the library's encoding of a text, without places if `fast`. Errors call the text `where`.
 
-        With `keeps_lock`, no other thread can run meanwhile; see `SHORT_CHARACTERS`.
+        With `keeps_lock`, no other thread can run meanwhile; see `SHORT_BYTES`.
         """
         check_text(text, where)
         library = self._tokenizer
@@ -339,7 +341,7 @@ class Tokenizer:
         check_text(text, where)
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
             is_wanted_now = yield len(text)
-            keeps_lock = bool(is_wanted_now) and len(text) <= SHORT_CHARACTERS
+            keeps_lock = bool(is_wanted_now) and _is_short(text)
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
@@ -386,6 +388,10 @@ class Tokenizer:
         if self.keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
+
+
+def _is_short(text: str) -> bool:
+    return len(text) * (1 if text.isascii() else BYTES_PER_CHARACTER) <= SHORT_BYTES
 
 
 def _truncates_left(tokenizer: Any, description: "ModelDescription") -> bool:
