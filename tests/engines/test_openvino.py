@@ -290,14 +290,17 @@ def test_nan_stays_with_its_text(tmp_path: Path, precision: Precision) -> None:
     engine.close()
 
 
-def test_lengths_are_rounded_up_as_planned(tiny: ModelDescription, tmp_path: Path) -> None:
-    batch = Batch.of([TokenSequence.of([5] * length) for length in (3, 9)])
-    computed = {}
-    for multiple in (None, 1, 16):
-        engine = load(tiny, tmp_path, length_multiple=multiple)
-        computed[multiple] = engine.run(batch, width=1).computed_tokens
-        engine.close()
-    assert computed == {None: 2 * 16, 1: 2 * 9, 16: 2 * 16}
+@pytest.mark.parametrize(
+    ("multiple", "short", "long"), [(None, 16, 48), (1, 9, 33), (8, 16, 40), (16, 16, 48)]
+)
+def test_lengths_are_rounded_up_as_planned(
+    tiny: ModelDescription, tmp_path: Path, multiple: int | None, short: int, long: int
+) -> None:
+    engine = load(tiny, tmp_path, length_multiple=multiple)
+    for longest, slots in ((9, short), (33, long)):
+        batch = Batch.of([TokenSequence.of([5] * length) for length in (3, longest)])
+        assert engine.run(batch, width=1).computed_tokens == 2 * slots
+    engine.close()
 
 
 def test_a_later_start_imports_no_graph_builder(tiny: ModelDescription, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The OpenVINO engine, on the CPU, in fp32, and in bf16 and int8 on processors that multiply them natively.
 
 OpenVINO runs the graph with an `IndexedLayout`. It compiles kernels for each new shape, so the first call
-of a shape takes some milliseconds longer. Positions and lengths are rounded up to multiples of 8, which has
-no measurable cost and leaves a third of the shapes.
+of a shape takes some milliseconds longer, and it keeps about half a megabyte for each shape and stream. So
+lengths are rounded up to multiples of 16, and positions, which are the rows of the linear layers, to
+multiples of 32. Small sizes are rounded to multiples of 8 only. Against multiples of 8 everywhere, 32 clients
+get 7 to 10% more texts a second in bf16, and the process takes 90 MB less.
 
 There is one compiled model for each lane width. A compiled model has one *stream* for each call that fits on
 the cores at once. The streams share one packed copy of the weights. Calls go through OpenVINO's own queue to
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
     from vecmill.models import ModelDescription
 
 _CPU = "CPU"
-_LENGTH_MULTIPLES = (8, 16, 1)
+_LENGTH_MULTIPLES = (16, 8, 1)
+_POSITIONS_PER_LENGTH = 2  # positions are rounded to so many times the multiple of lengths
+# Sizes up to this are rounded to a smaller multiple, since padding would be a large part of such a call.
+_SMALL_SIZE, _SMALL_MULTIPLE = 32, 8
 _SHAPES_KEPT = 200  # of each kind of kernel in each stream
 _TYPE_NAMES: Mapping[Precision, str] = {Precision.FP32: "f32", Precision.BF16: "bf16"}
 # Activations that share one quantisation scale: 64 are no more accurate, 256 are less accurate.
@@ -147,7 +152,7 @@ class OpenVinoEngine:
             refuse_unknown_tokens(batch, self._token_count)
         except ValueError as error:
             raise InferenceFailed(f"A token of {described} is not in the model's vocabulary.") from error
-        shape = BatchShape.of(batch).rounded(positions=self._multiple, longest=self._multiple)
+        shape = _round_shape(BatchShape.of(batch), self._multiple)
         try:
             outputs = model.compute(index_batch(batch, shape), batch)
         except RuntimeError as error:
@@ -224,6 +229,16 @@ class CompiledWidth:
             return self._idle.pop()
         except IndexError:
             return self._model.create_infer_request()
+
+
+def _round_shape(shape: BatchShape, multiple: int) -> BatchShape:
+    """Round the shape of a call up. Lengths beyond `_SMALL_SIZE` become multiples of `multiple`."""
+    small = min(multiple, _SMALL_MULTIPLE)
+    many = multiple if multiple == 1 else multiple * _POSITIONS_PER_LENGTH
+    return shape.rounded(
+        positions=small if shape.positions <= _SMALL_SIZE else many,
+        longest=small if shape.longest <= _SMALL_SIZE else multiple,
+    )
 
 
 def _compile_widths(
