@@ -100,6 +100,31 @@ def send_requests(
     return found
 
 
+def send_at_rate(
+    target: MeasuredServer, bodies: Path, *, rate_hz: float, duration_s: float, timeout_s: float, seed: int
+) -> load.LoadResult:
+    """Send requests in an open loop, by the generator of `vecmill bench`, whatever their answers are.
+
+    Raises `AssertionError` if the generator was the limit.
+    """
+    orders = Orders(
+        host=target.host,
+        port=target.port,
+        is_tls=target.is_tls,
+        head=target.head,
+        bodies_file=str(bodies),
+        clients=None,
+        rate_hz=rate_hz,
+        duration_s=duration_s,
+        warm_s=0.0,
+        timeout_s=timeout_s,
+        seed=seed,
+    )
+    found = run_generator(orders, BenchLoad("file", 1, rate_hz=rate_hz))
+    assert found.shortage is None, found.shortage
+    return found
+
+
 def predict_target(url: str) -> MeasuredServer:
     """The route `/predict` of a server."""
     host, _, port = url.removeprefix("http://").partition(":")

@@ -18,11 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perf.overload import ask, quantile
+from perf.overload import ask
 from perf.report import Figure, finish, warn_if_busy
 from perf.size_models import SHAPES
 from perf.sizes import run_script
 from support.server import live_server
+from vecmill_server.bench.load import summarise_latencies
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
 PEAK_MB = 2000.0
@@ -99,8 +100,8 @@ def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Fi
         Figure(label, "s", (took_s,)),
         Figure(f"{label}: not answered", "requests", (float(statuses != [200]),), 0),
         Figure(f"{label}: short texts beside it", "requests", (len(beside),), FEWEST_BESIDE, at_most=False),
-        Figure(f"{label}: short text alone, p99", "ms", (quantile(alone, 0.99),)),
-        Figure(f"{label}: short text beside it, p99", "ms", (quantile(beside, 0.99),), BESIDE_MS),
+        Figure(f"{label}: short text alone, p99", "ms", (summarise_latencies(alone)["p99"],)),
+        Figure(f"{label}: short text beside it, p99", "ms", (summarise_latencies(beside)["p99"],), BESIDE_MS),
     ]
 
 

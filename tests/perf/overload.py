@@ -21,18 +21,23 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 
-from perf.generator import require_wrk, run_load, write_bodies
-from perf.open_loop import Arrivals, run_open_loop
+from perf.generator import require_wrk, run_load, send_at_rate, write_bodies
 from perf.report import Figure, finish, warn_if_busy
 from perf.rigs import shuffled
 from support.server import MODEL, LiveServer, live_server
 from support.texts import mixed_texts
+from vecmill_server.bench.load import OK, LoadResult
+from vecmill_server.bench.request_sets import ServerApi
+from vecmill_server.bench.target import MeasuredServer
 
 SEED = 20_260_104
 BULK_TEXTS = 2_048
 SERVE = Path(".venv/serve/bin/vecmill")
 # A server whose queue is not empty so long after its clients have gone is stuck.
 QUIET_S = 120.0
+# What is still open when the last single text has been sent gets so long.
+PATIENCE_S = 90.0
+REFUSED = 429
 # The status of a request whose connection broke, and the pause after it.
 BROKEN, BROKEN_PAUSE_S = 0, 1.0
 
@@ -200,16 +205,23 @@ class MemoryPeak:
 def bench_singles(server: LiveServer, folder: Path, seconds: int, factors: Sequence[float]) -> list[Figure]:
     """Goodput, refusals and latencies of single texts at multiples of capacity."""
     bodies = write_bodies(folder / "singles", shuffled(mixed_texts(SEED, 20_000), SEED))
-    url = f"{server.url}/v1/embeddings"
+    target = MeasuredServer.of(f"{server.url}/v1", ServerApi.EMBEDDINGS, None)
     figures = []
     capacities = [measure_capacity(server.url, bodies, seconds)]
     for factor in factors:
         with MemoryPeak(server.process.pid) as memory:
-            found = run_open_loop(url, bodies, rate=factor * capacities[-1], duration_s=seconds, seed=SEED)
+            found = send_at_rate(
+                target,
+                bodies,
+                rate_hz=factor * capacities[-1],
+                duration_s=seconds,
+                timeout_s=PATIENCE_S,
+                seed=SEED,
+            )
         recovered_s = time_to_normal(server.url)
         capacities.append(measure_capacity(server.url, bodies, seconds))
         capacity = statistics.mean(capacities[-2:])  # a shared machine changes its speed within minutes
-        figures += single_figures(f"{factor:g}x", found, capacity, seconds)
+        figures += single_figures(f"{factor:g}x", found, capacity)
         name = f"singles at {factor:g}x"
         figures.append(Figure(f"{name}: memory rise", "MB", (memory.peak_mb - memory.before_mb,), 100))
         figures.append(Figure(f"{name}: normal again", "s", (recovered_s,), 5))
@@ -221,34 +233,30 @@ def measure_capacity(url: str, bodies: Path, seconds: int) -> float:
     return run_load(url, bodies, connections=32, duration_s=max(5, seconds // 4)).rate
 
 
-def single_figures(times: str, found: Arrivals, capacity: float, seconds: float) -> list[Figure]:
+def single_figures(times: str, found: LoadResult, capacity: float) -> list[Figure]:
     """The figures of one run of single texts."""
-    taken, refused = found.latencies_s(200), found.latencies_s(429)
-    other = len(found.statuses) - len(taken) - len(refused)
-    in_time = found.count_within(200, seconds)
+    sent, answered = sum(found.statuses.values()), found.statuses.get(OK, 0)
+    refused = found.statuses.get(REFUSED, 0)
+    other = sent - answered - refused
     print(
-        f"singles at {times}: capacity {capacity:.0f}/s, {len(found.statuses)} sent, {len(taken)} answered, "
-        f"{in_time} of them in {seconds:g} s, {len(refused)} refused, {other} other, "
-        f"generator {found.processor_s / seconds:.2f} cores, "
-        f"p99 of its own delay {1e3 * quantile(found.delays_s, 0.99):.1f} ms, "
-        f"{found.connections} connections",
+        f"singles at {times}: capacity {capacity:.0f}/s, {sent} sent, {answered} answered, "
+        f"{found.requests_per_s:.0f}/s of them meanwhile, {refused} refused, {other} other, "
+        f"generator {found.processor_share:.2f} cores, "
+        f"p99 of its own delay {1e3 * found.delay_p99_s:.1f} ms",
         flush=True,
     )
-    name = f"singles at {times}"
+    name, took_s, refusal_s = f"singles at {times}", found.percentiles_s, found.error_percentiles_s
+    goodput = found.requests_per_s / capacity
     figures = [
-        Figure(f"{name}: goodput / capacity", "ratio", (in_time / seconds / capacity,), 0.95, at_most=False),
-        Figure(f"{name}: accepted, p50", "s", (statistics.median(taken),), 5),
-        Figure(f"{name}: accepted, p99", "s", (quantile(taken, 0.99),), 30),
+        Figure(f"{name}: goodput / capacity", "ratio", (goodput,), 0.95, at_most=False),
+        Figure(f"{name}: accepted, p50", "s", (took_s["p50"],), 5),
+        Figure(f"{name}: accepted, p99", "s", (took_s["p99"],), 30),
         Figure(f"{name}: neither answered nor refused", "requests", (float(other),), 0),
     ]
     if refused:
-        figures.append(Figure(f"{name}: refusal, p50", "ms", (1e3 * statistics.median(refused),), 20))
-        figures.append(Figure(f"{name}: refusal, p99", "ms", (1e3 * quantile(refused, 0.99),), 20))
+        figures.append(Figure(f"{name}: refusal, p50", "ms", (1e3 * refusal_s["p50"],), 20))
+        figures.append(Figure(f"{name}: refusal, p99", "ms", (1e3 * refusal_s["p99"],), 20))
     return figures
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[int(share * (len(values) - 1))]
 
 
 def time_to_normal(url: str) -> float:

@@ -212,6 +212,7 @@ def test_error_responses_and_broken_connections_are_counted_and_end_with_status_
     (found,) = results(tmp_path)
     assert found["statuses"].keys() == {"0", "200", "429"}
     assert found["errors"] == found["statuses"]["0"] + found["statuses"]["429"] > 0
+    assert 0 < found["error_latency_ms"]["p50"] <= found["error_latency_ms"]["max"]
     assert found["requests_per_s"] == found["statuses"]["200"] / found["elapsed_s"]
     assert done.exit_code == 1
     assert f"{found['statuses']['429']} with status 429" in done.output

@@ -68,6 +68,7 @@ class Sightings:
 
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: list[float] = field(default_factory=list)
+    error_latencies_s: list[float] = field(default_factory=list)
     delays_s: list[float] = field(default_factory=list)
     answered: int = 0
     open_at_end: int = 0
@@ -152,6 +153,7 @@ class LoadRun:
             "processor_share": used_s / self._elapsed_s,
             "percentiles_s": summarise_latencies(found.latencies_s),
             "latencies_s": found.latencies_s,
+            "error_percentiles_s": summarise_latencies(found.error_latencies_s),
             "answered": found.answered,
             "open_at_end": found.open_at_end,
             "oldest_open_s": found.oldest_open_s,
@@ -256,6 +258,8 @@ class LoadRun:
         self._found.statuses[status] += 1
         if status == OK:
             self._found.latencies_s.append(now - due)
+        elif status > 0:
+            self._found.error_latencies_s.append(now - due)
         if self._found.statuses.total() == self._orders.requests:
             self._all_counted.set()
 

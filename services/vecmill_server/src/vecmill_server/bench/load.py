@@ -48,7 +48,8 @@ class LoadResult:
 
     `statuses` counts the requests by HTTP status. `BROKEN` stands for a broken connection, `UNANSWERED` for a
     request whose time was over. `percentiles_s` has min, mean, standard deviation, percentiles and max of
-    `latencies_s`, the latencies with status 200 in seconds.
+    `latencies_s`, the latencies with status 200 in seconds, and `error_percentiles_s` of the latencies with
+    any other status.
 
     `answered` is the number of responses with status 200 in the counted time. The requests of an open loop
     are counted by the time at which they were due, so their responses may come later; `None` stands for
@@ -67,6 +68,7 @@ class LoadResult:
     processor_share: float
     percentiles_s: Mapping[str, float] = field(default_factory=dict)
     latencies_s: Sequence[float] = ()
+    error_percentiles_s: Mapping[str, float] = field(default_factory=dict)
     answered: int | None = None
     open_at_end: int = 0
     oldest_open_s: float = 0.0
@@ -150,6 +152,7 @@ class LoadResult:
             "tokens_per_s": self.tokens_per_s,
             "encoding": self.encoding,
             "latency_ms": {name: seconds * 1000 for name, seconds in self.list_latencies_s().items()},
+            "error_latency_ms": {name: 1000 * value for name, value in self.error_percentiles_s.items()},
             "generator_processor_share": self.processor_share,
             "generator_delay_p50_ms": self.delay_p50_s * 1000,
             "generator_delay_p99_ms": self.delay_p99_s * 1000,
