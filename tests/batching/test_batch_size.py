@@ -31,12 +31,20 @@ def accelerator(tokens: int) -> float:
     return 0.002 + 1e-7 * tokens
 
 
-def serve(engine: Engine, calls: int, *, size: BatchSize, pace: Pace, noise: float = 0.05) -> float:
-    """Compute full batches; return the seconds for each token."""
+def serve(
+    engine: Engine,
+    calls: int,
+    *,
+    size: BatchSize,
+    pace: Pace,
+    noise: float = 0.05,
+    waiting: int = 1_000_000,
+) -> float:
+    """Compute full batches while so many tokens wait; return the seconds for each token."""
     chance = random.Random(SEED)
     used_s = tokens = 0.0
     for _ in range(calls):
-        wanted = size.next_tokens(1_000_000)
+        wanted = size.next_tokens(waiting)
         lengths = [32] * (wanted // 32)
         seconds = engine(sum(lengths)) * chance.lognormvariate(0.0, noise)
         size.measure(lengths, seconds)
@@ -71,6 +79,12 @@ def test_the_size_follows_an_engine_that_changes() -> None:
     assert size.tokens == 256
     serve(fixed_cost, 1_500, size=size, pace=pace)
     assert size.tokens >= 1024
+
+
+def test_a_smaller_size_is_found_although_too_little_waits_for_a_larger_one() -> None:
+    size, pace = make_size(small_cache)
+    serve(small_cache, 1_000, size=size, pace=pace, waiting=600)
+    assert size.tokens == 256
 
 
 def test_a_size_that_makes_no_difference_is_not_changed_by_noise() -> None:

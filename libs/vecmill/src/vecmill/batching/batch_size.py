@@ -3,9 +3,9 @@
 How it works. The best size depends on the engine, the precision, the processor and the texts: larger batches
 spread the fixed cost of a call, and smaller ones stay in the processor cache. So while more work waits than
 fits into a batch, now and then a batch has half or twice the size. Each full narrow call is compared with the
-time that its texts should take (`pace`), and the medians of the last calls of the three sizes are compared
-with each other. The size changes if another one is faster by more than `LEAST_GAIN`. It begins at
-`FIRST_TOKENS`, and a changed machine changes it again.
+time that its texts should take (`pace`), and the medians of the last calls of the sizes are compared with
+each other, as soon as a size has enough calls. The size changes if another one is faster by more than
+`LEAST_GAIN`. It begins at `FIRST_TOKENS`, and a changed machine changes it again.
 
 A size whose calls take longer than `LONGEST_CALL_S` on one core is not tried, because requests that arrive
 wait for the calls that run. With a given size, nothing is measured.
@@ -81,9 +81,9 @@ class BatchSize:
 
     def _choose(self) -> None:
         times = {size: self._times.get(size, ()) for size in self._sizes()}
-        if any(len(kept) < CALLS_NEEDED for kept in times.values()):
+        medians = {size: statistics.median(kept) for size, kept in times.items() if len(kept) >= CALLS_NEEDED}
+        if self.tokens not in medians:
             return
-        medians = {size: statistics.median(kept) for size, kept in times.items()}
         best = min(medians, key=lambda size: medians[size])
         if medians[best] < (1 - LEAST_GAIN) * medians[self.tokens]:
             self.tokens = best
