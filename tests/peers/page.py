@@ -2,9 +2,11 @@
 
 make bench-peers-page
 
-publishes the results that `make bench-peers` wrote: it copies them to docs/benchmarks and writes the section.
+publishes the results that `make bench-peers` wrote: it copies them to docs/benchmarks, in place of earlier
+results of the same kind of processor, and writes the section, the newest results first.
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ from perf.report import FOLDER
 from support.source_tree import ROOT
 
 RESULTS = FOLDER / "peers.json"
-PUBLISHED = ROOT / "docs/benchmarks/peers.json"
+PUBLISHED = ROOT / "docs/benchmarks"
 PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- peers: written by make bench-peers-page -->", "<!-- peers: end -->"
 NOT_MEASURED = (
@@ -173,12 +175,26 @@ def _version_cells(peer: PeerResult) -> list[str]:
     return [peer.name, *how, f"`{peer.command}`" if peer.command else "started by hand"]
 
 
-def write_section(found: Comparison | None) -> str:
+def read_published() -> list[Comparison]:
+    """Return the published results of all kinds of processors, the newest first."""
+    found = [Comparison.read(file) for file in PUBLISHED.glob("*.json")]
+    return sorted(found, key=lambda one: one.finished_at, reverse=True)
+
+
+def name_processor(found: Comparison) -> str:
+    """Return the name of the files of a kind of processor, such as `amd-epyc`."""
+    name = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", str(found.machine["processor"]))
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def write_section(published: Sequence[Comparison]) -> str:
     """Return the part of docs/benchmarks.md between its markers, markers included."""
-    if found is None:
-        return f"{BEGIN}\n\n{NOT_MEASURED}\n\n{END}"
-    plot = f"![Speed of the peers as multiples of {BASE}](benchmarks/peers.png)"
-    return f"{BEGIN}\n\n{write_report(found)}\n\n{plot}\n\n{END}"
+    parts = []
+    for found in published:
+        plot = f"![Speed of the peers as multiples of {BASE}](benchmarks/{name_processor(found)}.png)"
+        parts.append(f"#### {found.machine['processor']}\n\n{write_report(found)}\n\n{plot}")
+    text = "\n\n".join(parts) or NOT_MEASURED
+    return f"{BEGIN}\n\n{text}\n\n{END}"
 
 
 def replace_section(page: str, section: str) -> str:
@@ -224,11 +240,12 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def main() -> int:
     if not RESULTS.with_suffix(".png").exists():
         raise SystemExit("there are no results that compare peers: run make bench-peers first")
-    PUBLISHED.parent.mkdir(exist_ok=True)
+    PUBLISHED.mkdir(exist_ok=True)
+    name = name_processor(Comparison.read(RESULTS))
     for suffix in (".json", ".png"):
-        shutil.copyfile(RESULTS.with_suffix(suffix), PUBLISHED.with_suffix(suffix))
+        shutil.copyfile(RESULTS.with_suffix(suffix), PUBLISHED / f"{name}{suffix}")
     page = PAGE.read_text("utf-8")
-    PAGE.write_text(replace_section(page, write_section(Comparison.read(PUBLISHED))), "utf-8")
+    PAGE.write_text(replace_section(page, write_section(read_published())), "utf-8")
     print(f"written to {PAGE.relative_to(ROOT)}")
     return 0
 

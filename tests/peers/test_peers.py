@@ -146,13 +146,14 @@ def test_results_are_read_as_they_were_saved(tmp_path: Path) -> None:
 
 
 def test_the_section_of_the_page_is_that_of_the_published_results() -> None:
-    found = Comparison.read(page.PUBLISHED) if page.PUBLISHED.exists() else None
-    text = page.PAGE.read_text("utf-8")
-    assert page.replace_section(text, page.write_section(found)) == text, "run `make bench-peers-page`"
+    published, text = page.read_published(), page.PAGE.read_text("utf-8")
+    assert page.replace_section(text, page.write_section(published)) == text, "run `make bench-peers-page`"
+    for found in published:
+        assert (page.PUBLISHED / f"{page.name_processor(found)}.png").exists()
 
 
 def test_a_section_is_replaced_as_a_whole() -> None:
-    old, new = page.write_section(None), page.write_section(comparison())
+    old, new = page.write_section([]), page.write_section([comparison(), comparison()])
     assert page.replace_section(f"before\n{old}\nafter", new) == f"before\n{new}\nafter"
 
 
