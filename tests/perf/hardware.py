@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from perf.generator import require_wrk, run_load, write_bodies
+from perf.generator import require_wrk, run_load, send_requests, write_bodies
 from perf.matrix_peak import load_matrix_peak, operations_of
 from perf.report import Figure, finish, warn_if_busy
 from perf.rigs import remote_process, rig_process, run_in_threads, shuffled, sorted_batches
@@ -30,6 +30,9 @@ from vecmill.models import locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
+from vecmill_server.bench.load import OK
+from vecmill_server.bench.request_sets import ServerApi
+from vecmill_server.bench.target import MeasuredServer
 
 SEED = 20_261_124
 SERVE = Path(".venv/serve/bin/vecmill")
@@ -37,12 +40,16 @@ SERVE_WITH_EXTRAS = Path(".venv/test/bin/vecmill")
 BATCH_TOKENS = (256, 512, 1_024)
 BATCH_CHOICE_TEXTS = 300
 LONG_TEXTS = 64  # in a request
+LARGE_REQUEST_S = 300.0
 MOST_MIB = {"onnx": 300.0, "openvino": 400.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load: texts of one kind, so many in a request. The shares are promised: of fp32, and of others."""
+    """A load: texts of one kind, so many in a request. The shares are promised: of fp32, and of others.
+
+    A load of large requests ends after so many `requests`, since few of them end in a given time.
+    """
 
     name: str
     texts: Callable[[int, int], Sequence[str]]
@@ -51,14 +58,16 @@ class Load:
     in_request: int
     of_ceiling: tuple[float, float]
     of_peak: tuple[float, float] | None = None
+    requests: int | None = None
 
 
 LOADS = (
-    *(Load(f"short, {n}", short_texts, 12_000, n, 1, (0.93, 0.90), (0.70, 0.45)) for n in (32, 128)),
+    *(Load(f"short, {n}", short_texts, 12_000, n, 1, (0.93, 0.90), (0.70, 0.45)) for n in (32, 128, 1_000)),
     *(Load(f"45-55 words, {n}", medium_texts, 4_000, n, 1, (0.96, 0.90)) for n in (32, 128)),
     *(Load(f"mixed, {n}", mixed_texts, 5_000, n, 1, (0.96, 0.90)) for n in (32, 128)),
     Load("256 tokens, 32", long_texts, 1_000, 32, 1, (0.96, 0.90), (0.85, 0.60)),
     Load(f"{LONG_TEXTS} texts of 256 tokens a request, 4", long_texts, 1_024, 4, LONG_TEXTS, (0.97, 0.90)),
+    Load("2048 short texts a request, 4", short_texts, 16_384, 4, 2_048, (0.97, 0.90), requests=8),
 )
 
 
@@ -105,16 +114,28 @@ def measure_load(
     rounds = []
     with tempfile.TemporaryDirectory(prefix="vecmill-bench-") as folder:
         bodies = write_bodies(Path(folder) / "bodies", texts, load.in_request)
-        run_load(url, bodies, connections=load.clients, duration_s=2)
+        if load.requests is None:
+            run_load(url, bodies, connections=load.clients, duration_s=2)
         for number in range(options.rounds):
-            found = run_load(url, bodies, connections=load.clients, duration_s=options.seconds)
-            count = found.requests * load.in_request
+            requests, rate = drive(load, url, bodies, options.seconds)
+            count, rate = requests * load.in_request, rate * load.in_request
             done = [texts[index % len(texts)] for index in range(count)]
             seconds, operations = ceiling("measure", done)
-            rate = found.rate * load.in_request
             rounds.append(Round(rate, count / seconds, operations / count, peak([])))
             print(f"{load.name}, round {number + 1}: {rounds[-1]}", flush=True)
     return figures_of(load, rounds, is_fp32=options.precision is Precision.FP32)
+
+
+def drive(load: Load, url: str, bodies: Path, seconds: int) -> tuple[int, float]:
+    """The answered requests of a load, and requests per second."""
+    if load.requests is None:
+        found = run_load(url, bodies, connections=load.clients, duration_s=seconds)
+        return found.requests, found.rate
+    target = MeasuredServer.of(url, ServerApi.EMBEDDINGS, None)
+    answers = send_requests(
+        target, bodies, connections=load.clients, requests=load.requests, timeout_s=LARGE_REQUEST_S
+    )
+    return answers.statuses[OK], answers.requests_per_s
 
 
 def figures_of(load: Load, rounds: Sequence[Round], *, is_fp32: bool) -> list[Figure]:
