@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -13,15 +12,9 @@ from vecmill_server.settings import LogFormat, LogLevel, ServerSettings
 
 
 @pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    """The root logger, put back as it was."""
-    logger, quiet = logging.getLogger(), logging.getLogger("uvicorn")
-    handlers, level, quiet_level = logger.handlers[:], logger.level, quiet.level
-    yield logger
-    logging.captureWarnings(False)
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    quiet.setLevel(quiet_level)
+def root() -> logging.Logger:
+    """The root logger."""
+    return logging.getLogger()
 
 
 def written(root: logging.Logger, settings: ServerSettings) -> str:
