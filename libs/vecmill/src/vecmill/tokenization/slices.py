@@ -13,6 +13,16 @@ T = TypeVar("T")
 
 Slices = Generator[int, bool | None, T]
 
+# A text of at most this many bytes is read in 0.05 to 0.15 ms. So long may other threads wait for the lock.
+_SHORT_BYTES = 256
+# What a character outside ASCII may count. Those of three bytes are nearly a token each.
+_BYTES_PER_CHARACTER = 3
+
+
+def is_short(text: str) -> bool:
+    """Return whether a text that is wanted at once may be read with the interpreter lock."""
+    return len(text) * (1 if text.isascii() else _BYTES_PER_CHARACTER) <= _SHORT_BYTES
+
 
 def complete(work: Slices[T]) -> T:
     """Do all slices now, and return the result."""

@@ -23,19 +23,13 @@ from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.pieces import Known, PieceReader, Reading
 from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
-from vecmill.tokenization.slices import Slices, complete
+from vecmill.tokenization.slices import Slices, complete, is_short
 from vecmill.tokenization.token_lists import SpecialTokens, TokenLists
 from vecmill.values.batch import TokenSequence
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
     from vecmill.models.heads import QueryExpansion
-
-
-# A text of at most this many bytes is read in 0.05 to 0.15 ms. So long may other threads wait for the lock.
-SHORT_BYTES = 256
-# What a character outside ASCII may count. Those of three bytes are nearly a token each.
-BYTES_PER_CHARACTER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +291,7 @@ class Tokenizer:
     ) -> Any:
         """Return the library's encoding of a text, without places if `fast`. Errors call the text `where`.
 
-        With `keeps_lock`, no other thread can run meanwhile; see `SHORT_BYTES`.
+        With `keeps_lock`, no other thread can run meanwhile; see `slices.is_short`.
         """
         check_text(text, where)
         library = self._tokenizer
@@ -341,7 +335,7 @@ class Tokenizer:
         check_text(text, where)
         if self._pieces is None or not self._pieces.are_worth_it(text, reading, shared, known):
             is_wanted_now = yield len(text)
-            keeps_lock = bool(is_wanted_now) and _is_short(text)
+            keeps_lock = bool(is_wanted_now) and is_short(text)
             encoding = self.encode_one(
                 text, where, special=special, fast=not reading.places, keeps_lock=keeps_lock
             )
@@ -388,10 +382,6 @@ class Tokenizer:
         if self.keeps_end(truncation):
             return values[: self._leading] + values[self._leading + excess :]
         return values[: max(end - excess, self._leading)] + values[end:]
-
-
-def _is_short(text: str) -> bool:
-    return len(text) * (1 if text.isascii() else BYTES_PER_CHARACTER) <= SHORT_BYTES
 
 
 def _truncates_left(tokenizer: Any, description: "ModelDescription") -> bool:
