@@ -15,17 +15,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from perf.generator import write_bodies
+from perf.generator import make_orders, write_bodies
 from perf.overload import SERVE, BulkClient, join_all, read_counts, start_all, wait_until_quiet
 from perf.report import Figure, finish, warn_if_busy
 from perf.rigs import shuffled
 from support.server import MODEL, live_server
 from support.texts import mixed_texts, short_texts
-from vecmill_server.bench.generator import Orders, run_generator
+from vecmill_server.bench.generator import run_generator
 from vecmill_server.bench.load import OK, BenchLoad, LoadResult, summarise_latencies
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
@@ -100,20 +100,10 @@ class Rig:
     def _run_interactive(self) -> LoadResult:
         target = MeasuredServer.of(self._url, ServerApi.EMBEDDINGS, None)
         load = BenchLoad("short", 1, rate_hz=self._options.rate)
-        orders = Orders(
-            host=target.host,
-            port=target.port,
-            is_tls=False,
-            head=target.head,
-            bodies_file=str(self._bodies),
-            clients=None,
-            rate_hz=load.rate_hz,
-            duration_s=self._options.seconds,
-            warm_s=WARM_S,
-            timeout_s=30.0,
-            seed=SEED + self._rounds,  # other arrivals in each round
-        )
-        return run_generator(orders, load)
+        seed = SEED + self._rounds  # other arrivals in each round
+        seconds = self._options.seconds
+        orders = make_orders(target, self._bodies, load, duration_s=seconds, timeout_s=30.0, seed=seed)
+        return run_generator(replace(orders, warm_s=WARM_S), load)
 
     def _bulk_clients(self, until: float) -> list[BulkClient]:
         size = self._options.bulk_texts

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support.server import MODEL
@@ -80,49 +80,37 @@ def send_requests(
 
     Raises `AssertionError` if any answer is not a 200, or if the generator was the limit.
     """
-    orders = Orders(
-        host=target.host,
-        port=target.port,
-        is_tls=target.is_tls,
-        head=target.head,
-        bodies_file=str(bodies),
-        clients=connections,
-        rate_hz=None,
-        duration_s=timeout_s * requests,
-        warm_s=0.0,
-        timeout_s=timeout_s,
-        seed=0,
-        requests=requests,
-    )
-    found = run_generator(orders, BenchLoad("file", 1, clients=connections))
+    wanted = BenchLoad("file", 1, clients=connections)
+    orders = make_orders(target, bodies, wanted, duration_s=timeout_s * requests, timeout_s=timeout_s)
+    found = run_generator(replace(orders, requests=requests), wanted)
     assert not found.errors, found.statuses
     assert found.refusal is None, found.refusal
     return found
 
 
-def send_at_rate(
-    target: MeasuredServer, bodies: Path, *, rate_hz: float, duration_s: float, timeout_s: float, seed: int
-) -> load.LoadResult:
-    """Send requests in an open loop, by the generator of `vecmill bench`, whatever their answers are.
-
-    Raises `AssertionError` if the generator was the limit.
-    """
-    orders = Orders(
+def make_orders(
+    target: MeasuredServer,
+    bodies: Path,
+    wanted: BenchLoad,
+    *,
+    duration_s: float,
+    timeout_s: float,
+    seed: int = 0,
+) -> Orders:
+    """The orders of a load for the generator of `vecmill bench`."""
+    return Orders(
         host=target.host,
         port=target.port,
         is_tls=target.is_tls,
         head=target.head,
         bodies_file=str(bodies),
-        clients=None,
-        rate_hz=rate_hz,
+        clients=wanted.clients,
+        rate_hz=wanted.rate_hz,
         duration_s=duration_s,
         warm_s=0.0,
         timeout_s=timeout_s,
         seed=seed,
     )
-    found = run_generator(orders, BenchLoad("file", 1, rate_hz=rate_hz))
-    assert found.shortage is None, found.shortage
-    return found
 
 
 def predict_target(url: str) -> MeasuredServer:

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 
-from perf.generator import require_wrk, run_load, send_at_rate, write_bodies
+from perf.generator import make_orders, require_wrk, run_load, write_bodies
 from perf.report import Figure, finish, warn_if_busy
 from perf.rigs import shuffled
 from support.server import MODEL, LiveServer, live_server
 from support.texts import mixed_texts
-from vecmill_server.bench.load import OK, LoadResult
+from vecmill_server.bench.generator import run_generator
+from vecmill_server.bench.load import OK, BenchLoad, LoadResult
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 
@@ -210,14 +211,10 @@ def bench_singles(server: LiveServer, folder: Path, seconds: int, factors: Seque
     capacities = [measure_capacity(server.url, bodies, seconds)]
     for factor in factors:
         with MemoryPeak(server.process.pid) as memory:
-            found = send_at_rate(
-                target,
-                bodies,
-                rate_hz=factor * capacities[-1],
-                duration_s=seconds,
-                timeout_s=PATIENCE_S,
-                seed=SEED,
-            )
+            wanted = BenchLoad("singles", 1, rate_hz=factor * capacities[-1])
+            orders = make_orders(target, bodies, wanted, duration_s=seconds, timeout_s=PATIENCE_S, seed=SEED)
+            found = run_generator(orders, wanted)
+        assert found.refusal is None, found.refusal
         recovered_s = time_to_normal(server.url)
         capacities.append(measure_capacity(server.url, bodies, seconds))
         capacity = statistics.mean(capacities[-2:])  # a shared machine changes its speed within minutes
