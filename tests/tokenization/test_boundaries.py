@@ -170,3 +170,13 @@ def test_spaces_around_ideographs_leave_no_boundary_unless_words_lose_their_spac
         library = words_of(steps, normalizer=normalizer)
         fault = find_fault(library, text, Boundaries.of(words_of(steps)))  # type: ignore[arg-type]
         assert (Boundaries.of(library) is None) is (fault is not None) is (steps is by_bytes)
+
+
+@pytest.mark.parametrize("text", ["foo、bar", "foo\nbar"])
+def test_a_space_that_is_put_after_an_added_token_leaves_boundaries_at_spaces_alone(text: str) -> None:
+    steps, added = [pre_tokenizers.ByteLevel(add_prefix_space=True)], [AddedToken("foo", normalized=False)]
+    library, plain = words_of(steps, added=added), words_of(steps)
+    assert find_fault(library, text, Boundaries.of(plain)) == 3  # type: ignore[arg-type]
+    found = Boundaries.of(library)
+    assert found is not None
+    assert (found.first(text, 0, 7), found.first("foo bar", 0, 7)) == (None, 3)

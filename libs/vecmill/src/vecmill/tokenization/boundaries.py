@@ -88,12 +88,14 @@ class Boundaries:
         if getattr(library.model, "dropout", None):
             return None
         normalizers, splits = _steps(library.normalizer), _steps(library.pre_tokenizer)
+        tokens = library.get_added_tokens_decoder().values()
         if _marks_spaces(normalizers, splits):
             pattern = f"{_SPACED})" if _keeps_words_apart(library) else None
         else:
-            pattern = _choose_pattern(normalizers, splits) if all(map(_is_local, normalizers)) else None
+            ends = any(re.search(f"{_LETTER}$", token.content) for token in tokens)
+            is_known = all(map(_is_local, normalizers))
+            pattern = _choose_pattern(normalizers, splits, ends) if is_known else None
         keeps_spaces = all(stage["type"] in _SPACE_KEEPERS for stage in normalizers)
-        tokens = library.get_added_tokens_decoder().values()
         may_cross = any(_may_cross(token, keeps_spaces) for token in tokens)
         return None if pattern is None or may_cross else cls(re.compile(pattern))
 
@@ -167,8 +169,9 @@ def _keeps_words_apart(library: Any) -> bool:
 
 
 def _choose_pattern(
-    normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]]
+    normalizers: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]], added_ends: bool
 ) -> str | None:
+    """Return the pattern for these steps, given whether an added token ends with a letter."""
     if not splits or not all(map(_is_known_split, splits)):
         return None
     ideographs = any(stage.get("handle_chinese_chars") for stage in normalizers)
@@ -182,9 +185,13 @@ def _choose_pattern(
         return None
     if words.get("type") == "Metaspace":
         return f"{_SPACED})"
+    if words.get("type") != "Split" and not words.get("use_regex"):
+        return None
+    # What follows an added token gets a space before it, except where it begins with one.
+    if added_ends and any(split.get("add_prefix_space") for split in splits):
+        return f"{_SPACED})"
     # A newline after a punctuation mark belongs to the same word as the mark.
-    after_letter = rf"(?<={_LETTER})[\n{_CJK_PUNCTUATION}]{_LETTER}"
-    return f"{_SPACED}|{after_letter})" if words.get("type") == "Split" or words.get("use_regex") else None
+    return rf"{_SPACED}|(?<={_LETTER})[\n{_CJK_PUNCTUATION}]{_LETTER})"
 
 
 def _strips_beginnings(normalizers: Sequence[Mapping[str, Any]]) -> bool:
