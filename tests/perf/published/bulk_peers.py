@@ -42,13 +42,13 @@ def infinity_program(engine: str) -> Path:
 def export_model(model: Path, folder: Path, *, is_int8: bool = False) -> Path:
     """Copy a BERT into `folder`, with an ONNX graph as optimum writes it; return the copy's directory.
 
-    With `is_int8` the graph is quantised by ONNX Runtime's own tool. An existing copy is kept.
+    The graph is beside the configuration, since infinity looks for the configuration there. With `is_int8` it
+    is quantised by ONNX Runtime's own tool. An existing copy is kept.
     """
     copy = folder / ("model-int8" if is_int8 else "model-fp32")
-    graph = copy / "onnx/model.onnx"
+    graph = copy / "model.onnx"
     if not copy.exists():
         shutil.copytree(model, copy)
-        graph.parent.mkdir()
         export_graph(model, graph, "BertModel")
         if is_int8:
             quantize(graph, graph.with_name("model_quantized.onnx"), per_channel=True)
@@ -58,13 +58,16 @@ def export_model(model: Path, folder: Path, *, is_int8: bool = False) -> Path:
 
 @contextmanager
 def infinity_server(model: Path, folder: Path, engine: str) -> Iterator[str]:
-    """Serve a model of CLS pooling by infinity on a free port; give the URL. Raises `NotStarted`."""
+    """Serve a model of CLS pooling by infinity on a free port; give the URL. Raises `NotStarted`.
+
+    It is served from its own directory, because infinity takes an absolute path for a name on a hub.
+    """
     port, log = free_port(), folder / f"infinity-{engine}.log"
     command = [
         str(infinity_program(engine)),
         "v2",
         "--model-id",
-        str(model),
+        ".",
         "--engine",
         engine,
         "--device",
@@ -74,7 +77,7 @@ def infinity_server(model: Path, folder: Path, engine: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=peer_environment()
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=peer_environment(), cwd=model
         )
     try:
         wait_until_ready(url, process, log, deadline=perf_counter() + START_S, path="/health")

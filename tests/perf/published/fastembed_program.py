@@ -23,7 +23,7 @@ def main() -> None:
         normalization=True,
         sources=ModelSource(hf=NAME),
         dim=DIMENSIONS,
-        model_file="onnx/model.onnx",
+        model_file="model.onnx",
     )
     model = TextEmbedding(NAME, specific_model_path=given["model"])
     compared = [row.tolist() for row in model.embed(given["compared"], batch_size=BATCH)]
