@@ -54,6 +54,17 @@ def test_a_replica_knows_the_aliases_of_its_model_alone(plan: ServingPlan) -> No
     assert plan.settings.alias == ("any-name", "second=two", "*", "text-embedding-3-small=one")
 
 
+def test_a_model_may_have_another_name_than_its_own(tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "one")
+    path = tmp_path / "vecmill.toml"
+    path.write_text(
+        f"[[models]]\nmodel = '{folder}'\n[[models]]\nmodel = '{folder}'\nname = 'other'\n", "utf-8"
+    )
+    plan = read_plan(path, cores=1)
+    assert [(model.deployment, model.name) for model in plan.models] == [("one", "one"), ("other", "other")]
+    assert [model.choice.name for model in plan.models] == [None, "other"]
+
+
 def test_an_alias_for_any_name_may_arrive_at_every_model() -> None:
     assert aliases_of("two", "one", ("*=one", "b", "c=two")) == ("*", "c")
 

@@ -199,6 +199,21 @@ def test_models_are_served_with_their_own_aliases_tasks_and_engines(tmp_path: Pa
     ]
 
 
+def test_a_model_may_have_another_name_than_its_own(tmp_path: Path) -> None:
+    folder = save_tiny_bert(tmp_path / "a=b", TinyBert())
+    save_tiny_bert(tmp_path / "one", TinyBert())
+    file = read_config_file(write(tmp_path, f"[[models]]\nmodel = '{folder}'\nname = 'of the file'"))
+    assert [model.name for model in file.models] == ["of the file"]
+    written = ["all-MiniLM-L6-v2", f"second={folder}", str(tmp_path / "one"), str(folder)]
+    choices = [ModelChoice.read(each) for each in written]
+    assert [choice.name for choice in choices] == [None, "second", None, None]
+    found = service.load_service(choices[:3], ServerSettings(task=("second=embed",)), MillConfig())
+    assert [model.name for model in found.catalog] == ["all-MiniLM-L6-v2", "second", "one"]
+    twice = [ModelChoice.read(f"second={path}") for path in (folder, tmp_path / "one")]
+    with pytest.raises(InvalidConfig, match=r"Two models have the name 'second'\. .* NAME=MODEL"):
+        service.load_service(twice, ServerSettings(), MillConfig())
+
+
 def test_the_health_check_follows_the_file(tmp_path: Path) -> None:
     path = str(write(tmp_path, '[server]\nport = 8001\nurl_prefix = "/embed"\nhost = "0.0.0.0"\n'))
     target = find_target(["vecmill", "serve", "--config", path], {})

@@ -123,7 +123,7 @@ class Catalog:
         if len(self._by_name) < len(self._models):
             given = [model.name for model in self._models]
             twice = next(name for name in given if given.count(name) > 1)
-            raise InvalidConfig(f"Two models have the name {twice!r}. Rename one of their directories.")
+            raise InvalidConfig(f"Two models have the name {twice!r}. Give one of them another: NAME=MODEL.")
         self._on_unknown_name = on_unknown_name
         self._accepts_any_name = accepts_any_name(aliases)
         self._any_name_target: ServedModel | None = None

@@ -99,9 +99,10 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: Path
 def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> None:
     """Serve one MODEL or several over HTTP.
 
-    A MODEL is a directory, or owner/name on a hub. The default is the environment variable VECMILL_MODEL, or
-    else the embedded all-MiniLM-L6-v2. Several models share the cores; each has its own queue and limits. A
-    model that cannot be loaded does not stop the others, except with --strict.
+    A MODEL is a directory, or owner/name on a hub; NAME=MODEL serves it under another name. The default is
+    the environment variable VECMILL_MODEL, or else the embedded all-MiniLM-L6-v2. Several models share the
+    cores; each has its own queue and limits. A model that cannot be loaded does not stop the others, except
+    with --strict.
     """
     open_standard_files()
     end_at_signals()
@@ -177,7 +178,7 @@ def _choose_models(
 
     config = context.meta.get(_CONFIG)
     if named or config is None:
-        return [ModelChoice(name) for name in named]
+        return [ModelChoice.read(each) for each in named]
     given = {name for name in values if context.get_parameter_source(name) in _GIVEN}
     return [_choose_model(each, {**values, **each.own_values(given)}) for each in config.models]
 
@@ -189,7 +190,14 @@ def _choose_model(configured: "ConfiguredModel", values: dict[str, Any]) -> "Mod
         config = build_settings(MillConfig, values)
     except SetupError as error:
         raise InvalidConfig(f"The model {configured.model} of the file: {error.message}") from error
-    return ModelChoice(configured.model, config, configured.aliases, configured.task, configured.trusts_code)
+    return ModelChoice(
+        configured.model,
+        config,
+        configured.aliases,
+        configured.task,
+        configured.trusts_code,
+        configured.name,
+    )
 
 
 def _given_parameters(context: click.Context) -> set[str]:

@@ -9,6 +9,7 @@
 
     [[models]]              # a model, and its own values of these options
     model = "owner/name"
+    name = "docs"           # in requests and responses; by default the model's own name
     alias = ["text-embedding-3-small"]
     engine = "openvino"
 
@@ -56,6 +57,7 @@ class ConfiguredModel:
     aliases: tuple[str, ...] = ()
     task: Task | None = None
     trusts_code: bool = False
+    name: str | None = None
 
     def own_values(self, but: Collection[str]) -> dict[str, Any]:
         """Return the values of all options except those of `but`."""
@@ -106,6 +108,7 @@ def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator
     of_server = _settings_of(ServerSettings)
     extra = {
         MODEL: Setting(of_server["host"].field, str, repeats=False),
+        "name": Setting(of_server["host"].field, str, repeats=False),
         "alias": of_server["alias"],
         "task": Setting(of_server["task"].field, Task, repeats=False),
         "trust_remote_code": Setting(of_server["trust_remote_code"].field, bool, repeats=False),
@@ -120,6 +123,7 @@ def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator
             aliases=values.pop("alias", ()),
             task=values.pop("task", None),
             trusts_code=values.pop("trust_remote_code", False),
+            name=values.pop("name", None) or None,
             values=values,
         )
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Self
 
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -51,7 +53,8 @@ BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FO
 class ModelChoice:
     """A model to serve: a directory, a name on a hub, or `None` for the embedded model.
 
-    `config` are its own settings, by default those of all models.
+    `config` are its own settings, by default those of all models. `name` is the name in requests and
+    responses, by default the model's own.
     """
 
     model: str | None = None
@@ -59,6 +62,15 @@ class ModelChoice:
     aliases: tuple[str, ...] = ()
     task: Task | None = None
     trusts_code: bool = False
+    name: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the model that is written as MODEL, or as NAME=MODEL."""
+        name, separator, model = text.partition("=")
+        if not (separator and name and model) or "/" in name or Path(text).exists():
+            return cls(text)
+        return cls(model, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +249,22 @@ def _is_ready(model: ServedModel) -> bool:
 
 def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
     model = choice.model
-    if choice.task is not None:
-        tasks = {**tasks, model: choice.task}
-    if choice.trusts_code and model is not None:
+    task = choice.task or (tasks.get(choice.name) if choice.name else None)
+    if task is not None:
+        tasks = {**tasks, model: task}
+    if model is not None and (choice.trusts_code or choice.name in trusted):
         trusted = trusted | {model}
     on_hub = find_hub_name(model)
     if on_hub is not None:
-        return _FoundModel(on_hub.repository, partial(_fetch, model, tasks, trusted))
+        return _FoundModel(choice.name or on_hub.repository, partial(_fetch, model, tasks, trusted))
     location = locate_model(model)
+    name = choice.name or location.name
     try:
-        return _FoundModel(location.name, _describe(model, tasks, trusted))
+        return _FoundModel(name, _describe(model, tasks, trusted))
     except InvalidConfig:
         raise  # an option, not the model, is wrong
     except SetupError as error:
-        return _FoundModel(location.name, None, error)
+        return _FoundModel(name, None, error)
 
 
 def _fetch(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:

@@ -74,7 +74,7 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
 
 def plan_models(choices: Sequence[ModelChoice], settings: ServerSettings) -> ServingPlan:
     """Return the plan of the models `choices`. Raises `SetupError`."""
-    names = [served_name(choice.model) for choice in choices]
+    names = [choice.name or served_name(choice.model) for choice in choices]
     aliases = (*settings.alias, *_own_aliases(choices, names))
     models = tuple(
         PlannedModel(
@@ -143,7 +143,8 @@ def _choose(path: Path, model: ConfiguredModel, values: Mapping[str, Any]) -> Mo
         config = build_settings(MillConfig, {**values, **absolute_values(model.values)})
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: the model {model.model}: {error.message}") from error
-    return ModelChoice(absolute_model(model.model), config, model.aliases, model.task, model.trusts_code)
+    path_or_name = absolute_model(model.model)
+    return ModelChoice(path_or_name, config, model.aliases, model.task, model.trusts_code, model.name)
 
 
 def _defaults(kind: type) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import ServingPlan
 from vecmill_ray.serving.model_replica import ModelCard
 from vecmill_server.bodies import read_body
+from vecmill_server.browser_page import BrowserPage
 from vecmill_server.catalog import ServedModel
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
@@ -120,7 +121,7 @@ def router_routes(service: Service, forward: Forward) -> list[Route]:
             for path, route in routes_by_path().items()
         ),
         *(forwarder.take_over(route) for route in models_routes(service)),
-        *health_routes(service),
+        *health_routes(service, BrowserPage(service)),
         *(forwarder.take_over(route) for route in llama_routes(service)),
         *xinference_routes(service),
         *batches_routes(service),
