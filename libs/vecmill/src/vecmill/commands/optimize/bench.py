@@ -13,12 +13,13 @@ from pathlib import Path
 from vecmill.commands.optimize.candidates import same_loading
 from vecmill.commands.optimize.measurement_json import read_screening
 from vecmill.commands.optimize.measurements import Pass, Screening, Speed
-from vecmill.commands.optimize.search import CandidateFailed, describe_plan
+from vecmill.commands.optimize.search import CandidateFailed
 from vecmill.commands.optimize.worker import WorkerSetup
 from vecmill.commands.optimize.worker_calls import Worker
 from vecmill.errors import SetupError
 from vecmill.hardware.memory import available_mb
 from vecmill.serving_plan.plan_json import JsonObject, write_plan
+from vecmill.serving_plan.plan_names import describe_plan
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import EnginePlan
 

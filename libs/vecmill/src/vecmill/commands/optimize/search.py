@@ -23,7 +23,7 @@ from vecmill.commands.optimize.candidates import SearchSpace, by_loading
 from vecmill.commands.optimize.choice import Goal, may_be_chosen, median_score
 from vecmill.commands.optimize.measurements import Measurements, Pass, Screening
 from vecmill.errors import SetupError
-from vecmill.serving_plan.accuracy import kind_of
+from vecmill.serving_plan.plan_names import describe_plan
 from vecmill.values.clock import Clock
 from vecmill.values.engine_plan import EnginePlan
 
@@ -192,20 +192,6 @@ class Search:
     def _has_time(self, share: float) -> bool:
         """Return whether another pass is likely to end before `share` of the time is used."""
         return self._clock() - self._began + self._pass_s < share * self._limit_s
-
-
-def describe_plan(plan: EnginePlan) -> str:
-    """Return a short description: `openvino bf16, calls on 1 or 2 cores, 512 tokens, lengths in 8s`."""
-    engine, device, precision = kind_of(plan)
-    parts = [f"{engine} {precision or ''}".strip() + (f" on {device}" if device not in (None, "cpu") else "")]
-    if plan.lane_widths:
-        widths = " or ".join(map(str, plan.lane_widths))
-        parts.append(f"calls on {widths} {'core' if plan.lane_widths == (1,) else 'cores'}")
-    if plan.max_batch_tokens is not None:
-        parts.append(f"{plan.max_batch_tokens} tokens")
-    if plan.length_multiple is not None:
-        parts.append(f"lengths in {plan.length_multiple}s")
-    return ", ".join(parts)
 
 
 def _best(measured: Measurements, goal: Goal, plans: Iterable[EnginePlan]) -> list[EnginePlan]:
