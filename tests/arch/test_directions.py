@@ -20,7 +20,6 @@ SERVER_LIBRARIES = (
     "python_multipart",
     "pythonjsonlogger",
     "starlette",
-    "swagger_ui_bundle",
     "uvicorn",
     "uvloop",
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.source_tree import Module, modules
-from vecmill_server.middleware.keys import PUBLIC_PATHS, PUBLIC_PREFIX
+from vecmill_server.middleware.keys import PUBLIC_PATHS, PUBLIC_PREFIXES
 
 KEYS = "vecmill_server.api_keys"
 # Names of values that a client could guess byte by byte if they were compared with `==`.
@@ -53,4 +53,4 @@ def test_the_open_paths_are_the_probes_the_metrics_and_the_description() -> None
     probes = {"/", "/health", "/v1/health", "/livez", "/readyz", "/ping"}
     described = {"/docs", "/openapi.json", "/v1/cluster/auth"}
     assert {*probes, "/metrics", *described} == PUBLIC_PATHS
-    assert PUBLIC_PREFIX == "/docs/"
+    assert PUBLIC_PREFIXES == ("/docs/", "/console/assets/")

@@ -1,8 +1,10 @@
 """The page at `/docs`: operations in groups by client, with examples that the server answers."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import MODEL, QUIET, serve_in_thread
 from support.server import LiveServer
+from support.vendored_files import PACKAGES, Package, digest_of
 from vecmill.models import Task
 from vecmill_server import app
 from vecmill_server.dialects.dialect_routes import ROUTES
@@ -19,6 +22,7 @@ from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.document import describe_api
 from vecmill_server.openapi.examples import EXAMPLES, tasks_of
 from vecmill_server.openapi.operations import ALIAS_OF
+from vecmill_server.routes import docs
 from vecmill_server.settings import ServerSettings
 
 DOCUMENT = describe_api(ServerSettings(), MODEL)
@@ -37,6 +41,12 @@ SENT = [
     if method == "post"
     for name in operation["requestBody"]["content"].get("application/json", {}).get("examples", ())
 ]
+
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 # The class of each body, by the name of its schema.
 BODIES = {body.component().name: body for body in EXAMPLES}
@@ -151,7 +161,7 @@ def test_an_operation_says_which_models_answer_it() -> None:
 
 def test_with_keys_the_page_is_open_and_the_calls_are_not() -> None:
     with serve_in_thread(replace(QUIET, api_key=("secret",))) as server:
-        for path in ("/docs", "/docs/swagger-ui.css", "/docs/start.js", "/openapi.json"):
+        for path in ("/docs", "/docs/swagger-ui.css", "/docs/start.js", "/docs/console.css", "/openapi.json"):
             assert server.client.get(path).status_code == 200
             assert server.client.head(path).status_code == 200
             assert server.client.post(path).status_code == 401
@@ -160,6 +170,30 @@ def test_with_keys_the_page_is_open_and_the_calls_are_not() -> None:
         assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
         assert "security" in document["paths"]["/v1/embeddings"]["post"]
         assert "security" not in document["paths"]["/docs"]["get"]
+
+
+def test_the_page_loads_files_of_this_server_only_and_nothing_inline() -> None:
+    for settings, views in ((QUIET, 6), (replace(QUIET, console=False), 0)):
+        with serve_in_thread(replace(settings, url_prefix="/a")) as server:
+            page = server.client.get("/docs")
+            assert "unsafe-inline" not in page.headers["content-security-policy"]
+            assert "<style" not in page.text
+            assert page.text.count("<script ") == page.text.count("<script src=")
+            loaded = re.findall(r'(?:src|href)="(/a/docs/[^"]+)"', page.text)
+            assert {path.rpartition("/")[2] for path in loaded} == set(docs.ASSETS)
+            for path in loaded:
+                asset = server.client.get(path.removeprefix("/a"))
+                assert asset.status_code == 200
+                assert asset.headers["content-type"] == TYPES[Path(path).suffix]
+            assert page.text.count("<a href=") == views
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_files_of_other_projects_are_as_they_were_published(package: Package) -> None:
+    """`make vendored` writes them."""
+    for path, digest in package.files.items():
+        assert digest_of(package.target(path)) == digest, path
+    assert {file.name for file in package.folder.iterdir()} == {Path(path).name for path in package.files}
 
 
 def test_the_description_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

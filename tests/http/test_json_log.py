@@ -59,7 +59,7 @@ def test_a_server_writes_json_and_the_address_of_the_client(tmp_path: Path) -> N
         lines = server.log.read_text().splitlines()
     # The file has the message on standard output too.
     others = [line for line in lines if not line.startswith("{")]
-    assert [line.split()[0] for line in others] == ["vecmill", "curl", "The"]
+    assert [line.split()[0] for line in others] == ["vecmill", "curl", "To", "The"]
     found = read("\n".join(line for line in lines if line not in others))
     access = [line for line in found if line["message"] == "request"]
     assert access[-1]["route"] == "livez"

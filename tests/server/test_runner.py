@@ -1,6 +1,7 @@
 """What is printed at the start leads to the server, whatever it listens on."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,10 @@ def test_the_address_is_one_to_call(settings: ServerSettings, url: str) -> None:
     place, command, pages = message(settings)
     assert url in command
     assert place == f"vecmill serves the-model on {url.removesuffix('/v1/embeddings')}"
-    assert pages == [f"The API, with examples to send: {url.removesuffix('/v1/embeddings')}/docs"]
+    base = url.removesuffix("/v1/embeddings")
+    api = f"The API, with examples to send: {base}/docs"
+    assert pages == [f"To try it in a browser: {base}/", api]
+    assert message(replace(settings, console=False))[2] == [api]
 
 
 def test_a_socket_and_a_key_are_in_the_command_but_not_the_key_itself() -> None:

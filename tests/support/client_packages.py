@@ -105,7 +105,15 @@ def driver_and_group(client: str) -> tuple[str, str]:
 
 def ensure_environment(group: str) -> Path:
     """The environment of a group, made by `make` where it is missing or older than its lock."""
-    folder = NPM_DRIVERS / "node_modules" if group == NPM_GROUP else ROOT / ".venv" / f"clients-{group}"
+    return _make(NPM_DRIVERS / "node_modules" if group == NPM_GROUP else ROOT / ".venv" / f"clients-{group}")
+
+
+def ensure_npm(folder: Path) -> Path:
+    """The npm packages of `folder`, installed by `make` where they are missing or older than their lock."""
+    return _make(folder / "node_modules")
+
+
+def _make(folder: Path) -> Path:
     target = folder.relative_to(ROOT) / "ready"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     line = ["make", "--no-print-directory", f"PYTHON={sys.executable}", str(target)]

@@ -25,6 +25,8 @@ from vecmill_server.routes.models import models_routes
 from vecmill_server.routes.prometheus import metrics_routes
 from vecmill_server.routes.xinference import xinference_routes
 from vecmill_server.service import Service
+from vecmill_server.web_console.console_page import ConsolePage
+from vecmill_server.web_console.console_routes import console_routes
 
 EXPOSED_HEADERS = (
     "x-request-id",
@@ -69,13 +71,16 @@ def create_app(
 
 def list_routes(service: Service) -> list[Route]:
     """Return every route, the most frequent first, because the router tries routes in order."""
+    plain = BrowserPage(service)
+    console = ConsolePage(plain) if service.settings.console else None
     routes = [
         *inference_routes(service),
         *models_routes(service),
-        *health_routes(service),
+        *health_routes(service, console or plain),
         *llama_routes(service),
         *xinference_routes(service),
         *batches_routes(service),
         *docs_routes(service, describe_api),
+        *console_routes(service, console),
     ]
     return [*routes, *metrics_routes(service, routes)]

@@ -86,7 +86,7 @@ class BrowserPage:
             .substitute(
                 style=_STYLE,
                 note=f"<p><strong>{escape(note)}</strong></p>" if note else "",
-                command=escape(self._command(scope, example)),
+                command=escape(self.command(scope, example)),
                 prefix=escape(settings.url_prefix),
                 models="\n".join(
                     f"<li>{escape(model.name)}: {escape(model.state)}</li>" for model in self.service.catalog
@@ -96,7 +96,8 @@ class BrowserPage:
         )
         return [*_page_headers(), (b"content-length", b"%d" % len(body))], body
 
-    def _command(self, scope: Scope, example: Mapping[str, Any] | None) -> str:
+    def command(self, scope: Scope, example: Mapping[str, Any] | None = None) -> str:
+        """Return the shell command of the page; see `render`."""
         settings = self.service.settings
         if example is None:
             first = next((model.task for model in self.service.catalog if model.failure is None), None)

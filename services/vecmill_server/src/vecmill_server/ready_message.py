@@ -1,6 +1,6 @@
 """The message to the operator when the server is ready: its models, its address and an example request.
 
-The last line is the address of the API's page, unless the server listens on a Unix socket.
+The last lines are the addresses of the pages for browsers, unless the server listens on a Unix socket.
 """
 
 import shlex
@@ -25,7 +25,7 @@ EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
 
 
 def ready_message(service: Service, address: Address) -> str:
-    """Return the models, the address of the server, an example request for the shell, and the API's page."""
+    """Return the models, the address of the server, an example request for the shell, and its pages."""
     served = [model for model in service.catalog if model.failure is None]
     names = ", ".join(model.name for model in served)
     base, options = _base_url(service.settings.url_prefix, address)
@@ -38,6 +38,8 @@ def ready_message(service: Service, address: Address) -> str:
     place = base if address.path is None else f"the socket {shown}"
     lines = [f"vecmill serves {names} on {place}", shlex.join(command)]
     if address.path is None:  # a browser cannot connect to a socket
+        if service.settings.console:
+            lines.append(f"To try it in a browser: {base}/")
         lines.append(f"The API, with examples to send: {base}/docs")
     return "\n".join(lines)
 

@@ -170,6 +170,9 @@ class ServerSettings:
     upload_timeout_s: float = setting(600.0, "The time limit for a client to upload a file, in seconds.")
     log_level: LogLevel = setting(LogLevel.INFO, "The lowest level of log lines that are written.")
     log_format: LogFormat = setting(LogFormat.TEXT, "The format of the log.")
+    console: bool = setting(
+        True, "Show browsers a page at / on which people try the models and watch the server."
+    )
     access_log: bool = setting(True, "Write a log line for each request.")
     tracing: bool = setting(
         False,

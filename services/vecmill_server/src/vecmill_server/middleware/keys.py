@@ -17,8 +17,8 @@ PUBLIC_PATHS = frozenset(
         *("/metrics", "/docs", "/openapi.json", "/v1/cluster/auth"),
     }
 )
-# The prefix of the assets of the page at /docs.
-PUBLIC_PREFIX = "/docs/"
+# The prefixes of the assets of the pages at /docs and at /.
+PUBLIC_PREFIXES = ("/docs/", "/console/assets/")
 METRICS_PATH = "/metrics"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 
@@ -68,7 +68,7 @@ def _find_holder(keys: ApiKeys, scope: Scope, missing: str) -> KeyHolder:
 
 def is_public(method: str, path: str) -> bool:
     """Return True if a request needs no API key."""
-    return method in _READ_METHODS and (path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIX))
+    return method in _READ_METHODS and (path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES))
 
 
 def requires_key(settings: ServerSettings, method: str, path: str) -> bool:

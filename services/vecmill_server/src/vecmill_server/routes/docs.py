@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Any
 
 from starlette.requests import Request
@@ -16,11 +18,13 @@ from vecmill_server.openapi.operations import Paths, as_json, get, path_paramete
 from vecmill_server.openapi.response_headers import headers
 from vecmill_server.service import Service
 from vecmill_server.settings import ServerSettings
+from vecmill_server.web_console.page_assets import media_type
 
-# Allows the page to load only from this server, and no other page to show it in a frame.
+# Allows the page to load only from this server, and no other page to show it in a frame. Swagger UI's icons
+# are in its stylesheet.
 PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {
     "content-security-policy": PAGE_POLICY,
@@ -28,38 +32,19 @@ PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
+_PAGE_FOLDER = "openapi/docs_page"
+# The files that the page loads, by name: the folder of the package that has them. Swagger UI is a megabyte,
+# so files are read on demand.
 ASSETS = {
-    "swagger-ui-bundle.js": "text/javascript",
-    "swagger-ui.css": "text/css",
+    "console.css": "web_console/assets",
+    "docs.css": _PAGE_FOLDER,
+    "icon.svg": "web_console/assets",
+    "start.js": _PAGE_FOLDER,
+    "swagger-ui-bundle.js": "openapi/swagger_ui",
+    "swagger-ui.css": "openapi/swagger_ui",
 }
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>vecmill API</title>
-<link rel="stylesheet" href="{prefix}/docs/swagger-ui.css">
-</head>
-<body>
-<div id="api"></div>
-<noscript>This page needs JavaScript. /openapi.json has the same content for programs.</noscript>
-<script src="{prefix}/docs/swagger-ui-bundle.js"></script>
-<script src="{prefix}/docs/start.js"></script>
-</body>
-</html>
-"""
-
-# The groups are closed at first, and the examples can be sent without a further click.
-START = """SwaggerUIBundle({{
-  url: "{prefix}/openapi.json",
-  dom_id: "#api",
-  validatorUrl: null,
-  docExpansion: "none",
-  defaultModelsExpandDepth: 0,
-  tryItOutEnabled: true,
-}});
-"""
+# The links of the console, which the page has if the console is there.
+VIEWS = ("Try", "Compare", "Models", "Watch", "Batches")
 
 
 def docs_routes(
@@ -81,17 +66,17 @@ def docs_routes(
         return Response(document(), media_type="application/json")
 
     async def page(request: Request) -> Response:
-        return Response(PAGE.format(prefix=prefix), media_type="text/html", headers=PAGE_HEADERS)
+        template = Template(_read_file(_PAGE_FOLDER, "page.html").decode())
+        navigation = _link_views(prefix) if settings.console else ""
+        html = template.substitute(prefix=escape(prefix), navigation=navigation)
+        return Response(html, media_type="text/html", headers=PAGE_HEADERS)
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
-        if name == "start.js":
-            return Response(START.format(prefix=prefix), media_type="text/javascript")
         if name not in ASSETS:
             raise UnknownRoute("The page has no asset with this name.")
-        return Response(
-            _read_asset(name), media_type=ASSETS[name], headers={"cache-control": "max-age=86400"}
-        )
+        content = _read_file(ASSETS[name], name)
+        return Response(content, media_type=media_type(name), headers={"cache-control": "max-age=86400"})
 
     return [
         Route("/openapi.json", openapi, methods=["GET"], name="openapi"),
@@ -100,11 +85,15 @@ def docs_routes(
     ]
 
 
-def _read_asset(name: str) -> bytes:
-    """Read an asset on demand, because assets are large (a megabyte) and rarely requested."""
-    vendor = files("swagger_ui_bundle") / "vendor"
-    release = next(folder for folder in vendor.iterdir() if folder.name.startswith("swagger-ui"))
-    return (release / name).read_bytes()
+def _link_views(prefix: str) -> str:
+    """Return the links of the console, as HTML."""
+    links = [f'<a href="{escape(prefix)}/#/{view.lower()}">{view}</a>' for view in VIEWS]
+    here = f'<a href="{escape(prefix)}/docs" aria-current="page">API</a>'
+    return "\n".join(('<nav aria-label="Views">', *links, here, "</nav>\n"))
+
+
+def _read_file(folder: str, name: str) -> bytes:
+    return (files("vecmill_server") / folder / name).read_bytes()
 
 
 def _with_headers(operation: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -16,11 +16,15 @@ from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import Component
 from vecmill_server.openapi.operations import Paths, as_json, at, get
 from vecmill_server.service import Service
+from vecmill_server.web_console.console_page import ConsolePage
 
 
-def health_routes(service: Service) -> list[Route]:
-    """Return `/livez`, `/readyz`, and the other names of `/readyz` that clients and platforms use."""
-    health = Health(service)
+def health_routes(service: Service, page: BrowserPage | ConsolePage) -> list[Route]:
+    """Return `/livez`, `/readyz`, and the other names of `/readyz` that clients and platforms use.
+
+    Browsers get `page` at `/`.
+    """
+    health = Health(service, page)
     return [
         Route("/livez", health.live, methods=["GET"], name="livez"),
         Route("/readyz", health.ready, methods=["GET"], name="readyz"),
@@ -33,10 +37,10 @@ def health_routes(service: Service) -> list[Route]:
 class Health:
     """The endpoints of the probes."""
 
-    def __init__(self, service: Service, clock: Clock = monotonic) -> None:
+    def __init__(self, service: Service, page: BrowserPage | ConsolePage, clock: Clock = monotonic) -> None:
         self._service = service
         self._clock = clock
-        self._page = BrowserPage(service)
+        self._page = page
 
     async def live(self, request: Request) -> Response:
         """Answer 200 if the event loop runs."""

@@ -1,0 +1,73 @@
+// Creates elements. Texts are never parsed as HTML, so nothing that a user or a server sends can become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Return an element. `on...` attributes are listeners; `null` and `false` leave an attribute out. */
+export function h(tag, attributes = {}, ...children) {
+  return build(document.createElement(tag), attributes, children);
+}
+
+/** Return an SVG element, as `h` does. */
+export function svg(tag, attributes = {}, ...children) {
+  return build(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** Put other children into an element. */
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  return element;
+}
+
+/** Return a table. `rows` are lists of cells: texts, numbers or elements. The first cell of a row is its heading. */
+export function table(caption, headings, rows) {
+  return h(
+    "table",
+    {},
+    h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, headings.map((heading) => h("th", { scope: "col" }, heading)))),
+    h(
+      "tbody",
+      {},
+      rows.map((cells) =>
+        h("tr", {}, cells.map((cell, column) => (column ? h("td", {}, cell) : h("th", { scope: "row" }, cell)))),
+      ),
+    ),
+  );
+}
+
+/** Return a labelled control. */
+export function labelled(text, control, hint) {
+  return h("label", {}, h("span", {}, text), control, hint ? h("small", {}, hint) : null);
+}
+
+/** Return a `select` with these options, pairs of value and text. */
+export function choice(name, options, value) {
+  return h(
+    "select",
+    { name },
+    options.map(([each, text]) => h("option", { value: each, selected: each === value }, text)),
+  );
+}
+
+let lastId = 0;
+
+/** Return an id that no other element of this page has. */
+export function newId(word) {
+  lastId += 1;
+  return `${word}-${lastId}`;
+}
+
+function build(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(
+    ...children
+      .flat(Infinity)
+      .filter((child) => child !== null && child !== undefined && child !== false)
+      .map((child) => (child instanceof Node ? child : String(child))),
+  );
+  return element;
+}

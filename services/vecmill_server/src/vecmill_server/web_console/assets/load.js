@@ -1,0 +1,105 @@
+// What the server does now, from two readings of its metrics, and what limits it.
+
+import { percent, short, time } from "./numbers.js";
+import { increase, quantile, sum, sumBy } from "./prometheus.js";
+
+const REQUESTS = "vecmill_http_requests_total";
+const DURATIONS = "vecmill_http_request_duration_seconds";
+// Routes of probes and of this page, which are no work.
+const NO_WORK = new Set([
+  ...["livez", "readyz", "health", "metrics"],
+  ...["console_models", "console_asset", "docs", "docs_asset", "openapi"],
+]);
+const BUSY = 0.85;
+
+/** Return the figures of the time between two readings, `seconds` apart. */
+export function measureLoad(before, after, seconds) {
+  const routes = workRoutes(after);
+  const statuses = new Map();
+  for (const route of routes) {
+    for (const [status, requests] of countStatuses(before, after, route)) {
+      statuses.set(status, (statuses.get(status) || 0) + requests / seconds);
+    }
+  }
+  const rate = (name) => increase(before, after, name) / seconds;
+  const calls = rate("vecmill_inference_seconds_count");
+  const computed = rate("vecmill_computed_tokens_total");
+  const tokens = rate("vecmill_tokens_total");
+  return {
+    statuses,
+    answered: shareOf(statuses, (status) => status < 400),
+    refused: shareOf(statuses, (status) => status === 429 || status === 503),
+    failed: shareOf(statuses, (status) => status >= 400 && status !== 429 && status !== 503),
+    latencies: [0.5, 0.95, 0.99].map((share) => routeQuantile(before, after, share, routes)),
+    texts: rate("vecmill_batch_texts_sum"),
+    tokens,
+    callTokens: calls ? tokens / calls : null,
+    padding: computed ? 1 - tokens / computed : null,
+    running: rate("vecmill_inference_seconds_sum"),
+    // Models share the cores, so no more calls run than the model with the most lanes could have.
+    lanes: Math.max(0, ...sumBy(after, "vecmill_lane_state", "model").values()),
+    queueSeconds: Math.max(0, ...values(after, "vecmill_queue_seconds")),
+    queueTexts: sum(after, "vecmill_queue_texts"),
+    rejections: [...sumBy(after, "vecmill_rejections_total", "reason").keys()]
+      .map((reason) => [reason, increase(before, after, "vecmill_rejections_total", { reason }) / seconds])
+      .filter(([, each]) => each > 0),
+    cores: rate("process_cpu_seconds_total"),
+    memory: sum(after, "process_resident_memory_bytes"),
+  };
+}
+
+/** Return what each route did between two readings: its requests by status and its latencies; the busiest first. */
+export function measureRoutes(before, after) {
+  return workRoutes(after)
+    .map((route) => {
+      const statuses = countStatuses(before, after, route);
+      const latencies = [0.5, 0.99].map((share) => quantile(before, after, DURATIONS, share, { route }));
+      return { route, statuses, requests: shareOf(statuses, () => true), latencies };
+    })
+    .filter(({ requests }) => requests)
+    .sort((one, other) => other.requests - one.requests);
+}
+
+/** Return a sentence about what limits the server. */
+export function explainLimit(load) {
+  const requests = load.answered + load.refused + load.failed;
+  if (!requests) return "Nothing to do: no request has ended since the last look.";
+  const queue = load.queueTexts ? `; ${short(load.queueTexts)} texts wait, for about ${time(load.queueSeconds)}` : "";
+  const engine = `engine calls run ${short(load.running)} at a time, of at most ${short(load.lanes)}${queue}`;
+  if (load.refused) {
+    const [reason] = [...load.rejections].sort(([, one], [, other]) => other - one)[0] || ["overload"];
+    return `The server refuses ${percent(load.refused / requests)} of the requests (${reason.replaceAll("_", " ")}): ${engine}.`;
+  }
+  if (load.running >= BUSY * load.lanes) return `The engine is the limit: ${engine}.`;
+  return `Nothing is at its limit: ${engine}.`;
+}
+
+function workRoutes(metrics) {
+  return [...sumBy(metrics, REQUESTS, "route").keys()].filter((route) => !NO_WORK.has(route));
+}
+
+/** Return the requests of a route by status, without statuses that it did not have. */
+function countStatuses(before, after, route) {
+  const counts = [...sumBy(after, REQUESTS, "status").keys()]
+    .map((status) => [status, increase(before, after, REQUESTS, { route, status })])
+    .filter(([, requests]) => requests);
+  return new Map(counts);
+}
+
+function shareOf(statuses, isOne) {
+  let total = 0;
+  for (const [status, rate] of statuses) if (isOne(Number(status))) total += rate;
+  return total;
+}
+
+/** Return the highest of the routes' quantiles that have values; `null` if none has. */
+function routeQuantile(before, after, share, routes) {
+  const found = routes
+    .map((route) => quantile(before, after, DURATIONS, share, { route }))
+    .filter((value) => value !== null);
+  return found.length ? Math.max(...found) : null;
+}
+
+function values(metrics, name) {
+  return (metrics.get(name) || []).map(({ value }) => value);
+}

@@ -1,0 +1,66 @@
+// The console: shows the view that the fragment of the address names, and the state of the server.
+
+import { fill, h } from "./elements.js";
+import { urlOf } from "./server.js";
+import { openBatches } from "./views/batches.js";
+import { openCompare } from "./views/compare.js";
+import { openModels } from "./views/models.js";
+import { openTry } from "./views/try.js";
+import { openWatch } from "./views/watch.js";
+
+const VIEWS = { try: openTry, compare: openCompare, models: openModels, watch: openWatch, batches: openBatches };
+const STATE_MS = 5_000;
+
+const main = document.getElementById("view");
+const state = document.getElementById("state");
+let close = () => {};
+let opened = 0;
+
+async function showView() {
+  const [, name = "try", ...rest] = location.hash.split("/");
+  const open = VIEWS[name] || openTry;
+  opened += 1;
+  const turn = opened;
+  close();
+  close = () => {};
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  fill(main, h("p", { role: "status" }, "Loading …"));
+  try {
+    const view = await open(rest);
+    if (turn !== opened) {
+      view.close?.();
+      return;
+    }
+    close = view.close || close;
+    fill(main, view.element);
+    document.title = `${view.title} – vecmill`;
+  } catch (error) {
+    fill(main, h("p", { class: "problem", role: "alert" }, error.message));
+  }
+}
+
+async function showState() {
+  if (!document.hidden) {
+    try {
+      const response = await fetch(urlOf("readyz"), { cache: "no-store" });
+      const { status } = await response.json();
+      fill(state, status === "ready" ? "ready" : `the server is ${status}`);
+      state.className = status === "ready" ? "ready" : "problem";
+    } catch {
+      fill(state, "the server cannot be reached");
+      state.className = "problem";
+    }
+  }
+  setTimeout(showState, STATE_MS);
+}
+
+addEventListener("hashchange", showView);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment names the view
+  main.focus();
+});
+showView();
+showState();

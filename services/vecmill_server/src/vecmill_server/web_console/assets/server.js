@@ -1,0 +1,123 @@
+// Sends requests to the server that this page comes from. The key stays in this tab.
+
+import { h } from "./elements.js";
+
+// The assets are at PREFIX/console/assets/VERSION/.
+export const BASE = new URL("../../..", import.meta.url);
+
+const KEY = "vecmill-key";
+// A server may have a key of their own for the metrics.
+const METRICS_KEY = "vecmill-metrics-key";
+
+/** A refused or failed request. `message` is the server's own sentence. */
+export class ServerError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The URL of a path of the server. */
+export function urlOf(path) {
+  return new URL(path.replace(/^\//, ""), BASE).href;
+}
+
+/** Return `{body, headers, ms}` of a JSON request; `body` is text for other types. Throws `ServerError`. */
+export async function send(path, { json, form, method, signal } = {}) {
+  const began = performance.now();
+  const response = await sendWithKey(path, { json, form, method, signal });
+  const text = await response.text();
+  const ms = performance.now() - began;
+  const isJson = (response.headers.get("content-type") || "").startsWith("application/json");
+  return { body: isJson ? JSON.parse(text) : text, headers: response.headers, ms, status: response.status };
+}
+
+/** Return the content of a path as a Blob. Throws `ServerError`. */
+export async function download(path) {
+  return (await sendWithKey(path, {})).blob();
+}
+
+/** Return the served models that can answer, entries of `/v1/models`. */
+export async function listModels() {
+  const { body } = await send("v1/models");
+  return body.data;
+}
+
+async function sendWithKey(path, { json, form, method, signal }) {
+  for (;;) {
+    const slot = path === "metrics" && sessionStorage.getItem(METRICS_KEY) ? METRICS_KEY : KEY;
+    const key = sessionStorage.getItem(slot);
+    const headers = { accept: "application/json" };
+    if (key) headers.authorization = `Bearer ${key}`;
+    if (json !== undefined) headers["content-type"] = "application/json";
+    let response;
+    try {
+      response = await fetch(urlOf(path), {
+        method: method || (json !== undefined || form ? "POST" : "GET"),
+        headers,
+        body: json !== undefined ? JSON.stringify(json) : form,
+        signal,
+        cache: "no-store",
+        credentials: "omit",
+      });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ServerError("The server cannot be reached.", 0);
+    }
+    if (response.status === 401) {
+      await askForKey(path === "metrics" ? METRICS_KEY : KEY, Boolean(key));
+      continue;
+    }
+    if (!response.ok) throw new ServerError(await readMessage(response), response.status);
+    return response;
+  }
+}
+
+async function readMessage(response) {
+  const text = await response.text();
+  try {
+    const { error, detail, message } = JSON.parse(text);
+    return error?.message || (typeof error === "string" ? error : null) || detail || message || text;
+  } catch {
+    return text || `The server answered with status ${response.status}.`;
+  }
+}
+
+let asking = null;
+
+/** Ask for a key until one is given. Several requests that wait for a key share one dialog. */
+function askForKey(slot, wasRefused) {
+  asking ??= showKeyDialog(slot, wasRefused).finally(() => {
+    asking = null;
+  });
+  return asking;
+}
+
+function showKeyDialog(slot, wasRefused) {
+  return new Promise((resolve, reject) => {
+    const input = h("input", { type: "password", name: "key", autocomplete: "off", required: true });
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "key-title", oncancel: () => reject(new ServerError("No key was given.", 401)) },
+      h(
+        "form",
+        {
+          onsubmit: (event) => {
+            event.preventDefault();
+            sessionStorage.setItem(slot, input.value);
+            dialog.close();
+            resolve();
+          },
+        },
+        h("h2", { id: "key-title" }, slot === KEY ? "This server asks for a key" : "The metrics ask for their key"),
+        wasRefused ? h("p", { class: "problem", role: "alert" }, "The server does not accept this key.") : null,
+        h("label", {}, h("span", {}, "API key"), input),
+        h("p", {}, "The key stays in this tab, and is forgotten when the tab is closed."),
+        h("button", { type: "submit" }, "Use this key"),
+      ),
+    );
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

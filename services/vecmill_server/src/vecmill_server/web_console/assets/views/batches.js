@@ -1,0 +1,152 @@
+// The view "Batches": files and batches of OpenAI's Batch API, their progress, download and cancel.
+
+import { choice, fill, h, labelled, table } from "../elements.js";
+import { bytes, count } from "../numbers.js";
+import { download, send } from "../server.js";
+import { saveBlob } from "../take_away.js";
+
+const EVERY_MS = 3_000;
+const ENDPOINTS = ["/v1/embeddings", "/v1/rerank"];
+const ENDED = new Set(["completed", "failed", "expired", "cancelled"]);
+
+export async function openBatches() {
+  const title = "Batches";
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const list = h("div", { "aria-live": "polite" });
+  let isOpen = true;
+
+  async function act(work) {
+    problem.hidden = true;
+    try {
+      await work();
+      await refresh();
+    } catch (error) {
+      fill(problem, error.message);
+      problem.hidden = false;
+    }
+  }
+
+  async function refresh() {
+    const [batches, files] = await Promise.all([send("v1/batches?limit=100"), send("v1/files")]);
+    fill(list, showBatches(batches.body.data, act), showFiles(files.body.data, act));
+    return batches.body.data.some(({ status }) => !ENDED.has(status));
+  }
+
+  async function look() {
+    if (!isOpen) return;
+    if (!document.hidden && !list.contains(document.activeElement)) await act(async () => {});
+    setTimeout(look, EVERY_MS);
+  }
+
+  try {
+    await refresh();
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    return { title, element: h("section", {}, h("h2", {}, title), h("p", {}, error.message)) };
+  }
+  setTimeout(look, EVERY_MS);
+  const element = h("section", {}, h("h2", {}, title), newBatch(act), problem, list);
+  return {
+    title,
+    element,
+    close() {
+      isOpen = false;
+    },
+  };
+}
+
+function newBatch(act) {
+  const file = h("input", { type: "file", name: "file", accept: ".jsonl", required: true });
+  const endpoint = choice("endpoint", ENDPOINTS.map((each) => [each, each]), ENDPOINTS[0]);
+  return h(
+    "form",
+    {
+      class: "row",
+      onsubmit: (event) => {
+        event.preventDefault();
+        act(async () => {
+          const form = new FormData();
+          form.append("purpose", "batch");
+          form.append("file", file.files[0]);
+          const { body } = await send("v1/files", { form });
+          await send("v1/batches", {
+            json: { input_file_id: body.id, endpoint: endpoint.value, completion_window: "24h" },
+          });
+          event.target.reset();
+        });
+      },
+    },
+    labelled("File with a request on each line", file, "JSON lines, as OpenAI's Batch API takes them."),
+    labelled("Route", endpoint),
+    h("button", { type: "submit", class: "main" }, "Start a batch"),
+  );
+}
+
+function showBatches(batches, act) {
+  if (!batches.length) return h("p", {}, "There are no batches yet.");
+  return h(
+    "div",
+    { class: "wide whole", role: "region", "aria-label": "Batches", tabindex: "0" },
+    table(
+      "Batches, the newest first",
+      ["Batch", "State", "Requests", "Route", "Actions"],
+      batches.map((batch) => [batch.id, batch.status, progress(batch), batch.endpoint, actions(batch, act)]),
+    ),
+  );
+}
+
+function progress({ id, request_counts: { total, completed, failed } }) {
+  const text = `${completed + failed} of ${count(total, "request")}${failed ? `, ${failed} failed` : ""}`;
+  return h("span", {}, h("progress", { max: total || 1, value: completed + failed, "aria-label": `Progress of ${id}` }), ` ${text}`);
+}
+
+function actions(batch, act) {
+  const save = (id, what) =>
+    h(
+      "button",
+      {
+        type: "button",
+        "aria-label": `Save ${what} of ${batch.id}`,
+        onclick: () => act(async () => saveBlob(await download(`v1/files/${id}/content`), `${batch.id}-${what}.jsonl`)),
+      },
+      `Save ${what}`,
+    );
+  return [
+    batch.output_file_id ? save(batch.output_file_id, "results") : null,
+    batch.error_file_id ? save(batch.error_file_id, "errors") : null,
+    ENDED.has(batch.status)
+      ? null
+      : h(
+          "button",
+          { type: "button", onclick: () => act(() => send(`v1/batches/${batch.id}/cancel`, { method: "POST" })) },
+          "Cancel",
+        ),
+  ];
+}
+
+function showFiles(files, act) {
+  if (!files.length) return null;
+  return h(
+    "div",
+    { class: "wide whole", role: "region", "aria-label": "Files", tabindex: "0" },
+    table(
+      "Files",
+      ["File", "Name", "Size", "Actions"],
+      files.map(({ id, filename, bytes: size }) => [
+        id,
+        filename,
+        bytes(size),
+        h(
+          "button",
+          {
+            type: "button",
+            onclick: () => {
+              if (confirm(`Delete ${filename}?`)) act(() => send(`v1/files/${id}`, { method: "DELETE" }));
+            },
+          },
+          "Delete",
+        ),
+      ]),
+    ),
+  );
+}

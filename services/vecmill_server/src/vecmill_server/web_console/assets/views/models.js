@@ -1,0 +1,85 @@
+// The view "Models": what is served, how accurate it is, and what `vecmill optimize` has measured.
+
+import { h, table } from "../elements.js";
+import { count, fixed, percent, short } from "../numbers.js";
+import { scatter } from "../pictures.js";
+import { send } from "../server.js";
+
+export async function openModels() {
+  const { body } = await send("console/models.json");
+  const title = "Models";
+  return { title, element: h("section", {}, h("h2", {}, title), body.models.map(showModel)) };
+}
+
+function showModel(model) {
+  return h(
+    "article",
+    {},
+    h("h3", {}, model.name),
+    table(
+      "What is served",
+      ["", ""],
+      [
+        ...Object.entries(model.facts).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : value]),
+        ...(model.fingerprint ? [["fingerprint of weights and settings", h("code", {}, model.fingerprint)]] : []),
+      ],
+    ),
+    model.prompts.length
+      ? table("Prompts", ["Name", "Text before each text"], model.prompts.map(({ name, text }) => [name, h("code", {}, text)]))
+      : null,
+    model.accuracy ? showAccuracy(model.accuracy) : null,
+    model.optimized ? showOptimized(model.optimized) : null,
+  );
+}
+
+function showAccuracy(accuracy) {
+  const rows = [
+    ["Compared with", accuracy.reference],
+    ["Texts", accuracy.texts],
+    ["Cosine, worst text", accuracy.cosine_min === null ? "–" : fixed(accuracy.cosine_min, 5)],
+    ["Cosine, mean", accuracy.cosine_mean === null ? "–" : fixed(accuracy.cosine_mean, 5)],
+    ["Nearest neighbours kept", accuracy.kept === null ? "–" : percent(accuracy.kept)],
+    ["Largest difference", `${short(accuracy.largest_difference)} of ${short(accuracy.scale)}`],
+  ];
+  return table("Accuracy of the served engine and precision", ["", ""], rows);
+}
+
+function showOptimized({ reason, machine, plans, texts }) {
+  const measured = plans.filter(({ texts_per_s: speed, loss }) => speed !== null && loss !== null);
+  const points = (value) =>
+    measured.map((plan) => ({ x: value(plan), y: 1 - plan.loss, name: describe(plan), mark: plan.is_chosen ? "chosen" : "" }));
+  return h(
+    "div",
+    {},
+    h("h4", {}, "What vecmill optimize measured"),
+    h("p", {}, `Chosen: ${reason}. Over ${count(texts, "text")} on ${machine}.`),
+    h(
+      "div",
+      { class: "grid" },
+      scatter("Speed and accuracy of all plans: the best are at the top right.", "texts/s", "cosine, worst text", points(({ texts_per_s }) => texts_per_s)),
+      scatter("Time of a single text and accuracy: the best are at the top left.", "single text, ms", "cosine, worst text", points(({ single_ms }) => single_ms)),
+    ),
+    h(
+      "div",
+      { class: "wide", role: "region", "aria-label": "All plans", tabindex: "0" },
+      table(
+        "All plans, the fastest first",
+        ["Plan", "Texts/s", "Single text, ms", "Cosine, worst text", "Memory, MB", ""],
+        [...plans]
+          .sort((one, other) => (other.texts_per_s ?? 0) - (one.texts_per_s ?? 0))
+          .map((plan) => [
+            plan.name,
+            short(plan.texts_per_s),
+            short(plan.single_ms),
+            plan.loss === null ? "–" : fixed(1 - plan.loss, 5),
+            short(plan.memory_mb),
+            plan.is_chosen ? "chosen" : plan.is_safe ? "the safe plan" : plan.failure || "",
+          ]),
+      ),
+    ),
+  );
+}
+
+function describe({ name, texts_per_s: speed, single_ms: single, loss }) {
+  return `${name}: ${short(speed)} texts/s, ${short(single)} ms, cosine ${fixed(1 - loss, 5)}`;
+}

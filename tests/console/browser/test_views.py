@@ -1,0 +1,257 @@
+"""Every view of the console in a browser shows what the API answers."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from console.browser.console_browser import ConsoleBrowser
+from support.batches import request_line
+from support.http_server import MODEL
+from vecmill.values.aliases import FloatArray
+
+TEXTS = [
+    "A cat sat on the mat.",
+    "A kitten rests on a rug.",
+    "Shares fell on Monday.",
+    "Die Katze schläft.",
+    "猫が寝ている",
+]
+LONG = "word " * 600
+QUERY = "Where does the cat sleep?"
+
+
+def embed(api: httpx.Client, texts: list[str], **fields: Any) -> FloatArray:
+    """The embeddings (texts, dimensions) that the API answers."""
+    answer = api.post("/v1/embeddings", json={"model": MODEL, "input": texts, **fields})
+    assert answer.status_code == 200, answer.text
+    rows: FloatArray = np.array([each["embedding"] for each in answer.json()["data"]], np.float32)
+    return rows
+
+
+def cosines(rows: FloatArray) -> FloatArray:
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    found: FloatArray = unit @ unit.T
+    return found
+
+
+def read_heat_map(browser: ConsoleBrowser, place: int = 0) -> FloatArray:
+    """The numbers behind the cells of a heat map."""
+    rows = browser.page.locator("table.heat").nth(place).locator("tbody tr").all()
+    values = [[float(cell.get_attribute("data-value")) for cell in row.locator("td").all()] for row in rows]
+    return np.array(values, np.float32)
+
+
+def type_lines(browser: ConsoleBrowser, name: str, lines: list[str]) -> None:
+    browser.page.fill(f"textarea[name={name}]", "\n".join(lines))
+
+
+def test_the_heat_map_and_the_nearest_pairs_are_those_of_the_api(
+    browser: ConsoleBrowser, api: httpx.Client
+) -> None:
+    browser.open("try")
+    type_lines(browser, "texts", TEXTS)
+    browser.submit()
+    expected = cosines(embed(api, TEXTS))
+    np.testing.assert_allclose(read_heat_map(browser), expected, atol=2e-6)
+    shown = browser.rows("Cosine similarity")
+    assert [float(cell) for cell in shown[1][1:]] == pytest.approx(expected[1], abs=0.0051)
+    pairs = browser.rows("The nearest pairs")
+    assert pairs[0][:2] == TEXTS[:2]
+    scores = [float(pair[2]) for pair in pairs]
+    assert scores == sorted(scores, reverse=True)
+    assert browser.page.locator("svg.points circle").count() == len(TEXTS)
+    assert "5 texts, 384 numbers each, " in browser.texts(".summary")[0]
+
+
+def test_options_of_a_request_change_its_result(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    page = browser.open("try")
+    type_lines(browser, "texts", TEXTS)
+    page.click("summary:has-text('Options')")
+    page.fill("input[name=dimensions]", "32")
+    page.fill("input[name=prompt]", "clustering: ")
+    page.select_option("select[name=purpose]", "query")
+    browser.submit()
+    expected = embed(api, TEXTS, dimensions=32, prompt="clustering: ", input_type="query")
+    np.testing.assert_allclose(read_heat_map(browser), cosines(expected), atol=2e-6)
+    page.fill("input[name=dimensions]", "5000")
+    page.click("main form button.main")
+    page.wait_for_selector(".output .problem")
+    assert "dimensions" in browser.texts(".output .problem")[0]
+    browser.faults.clear()  # the browser reports the 400
+
+
+def test_a_text_that_was_cut_is_marked(browser: ConsoleBrowser) -> None:
+    browser.open("try")
+    type_lines(browser, "texts", ["short", LONG, "other"])
+    browser.submit()
+    assert browser.texts(".output .note") == ["1 text longer than the model reads: the rest was cut off."]
+    headings = browser.page.locator("table.heat tbody th").all()
+    assert ["(cut)" in heading.get_attribute("title") for heading in headings] == [False, True, False]
+
+
+def test_results_are_saved_as_they_are_shown(browser: ConsoleBrowser) -> None:
+    browser.open("try")
+    type_lines(browser, "texts", TEXTS)
+    browser.submit()
+    shown = read_heat_map(browser)
+    rows = list(csv.reader(io.StringIO(browser.save("Save as CSV").decode(), newline="")))
+    assert rows[0][1:] == TEXTS
+    np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], np.float32), shown, atol=1e-6)
+    document = json.loads(browser.save("Save as JSON"))
+    assert (document["model"], document["texts"]) == (MODEL, TEXTS)
+    np.testing.assert_allclose(cosines(np.array(document["embeddings"], np.float32)), shown, atol=2e-6)
+
+
+def test_documents_are_ranked_as_the_api_does_by_several_models(
+    browser: ConsoleBrowser, api: httpx.Client
+) -> None:
+    page = browser.open("try/rerank")
+    page.fill("input[name=query]", QUERY)
+    type_lines(browser, "documents", TEXTS)
+    for box in page.locator("input[name=rerankers]").all():
+        box.check()
+    names = [str(box.get_attribute("value")) for box in page.locator("input[name=rerankers]").all()]
+    assert names == [MODEL, "int8", "optimized", "tiny-reranker"]
+    browser.submit()
+    rows = browser.rows("The best document first")
+    for place, name in enumerate(names, 1):
+        answer = api.post("/v1/rerank", json={"model": name, "query": QUERY, "documents": TEXTS}).json()
+        scores = {TEXTS[each["index"]]: each["relevance_score"] for each in answer["results"]}
+        assert {row[0]: float(row[place]) for row in rows} == pytest.approx(scores, abs=6e-4)
+    assert [float(row[1]) for row in rows] == sorted((float(row[1]) for row in rows), reverse=True)
+
+
+def test_labels_are_those_of_the_api(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    browser.open("try/classify")
+    type_lines(browser, "texts", TEXTS[:2])
+    browser.submit()
+    body = {"model": "tiny-classifier", "input": TEXTS[:2], "raw_scores": False}
+    answer = api.post("/classify", json=body).json()
+    for text, labels in zip(TEXTS[:2], answer["data"], strict=True):
+        shown = {row[0]: float(row[1]) for row in browser.rows(text)}
+        assert shown == pytest.approx({each["label"]: each["score"] for each in labels}, abs=6e-4)
+
+
+def test_entities_are_marked_where_the_api_finds_them(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    browser.open("try/entities")
+    type_lines(browser, "texts", TEXTS[:3])
+    browser.submit()
+    body = {
+        "model": "tiny-entities",
+        "inputs": [[text] for text in TEXTS[:3]],
+        "aggregation_strategy": "simple",
+    }
+    found = api.post("/predict", json=body).json()
+    assert any(found), "the model finds nothing in these texts"
+    for paragraph, text, entities in zip(
+        browser.page.locator("p.entities").all(), TEXTS, found, strict=False
+    ):
+        marks = [" ".join(mark.split()) for mark in paragraph.locator("mark").all_inner_texts()]
+        assert marks == [f"{text[each['start'] : each['end']]} {each['entity_group']}" for each in entities]
+
+
+def test_two_plans_of_a_model_are_compared(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    browser.open("compare")
+    type_lines(browser, "texts", TEXTS)
+    browser.submit()
+    one, other = embed(api, TEXTS), embed(api, TEXTS, model="int8")
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (one, other)]
+    worst = float((unit[0] * unit[1]).sum(axis=1).min())
+    summary = browser.texts(".summary")
+    assert summary[0].startswith(f"Cosine between the embeddings of a text: worst {worst:.5f}, mean ")
+    assert summary[0].endswith("Both are the same model.")
+    np.testing.assert_allclose(read_heat_map(browser, 0), cosines(one), atol=2e-6)
+    np.testing.assert_allclose(read_heat_map(browser, 1), cosines(other), atol=2e-6)
+    facts = {row[0]: row[1:] for row in browser.rows("The two requests")}
+    assert facts["Dimensions"] == ["384", "384"]
+    assert facts["Engine and precision"] == ["onnx fp32", "onnx int8"]
+    assert 0.99 < worst < 1
+
+
+def test_the_models_are_described_with_what_optimize_measured(
+    browser: ConsoleBrowser, api: httpx.Client
+) -> None:
+    browser.open("models", is_done="article")
+    reports = {each["name"]: each for each in api.get("/console/models.json").json()["models"]}
+    assert browser.texts("article h3") == list(reports)
+    assert reports[MODEL]["fingerprint"] == reports["optimized"]["fingerprint"] is not None
+    shown = dict(browser.rows("What is served"))
+    assert shown["dimensions"] == "384"
+    assert shown["precision"] == "fp32"
+    assert shown["fingerprint of weights and settings"] == reports[MODEL]["fingerprint"]
+    plans = reports["optimized"]["optimized"]["plans"]
+    assert len(browser.rows("All plans, the fastest first")) == len(plans)
+    measured = [plan for plan in plans if plan["texts_per_s"] is not None and plan["loss"] is not None]
+    assert browser.page.locator("svg.scatter").nth(0).locator("circle").count() == len(measured)
+    assert browser.page.locator("svg.scatter").nth(0).locator(".chosen").count() == 1
+
+
+def test_the_load_is_watched_live(browser: ConsoleBrowser, api: httpx.Client) -> None:
+    page = browser.open("watch", is_done=".charts figure")
+    assert page.locator(".charts figure").count() == 8
+    page.wait_for_selector("text=Nothing to do")
+    for number in range(40):
+        assert (
+            api.post("/v1/embeddings", json={"input": [f"{number} {text}" for text in TEXTS]}).status_code
+            == 200
+        )
+    page.wait_for_selector("text=engine calls run")
+    browser.wait_for_count(".charts canvas", 8)
+    rows = browser.rows("Requests by route since this page was opened")
+    assert rows[0][0] == "embeddings"
+    assert rows[0][2] == f"200: {rows[0][1]}"
+    latest = browser.texts(".latest")
+    assert any("answered" in text for text in latest)
+    memory = next(text for text in latest if "memory" in text)
+    assert memory.endswith(("MB", "GB"))
+
+
+def test_files_and_batches_are_started_saved_cancelled_and_deleted(
+    browser: ConsoleBrowser, tmp_path: Path
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(
+        "\n".join(request_line(str(n), {"input": text, "model": MODEL}) for n, text in enumerate(TEXTS))
+    )
+    page = browser.open("batches", is_done="main form")
+    page.set_input_files("input[type=file]", file)
+    page.click("main form button.main")
+    page.wait_for_selector("text=completed")
+    row = browser.rows("Batches, the newest first")[0]
+    assert row[1] == "completed"
+    assert row[2].strip() == f"{len(TEXTS)} of {len(TEXTS)} requests"
+    with page.expect_download() as waiting:
+        page.get_by_text("Save results").first.click()
+    lines = Path(waiting.value.path()).read_text("utf-8").splitlines()
+    assert sorted(json.loads(line)["custom_id"] for line in lines) == [str(n) for n in range(len(TEXTS))]
+    # A long batch is cancelled.
+    file.write_text(
+        "\n".join(request_line(str(n), {"input": [LONG] * 64, "model": MODEL}) for n in range(64))
+    )
+    page.set_input_files("input[type=file]", file)
+    page.click("main form button.main")
+    page.get_by_role("button", name="Cancel").first.click()
+    page.wait_for_selector("td:text('cancel')")
+    page.on("dialog", lambda dialog: dialog.accept())
+    before = page.get_by_role("button", name="Delete").count()
+    page.get_by_role("button", name="Delete").last.click()
+    browser.wait_for_count("button:text('Delete')", before - 1)
+
+
+def test_the_api_page_sends_an_example(browser: ConsoleBrowser) -> None:
+    page = browser.page
+    page.goto(f"{browser.url}/docs")
+    page.wait_for_selector(".opblock-tag")
+    page.locator(".opblock-tag", has_text="OpenAI").first.click()
+    page.locator("#operations-OpenAI .opblock, .opblock").first.click()
+    page.locator("button.execute").first.click()
+    status = page.locator(".live-responses-table tbody .response-col_status").first
+    status.wait_for()
+    assert status.inner_text().startswith("200")
+    assert page.evaluate("localStorage.length + sessionStorage.length") == 0
