@@ -10,6 +10,7 @@ import uvloop
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
 from vecmill.batching.dispatcher import TRY_SHARE, Dispatcher
 from vecmill.batching.pace import PAIR_TOKENS
+from vecmill.batching.policy import LONG_CALL_S
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import (
@@ -27,6 +28,7 @@ from vecmill.values.engine_info import CostModel
 from vecmill.values.observer import Observer
 
 POISON = 666
+TEXT_TOKENS = 10  # of `Stage.submit`
 
 
 @pytest.mark.promise("answered-once")
@@ -103,6 +105,15 @@ async def test_a_lone_request_runs_wide_and_a_crowd_runs_narrow() -> None:
         assert it.engine.calls == [(3, 2)]
         await it.submit(*range(10, 60))
         assert {width for _, width in it.engine.calls[1:]} == {1}
+
+
+async def test_a_lone_text_runs_wide_whatever_its_length_unless_it_takes_long() -> None:
+    config = MillConfig(batch=BatchConfig(max_batch_tokens=8))  # less than one text
+    for text_s, width in ((0.9 * LONG_CALL_S, 2), (1.1 * LONG_CALL_S, 1)):
+        async with stage(config=config, per_token_s=text_s / TEXT_TOKENS) as it:
+            await it.submit(1)
+            await it.submit(2, 3)
+            assert it.engine.calls == [(1, width), (1, 1), (1, 1)]
 
 
 async def test_no_more_cores_are_used_than_the_budget_has() -> None:

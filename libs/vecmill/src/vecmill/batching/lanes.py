@@ -5,8 +5,9 @@ runs the engine without holding a lock, and hands the outcomes to the queue. The
 ended. A batch is chosen only when a lane is free, so requests that arrive before then can still join it.
 
 Width. If an idle lane finds all cores free and at most one batch waiting, it runs the batch wide, on all
-cores. Any other call is narrow, on one core. So a single request uses the whole machine, and under load the
-cores work in parallel without waiting for each other.
+cores. One text is one batch, whatever its length, unless it would hold all cores for long (`is_long`). Any
+other call is narrow, on one core. So a single request uses the whole machine, and under load the cores work
+in parallel without waiting for each other.
 
 Losing lanes. A lane is lost if its call hangs (`lane`) or its thread ends before the lanes are closed. Its
 texts fail with `LaneLost`, and its cores return to the budget at once: most hung calls wait for something and
@@ -29,6 +30,7 @@ the lock is held.
 import logging
 import threading
 from collections.abc import Callable
+from itertools import chain
 
 from vecmill.batching.change import Change
 from vecmill.batching.containment import Outcomes, run_contained
@@ -214,8 +216,15 @@ class Lanes:
 
     def _choose_width(self, was_idle: bool) -> int:
         alone = was_idle and self._budget.free == self._budget.total
-        small = self._queue.work_tokens <= self.batch_tokens
-        return self._wide if alone and small and self._wide <= self._budget.free else self._narrow
+        is_wide = alone and self._wide <= self._budget.free and self._is_one_batch()
+        return self._wide if is_wide else self._narrow
+
+    def _is_one_batch(self) -> bool:
+        """Return whether no more waits than one call should compute."""
+        if self._queue.work_tokens <= self.batch_tokens:
+            return True
+        lines = self._queue.lines.values()
+        return sum(map(len, lines)) == 1 and not any(map(is_long, chain.from_iterable(lines)))
 
     def _run(self, lane: Lane, work: SealedBatch) -> bool:
         """Compute a batch and hand out its outcomes. Return false if another lane has replaced this one."""
