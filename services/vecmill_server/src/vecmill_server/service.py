@@ -28,7 +28,7 @@ from vecmill_server.batches.objects import StoreLimits
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.bodies import BodyLimits
 from vecmill_server.byte_budget import ByteBudget, default_budget_bytes
-from vecmill_server.catalog import Catalog, ModelState, ServedModel, accepts_any_name
+from vecmill_server.catalog import ANY_NAME, Catalog, ModelState, ServedModel, accepts_any_name
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.drain import Drain
 from vecmill_server.json_io import LargeJson
@@ -68,9 +68,8 @@ class ModelChoice:
     def read(cls, text: str) -> Self:
         """Return the model that is written as MODEL, or as NAME=MODEL."""
         name, separator, model = text.partition("=")
-        if not (separator and name and model) or "/" in name or Path(text).exists():
-            return cls(text)
-        return cls(model, name=name)
+        is_path = name.startswith(("/", "./", "../", "~")) or _exists(text)
+        return cls(text) if is_path or not (separator and name and model) else cls(model, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +246,17 @@ def _is_ready(model: ServedModel) -> bool:
     return model.state is ModelState.READY
 
 
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # it is too long for a path
+        return False
+
+
 def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
     model = choice.model
+    if choice.name is not None and (choice.name != choice.name.strip() or choice.name == ANY_NAME):
+        raise InvalidConfig(f"A model cannot have the name {choice.name!r}.")
     task = choice.task or (tasks.get(choice.name) if choice.name else None)
     if task is not None:
         tasks = {**tasks, model: task}
@@ -259,6 +267,8 @@ def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[st
         return _FoundModel(choice.name or on_hub.repository, partial(_fetch, model, tasks, trusted))
     location = locate_model(model)
     name = choice.name or location.name
+    if choice.name is not None:  # what is said of its own name is said of another model
+        trusted = trusted - ({location.name} - {model})
     try:
         return _FoundModel(name, _describe(model, tasks, trusted))
     except InvalidConfig:
