@@ -22,6 +22,11 @@ async function readRoutes(before, after) {
   return found.map((each) => ({ ...each, statuses: Object.fromEntries(each.statuses) }));
 }
 
+async function wasRestarted(before, after) {
+  const { isRestarted, parseMetrics } = await load("prometheus.js");
+  return isRestarted(parseMetrics(before), parseMetrics(after));
+}
+
 async function decodeAndCompare(encoded) {
   const { cosineMatrix, decodeBase64, nearestPairs, principalComponents } = await load("vectors.js");
   const rows = encoded.map(decodeBase64);
@@ -29,6 +34,6 @@ async function decodeAndCompare(encoded) {
   return { matrix, pairs: nearestPairs(matrix), points: principalComponents(rows) };
 }
 
-const here = { readLoad, readRoutes, decodeAndCompare };
+const here = { readLoad, readRoutes, wasRestarted, decodeAndCompare };
 const run = module === "here" ? here[name] : (await load(module))[name];
 console.log(JSON.stringify(await run(...args)));

@@ -88,6 +88,29 @@ def test_what_the_page_itself_asks_for_is_no_load() -> None:
     assert (found["route"], found["statuses"]) == ("none", {"404": 1})
 
 
+READING = """\
+process_start_time_seconds{{process="a"}} {0}
+process_start_time_seconds{{process="b"}} 1
+vecmill_http_requests_total{{process="a",route="embeddings",status="200"}} {1}
+vecmill_http_requests_total{{process="b",route="embeddings",status="200"}} {2}
+vecmill_http_request_duration_seconds_bucket{{process="a",route="embeddings",le="0.01"}} {1}
+vecmill_http_request_duration_seconds_bucket{{process="a",route="embeddings",le="+Inf"}} {1}
+"""
+
+
+def test_a_process_that_is_missing_in_a_reading_was_not_idle_before() -> None:
+    both, later = READING.format(1, 1_000_000, 2_000_000), READING.format(1, 1_000_010, 2_000_020)
+    first = "".join(line for line in both.splitlines(keepends=True) if 'process="b"' not in line)
+    assert call("here", "readLoad", both, later, 10.0)["answered"] == 3
+    assert call("here", "readLoad", first, later, 10.0)["answered"] == 1
+    assert call("here", "readLoad", later, first, 10.0)["answered"] == 100_000  # it fell, so it began again
+    assert call("here", "wasRestarted", both, later) is call("here", "wasRestarted", first, later) is False
+    replaced = READING.format(9, 5, 2_000_000)
+    assert call("here", "wasRestarted", both, replaced) is True
+    assert call("here", "readLoad", both, replaced, 1.0)["answered"] == 5
+    assert call("here", "readLoad", both, replaced, 1.0)["latencies"][0] == pytest.approx(0.005)
+
+
 def test_the_sentence_names_the_limit() -> None:
     load: dict[str, Any] = {
         "answered": 90,
@@ -103,6 +126,7 @@ def test_the_sentence_names_the_limit() -> None:
         "The engine is the limit: engine calls run 1.95 at a time, of at most 2; "
         "12 texts wait, for about 40 ms."
     )
+    assert call("load.js", "explainLimit", {**load, "running": 0, "lanes": 0}).startswith("Nothing is at")
     refusing = {**load, "refused": 10, "rejections": [["queue_full", 10]]}
     assert call("load.js", "explainLimit", refusing).startswith(
         "The server refuses 10% of the requests (queue full): engine calls run 1.95 at a time"

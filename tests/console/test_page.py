@@ -122,6 +122,7 @@ def test_with_keys_the_page_opens_and_asks_for_one() -> None:
         assert 'data-needs-key="true"' in page.text
         assert Page(page.text).values("script", "src")[0].startswith("/a/console/assets/")
         assert server.client.get("/console/models.json").status_code == 401
+        assert server.client.get("/console/state.json").status_code == 200
         key = {"authorization": "Bearer secret"}
         assert server.client.get("/console/models.json", headers=key).status_code == 200
 
@@ -130,7 +131,7 @@ def test_the_operator_can_turn_the_page_off() -> None:
     with serve_in_thread(replace(QUIET, console=False)) as server:
         assert "<h1>vecmill</h1>" in server.client.get("/", headers=BROWSER).text
         assert "script" not in server.client.get("/", headers=BROWSER).text
-        for path in ("/console/models.json", "/console/assets/0/main.js"):
+        for path in ("/console/models.json", "/console/state.json", "/console/assets/0/main.js"):
             assert server.client.get(path).status_code == 404
 
 
@@ -141,6 +142,15 @@ def test_the_report_has_the_facts_of_each_model(client: httpx.Client) -> None:
     assert report["facts"]["engine"] == "fake"
     assert report["facts"]["texts in a request, at most"] == 2_048
     assert report["optimized"] is None
+
+
+def test_people_who_look_are_no_load_balancer_that_a_stop_waits_for() -> None:
+    with serve_in_thread() as server:
+        assert server.client.get("/", headers=BROWSER).status_code == 200
+        state = server.client.get("/console/state.json").json()
+        assert server.service.drain.probed_at == float("-inf")
+        assert {**server.client.get("/readyz").json(), "unix": None} == {**state, "unix": None}
+        assert server.service.drain.probed_at > 0
 
 
 def test_what_only_the_page_loads_is_no_part_of_the_api(client: httpx.Client) -> None:

@@ -16,7 +16,7 @@ from support.http_server import MODEL, QUIET, serve_in_thread
 from support.server import LiveServer
 from support.vendored_files import PACKAGES, Package, digest_of
 from vecmill.models import Task
-from vecmill_server import app
+from vecmill_server import __version__, app
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.document import describe_api
@@ -180,11 +180,14 @@ def test_the_page_loads_files_of_this_server_only_and_nothing_inline() -> None:
             assert "<style" not in page.text
             assert page.text.count("<script ") == page.text.count("<script src=")
             loaded = re.findall(r'(?:src|href)="(/a/docs/[^"]+)"', page.text)
-            assert {path.rpartition("/")[2] for path in loaded} == set(docs.ASSETS)
+            # With the version in the address, browsers do not mix the files of two releases.
+            names = [path.rpartition("/")[2].partition("?v=") for path in loaded]
+            assert {name for name, _, _ in names} == set(docs.ASSETS)
+            assert {version for _, _, version in names} == {__version__}
             for path in loaded:
                 asset = server.client.get(path.removeprefix("/a"))
                 assert asset.status_code == 200
-                assert asset.headers["content-type"] == TYPES[Path(path).suffix]
+                assert asset.headers["content-type"] == TYPES[Path(path.partition("?")[0]).suffix]
             assert page.text.count("<a href=") == views
 
 

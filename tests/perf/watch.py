@@ -25,20 +25,22 @@ from support.texts import short_texts
 SEED = 20_261_123
 PER_SECOND = 10.0
 # What an open view requests, and how often.
-POLLS = {"/metrics": 2.0, "/readyz": 5.0}
+POLLS = {"/metrics": 2.0, "/console/state.json": 5.0}
 MOST_PERCENT = 1.0
 
 
-def poll(url: str, path: str, every_s: float, stop: threading.Event) -> None:
-    """Read `path` every so often until `stop` is set."""
+def poll(url: str, path: str, every_s: float, stop: threading.Event, read: list[str]) -> None:
+    """Read `path` every so often until `stop` is set, and note it in `read`."""
     while not stop.wait(every_s):
         urllib.request.urlopen(url + path, timeout=10).read()
+        read.append(path)
 
 
 def measure_window(url: str, pid: int, texts: Sequence[str], *, watched: bool) -> float:
     """The share of one core, in per cent, that the server takes for `texts`."""
-    stop = threading.Event()
-    polls = [threading.Thread(target=poll, args=(url, *each, stop)) for each in POLLS.items() if watched]
+    stop, read = threading.Event(), list[str]()
+    polled = POLLS if watched else {}
+    polls = [threading.Thread(target=poll, args=(url, *each, stop, read)) for each in polled.items()]
     for each in polls:
         each.start()
     before, began = processor_s(pid), time.perf_counter()
@@ -48,6 +50,8 @@ def measure_window(url: str, pid: int, texts: Sequence[str], *, watched: bool) -
     stop.set()
     for each in polls:
         each.join()
+    if set(read) != polled.keys():
+        raise RuntimeError(f"the server answered {sorted(set(read))} only, of {sorted(polled)}")
     return share
 
 
@@ -64,9 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="vecmill-bench-") as name,
         live_server(Path(name), command=[str(options.serve)]) as server,
     ):
-        for _ in range(max(1, options.minutes * 60 // options.seconds)):
-            for watched, found in shares.items():
-                found.append(measure_window(server.url, server.process.pid, texts, watched=watched))
+        for turn in range(max(1, options.minutes * 60 // options.seconds)):
+            # Each order as often as the other.
+            for watched in (False, True) if turn % 2 else (True, False):
+                shares[watched].append(measure_window(server.url, server.process.pid, texts, watched=watched))
     cost = [one - other for one, other in zip(shares[True], shares[False], strict=True)]
     figures = [
         Figure("10 requests a second, share of one core", "%", tuple(shares[False])),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -17,6 +18,8 @@ SEED = 17
 START_S = 180.0  # the int8 weights are made at the first start
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 OPTIMIZED_WITHIN_S = 20
+# A second name of the embedded model.
+ALIAS = "text-embedding-3-small"
 
 
 @contextmanager
@@ -31,11 +34,11 @@ def serve_all_tasks(folder: Path) -> Iterator[str]:
         folder / "tiny-entities", "BertForTokenClassification", seed=SEED, id2label=dict(enumerate(LABELS))
     )
     optimized = optimize(folder)
-    models = [
-        {"model": MODEL},
+    models: list[dict[str, Any]] = [
+        {"model": MODEL, "alias": [ALIAS]},
         {"model": MODEL, "name": "int8", "precision": "int8"},
         {"model": str(optimized), "name": "optimized"},
-        *({"model": str(path)} for path in (reranker, classifier, entities)),
+        *[{"model": str(path)} for path in (reranker, classifier, entities)],
     ]
     tables = (
         "[[models]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in model.items())

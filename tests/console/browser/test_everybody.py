@@ -118,6 +118,30 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_only(chromium: Any, tmp_path: P
         assert page.evaluate("localStorage.length") == 0
 
 
+def test_a_key_that_no_header_can_carry_is_refused_and_a_view_without_a_key_asks_once(
+    chromium: Any, tmp_path: Path
+) -> None:
+    with (
+        live_server(tmp_path, arguments=["--metrics-key", "secret"]) as server,
+        open_browser(chromium, server.url, allowed=("401",)) as browser,
+    ):
+        page = browser.page
+        page.goto(f"{server.url}/#/watch")
+        page.wait_for_selector("dialog[open]")
+        page.fill("dialog input", "secret\u200b")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.querySelector('dialog input').validity.patternMismatch")
+        page.clock.install()
+        page.get_by_role("button", name="Cancel").click()
+        page.wait_for_selector("text=No key was given.")
+        page.clock.run_for(10_000)
+        assert page.locator("dialog").count() == 0
+        page.reload()
+        page.fill("dialog input", "secret")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".charts canvas")
+
+
 def test_nothing_of_a_text_stays(chromium: Any, tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     folder = tmp_path / "server"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from console.browser.console_browser import ConsoleBrowser
+from console.browser.console_server import ALIAS
 from support.batches import request_line
 from support.http_server import MODEL
 from vecmill.values.aliases import FloatArray
@@ -23,6 +24,7 @@ TEXTS = [
     "猫が寝ている",
 ]
 LONG = "word " * 600
+MANY = 400
 QUERY = "Where does the cat sleep?"
 
 
@@ -95,6 +97,36 @@ def test_a_text_that_was_cut_is_marked(browser: ConsoleBrowser) -> None:
     assert ["(cut)" in heading.get_attribute("title") for heading in headings] == [False, True, False]
 
 
+def test_of_many_texts_some_are_drawn_and_all_are_saved(browser: ConsoleBrowser) -> None:
+    texts = [f"{number} {TEXTS[number % len(TEXTS)]}" for number in range(MANY)]
+    browser.open("try")
+    type_lines(browser, "texts", texts)
+    browser.submit()
+    assert f"{MANY} texts" in browser.texts(".summary")[0]
+    drawn = browser.rows(f"(the first 60 of {MANY} texts)")
+    assert (len(drawn), len(drawn[0])) == (60, 61)
+    assert browser.page.locator("svg.points circle").count() == 200
+    rows = list(csv.reader(io.StringIO(browser.save("Save as CSV").decode(), newline="")))
+    assert {len(row) for row in rows} == {len(rows)} == {MANY + 1}
+
+
+def test_a_program_is_copied_with_a_clipboard_and_without(browser: ConsoleBrowser) -> None:
+    browser.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    # Browsers offer no clipboard to pages over HTTP from another machine.
+    for missing in (False, True):
+        page = browser.open("try")
+        if missing:
+            page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        browser.submit()
+        snippets = browser.snippets()
+        page.get_by_role("button", name="Copy").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        page.fill("textarea[name=texts]", "")
+        page.focus("textarea[name=texts]")
+        page.keyboard.press("Control+V")
+        assert page.input_value("textarea[name=texts]") == list(snippets.values())[-1]
+
+
 def test_results_are_saved_as_they_are_shown(browser: ConsoleBrowser) -> None:
     browser.open("try")
     type_lines(browser, "texts", TEXTS)
@@ -158,6 +190,9 @@ def test_entities_are_marked_where_the_api_finds_them(browser: ConsoleBrowser, a
 
 def test_two_plans_of_a_model_are_compared(browser: ConsoleBrowser, api: httpx.Client) -> None:
     browser.open("compare")
+    # The second name of a model is no model to compare it with.
+    assert ALIAS in {each["id"] for each in api.get("/v1/models").json()["data"]}
+    assert browser.texts("select[name=first] option") == [MODEL, "int8", "optimized"]
     type_lines(browser, "texts", TEXTS)
     browser.submit()
     one, other = embed(api, TEXTS), embed(api, TEXTS, model="int8")

@@ -7,7 +7,7 @@ again, because the key tells clients apart in its queue.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, cast
@@ -109,7 +109,8 @@ def router_service(plan: ServingPlan) -> tuple[Service, dict[str, RemoteMill]]:
     """Return the service of the router, and its mills by the names of the models. Raises `SetupError`."""
     mills = {model.name: RemoteMill(model.choice.config or MillConfig()) for model in plan.models}
     models = [ServedModel(name, cast(Mill, mill)) for name, mill in mills.items()]
-    return assemble_service(models, plan.settings, ServerMetrics()), mills
+    settings = replace(plan.settings, console=False)  # its page needs routes that are not forwarded
+    return assemble_service(models, settings, ServerMetrics()), mills
 
 
 def router_routes(service: Service, forward: Forward) -> list[Route]:

@@ -14,7 +14,7 @@ from vecmill_server.settings import ServerSettings
 PUBLIC_PATHS = frozenset(
     {
         *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
-        *("/metrics", "/docs", "/openapi.json", "/v1/cluster/auth"),
+        *("/metrics", "/docs", "/openapi.json", "/console/state.json", "/v1/cluster/auth"),
     }
 )
 # The prefixes of the assets of the pages at /docs and at /.

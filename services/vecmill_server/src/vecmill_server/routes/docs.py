@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from vecmill_server import __version__
 from vecmill_server.errors import UnknownRoute
 from vecmill_server.json_io import encode_json
 from vecmill_server.json_schema import STRING
@@ -24,7 +25,7 @@ from vecmill_server.web_console.page_assets import media_type
 # are in its stylesheet.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 PAGE_HEADERS = {
     "content-security-policy": PAGE_POLICY,
@@ -43,6 +44,8 @@ ASSETS = {
     "swagger-ui-bundle.js": "openapi/swagger_ui",
     "swagger-ui.css": "openapi/swagger_ui",
 }
+# The page names its assets with the version of the server, so browsers do not mix two releases.
+_ASSET_HEADERS = {"cache-control": "max-age=86400", "x-content-type-options": "nosniff"}
 # The links of the console, which the page has if the console is there.
 VIEWS = ("Try", "Compare", "Models", "Watch", "Batches")
 
@@ -68,7 +71,7 @@ def docs_routes(
     async def page(request: Request) -> Response:
         template = Template(_read_file(_PAGE_FOLDER, "page.html").decode())
         navigation = _link_views(prefix) if settings.console else ""
-        html = template.substitute(prefix=escape(prefix), navigation=navigation)
+        html = template.substitute(prefix=escape(prefix), navigation=navigation, version=__version__)
         return Response(html, media_type="text/html", headers=PAGE_HEADERS)
 
     async def asset(request: Request) -> Response:
@@ -76,7 +79,7 @@ def docs_routes(
         if name not in ASSETS:
             raise UnknownRoute("The page has no asset with this name.")
         content = _read_file(ASSETS[name], name)
-        return Response(content, media_type=media_type(name), headers={"cache-control": "max-age=86400"})
+        return Response(content, media_type=media_type(name), headers=_ASSET_HEADERS)
 
     return [
         Route("/openapi.json", openapi, methods=["GET"], name="openapi"),
@@ -111,5 +114,5 @@ _ASSET = get(
 PATHS: Paths = {
     "/openapi.json": {"get": get("This document", as_json({"type": "object"}))},
     "/docs": {"get": _with_headers(_PAGE, *PAGE_HEADERS)},
-    "/docs/{name}": {"get": _with_headers(_ASSET, "cache-control")},
+    "/docs/{name}": {"get": _with_headers(_ASSET, *_ASSET_HEADERS)},
 }

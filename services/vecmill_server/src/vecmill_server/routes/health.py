@@ -44,37 +44,41 @@ class Health:
 
     async def live(self, request: Request) -> Response:
         """Answer 200 if the event loop runs."""
-        return self._response(200, "alive")
+        return _respond(self._service, 200, "alive")
 
     async def ready(self, request: Request) -> Response:
         """Answer 200 if a load balancer should send requests here, with the state of each model."""
-        service = self._service
-        service.drain.note_probe(self._clock())
-        models = [
-            {"name": model.name, "state": model.state, "reason": model.reason} for model in service.catalog
-        ]
-        if service.is_ready:
-            return self._response(200, ModelState.READY, models=models)
-        if not service.drain.is_serving:
-            return self._response(503, "stopping", models=models)
-        states = {model["state"] for model in models}
-        worst = next((state for state in _WORST_FIRST if state in states), ModelState.LOADING)
-        return self._response(503, worst, models=models)
+        self._service.drain.note_probe(self._clock())
+        return tell_readiness(self._service)
 
     async def root(self, request: Request) -> Response:
         """Answer as `ready`, with a page in place of JSON if a browser asks."""
-        answer = await self.ready(request)
         if not wants_page(request.scope):
-            return answer
+            return await self.ready(request)
+        # A person is no load balancer, for which a stop would have to wait.
+        answer = tell_readiness(self._service)
         headers, body = self._page.render(request.scope)
         page = Response(body, answer.status_code)
         page.raw_headers = [*headers, *(pair for pair in answer.raw_headers if pair[0] == b"retry-after")]
         return page
 
-    def _response(self, status_code: int, status: str, **more: object) -> Response:
-        body = encode_json({"status": status, "unix": self._service.wall_clock(), **more})
-        headers = {"retry-after": f"{UNAVAILABLE_RETRY_S:.0f}"} if status_code == 503 else None
-        return Response(body, status_code, headers, media_type="application/json")
+
+def tell_readiness(service: Service) -> Response:
+    """Return the response to a readiness probe, without noting that one has asked."""
+    models = [{"name": model.name, "state": model.state, "reason": model.reason} for model in service.catalog]
+    if service.is_ready:
+        return _respond(service, 200, ModelState.READY, models=models)
+    if not service.drain.is_serving:
+        return _respond(service, 503, "stopping", models=models)
+    states = {model["state"] for model in models}
+    worst = next((state for state in _WORST_FIRST if state in states), ModelState.LOADING)
+    return _respond(service, 503, worst, models=models)
+
+
+def _respond(service: Service, status_code: int, status: str, **more: object) -> Response:
+    body = encode_json({"status": status, "unix": service.wall_clock(), **more})
+    headers = {"retry-after": f"{UNAVAILABLE_RETRY_S:.0f}"} if status_code == 503 else None
+    return Response(body, status_code, headers, media_type="application/json")
 
 
 # The status of a server that is not ready is the first of these states that one of its models is in.

@@ -1,4 +1,4 @@
-"""The routes of the page's assets, and of the report on the models.
+"""The routes of the page's assets, of the state of the server, and of the report on the models.
 
 Only the page asks for them, and they change with it: the OpenAPI document leaves them out.
 """
@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from vecmill_server.errors import UnknownRoute
 from vecmill_server.json_io import encode_json
+from vecmill_server.routes.health import tell_readiness
 from vecmill_server.service import Service
 from vecmill_server.web_console.console_page import ASSETS_PATH, ConsolePage
 from vecmill_server.web_console.model_report import report_model
@@ -39,7 +40,12 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         reports = [await asyncio.to_thread(report_model, model) for model in service.catalog]
         return Response(encode_json({"models": reports}), media_type="application/json")
 
+    async def state(request: Request) -> Response:
+        # Not /readyz: a server that is asked there waits for load balancers when it is stopped.
+        return tell_readiness(service)
+
     return [
+        Route("/console/state.json", state, methods=["GET"], name="console_state"),
         Route("/console/models.json", models, methods=["GET"], name="console_models"),
         Route(f"{ASSETS_PATH}/{{version}}/{{name:path}}", asset, methods=["GET"], name="console_asset"),
     ]

@@ -5,22 +5,20 @@ import { increase, quantile, sum, sumBy } from "./prometheus.js";
 
 const REQUESTS = "vecmill_http_requests_total";
 const DURATIONS = "vecmill_http_request_duration_seconds";
-// Routes of probes and of this page, which are no work.
-const NO_WORK = new Set([
+// Routes of probes and of this page.
+const OWN = new Set([
   ...["livez", "readyz", "health", "metrics"],
-  ...["console_models", "console_asset", "docs", "docs_asset", "openapi"],
+  ...["console_models", "console_state", "console_asset", "docs", "docs_asset", "openapi"],
 ]);
+// Routes that compute nothing. The page asks for them too.
+const NO_WORK = new Set([...OWN, "models", "files", "batches"]);
 const BUSY = 0.85;
 
 /** Return the figures of the time between two readings, `seconds` apart. */
 export function measureLoad(before, after, seconds) {
-  const routes = workRoutes(after);
-  const statuses = new Map();
-  for (const route of routes) {
-    for (const [status, requests] of countStatuses(before, after, route)) {
-      statuses.set(status, (statuses.get(status) || 0) + requests / seconds);
-    }
-  }
+  const isWork = ({ route }) => !NO_WORK.has(route);
+  const statuses = countStatuses(before, after, isWork);
+  for (const [status, requests] of statuses) statuses.set(status, requests / seconds);
   const rate = (name) => increase(before, after, name) / seconds;
   const calls = rate("vecmill_inference_seconds_count");
   const computed = rate("vecmill_computed_tokens_total");
@@ -30,7 +28,7 @@ export function measureLoad(before, after, seconds) {
     answered: shareOf(statuses, (status) => status < 400),
     refused: shareOf(statuses, (status) => status === 429 || status === 503),
     failed: shareOf(statuses, (status) => status >= 400 && status !== 429 && status !== 503),
-    latencies: [0.5, 0.95, 0.99].map((share) => routeQuantile(before, after, share, routes)),
+    latencies: [0.5, 0.95, 0.99].map((share) => quantile(before, after, DURATIONS, share, isWork)),
     texts: rate("vecmill_batch_texts_sum"),
     tokens,
     callTokens: calls ? tokens / calls : null,
@@ -41,7 +39,7 @@ export function measureLoad(before, after, seconds) {
     queueSeconds: Math.max(0, ...values(after, "vecmill_queue_seconds")),
     queueTexts: sum(after, "vecmill_queue_texts"),
     rejections: [...sumBy(after, "vecmill_rejections_total", "reason").keys()]
-      .map((reason) => [reason, increase(before, after, "vecmill_rejections_total", { reason }) / seconds])
+      .map((reason) => [reason, increase(before, after, "vecmill_rejections_total", (labels) => labels.reason === reason) / seconds])
       .filter(([, each]) => each > 0),
     cores: rate("process_cpu_seconds_total"),
     memory: sum(after, "process_resident_memory_bytes"),
@@ -50,10 +48,12 @@ export function measureLoad(before, after, seconds) {
 
 /** Return what each route did between two readings: its requests by status and its latencies; the busiest first. */
 export function measureRoutes(before, after) {
-  return workRoutes(after)
+  return [...sumBy(after, REQUESTS, "route").keys()]
+    .filter((route) => !OWN.has(route))
     .map((route) => {
-      const statuses = countStatuses(before, after, route);
-      const latencies = [0.5, 0.99].map((share) => quantile(before, after, DURATIONS, share, { route }));
+      const isOne = (labels) => labels.route === route;
+      const statuses = countStatuses(before, after, isOne);
+      const latencies = [0.5, 0.99].map((share) => quantile(before, after, DURATIONS, share, isOne));
       return { route, statuses, requests: shareOf(statuses, () => true), latencies };
     })
     .filter(({ requests }) => requests)
@@ -70,18 +70,14 @@ export function explainLimit(load) {
     const [reason] = [...load.rejections].sort(([, one], [, other]) => other - one)[0] || ["overload"];
     return `The server refuses ${percent(load.refused / requests)} of the requests (${reason.replaceAll("_", " ")}): ${engine}.`;
   }
-  if (load.running >= BUSY * load.lanes) return `The engine is the limit: ${engine}.`;
+  if (load.lanes && load.running >= BUSY * load.lanes) return `The engine is the limit: ${engine}.`;
   return `Nothing is at its limit: ${engine}.`;
 }
 
-function workRoutes(metrics) {
-  return [...sumBy(metrics, REQUESTS, "route").keys()].filter((route) => !NO_WORK.has(route));
-}
-
-/** Return the requests of a route by status, without statuses that it did not have. */
-function countStatuses(before, after, route) {
+/** Return the requests by status, without statuses that there were none of. */
+function countStatuses(before, after, isWanted) {
   const counts = [...sumBy(after, REQUESTS, "status").keys()]
-    .map((status) => [status, increase(before, after, REQUESTS, { route, status })])
+    .map((status) => [status, increase(before, after, REQUESTS, (labels) => labels.status === status && isWanted(labels))])
     .filter(([, requests]) => requests);
   return new Map(counts);
 }
@@ -90,14 +86,6 @@ function shareOf(statuses, isOne) {
   let total = 0;
   for (const [status, rate] of statuses) if (isOne(Number(status))) total += rate;
   return total;
-}
-
-/** Return the highest of the routes' quantiles that have values; `null` if none has. */
-function routeQuantile(before, after, share, routes) {
-  const found = routes
-    .map((route) => quantile(before, after, DURATIONS, share, { route }))
-    .filter((value) => value !== null);
-  return found.length ? Math.max(...found) : null;
 }
 
 function values(metrics, name) {

@@ -15,14 +15,18 @@ const main = document.getElementById("view");
 const state = document.getElementById("state");
 let close = () => {};
 let opened = 0;
+let hasFailed = false;
+let wasReady = false;
 
 async function showView() {
   const [, name = "try", ...rest] = location.hash.split("/");
   const open = VIEWS[name] || openTry;
   opened += 1;
   const turn = opened;
+  const hadFocus = main.contains(document.activeElement);
   close();
   close = () => {};
+  hasFailed = false;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -37,7 +41,10 @@ async function showView() {
     close = view.close || close;
     fill(main, view.element);
     document.title = `${view.title} – vecmill`;
+    if (hadFocus) main.focus(); // the link that was followed is gone
   } catch (error) {
+    if (turn !== opened) return;
+    hasFailed = true;
     fill(main, h("p", { class: "problem", role: "alert" }, error.message));
   }
 }
@@ -45,16 +52,21 @@ async function showView() {
 async function showState() {
   if (!document.hidden) {
     try {
-      const response = await fetch(urlOf("readyz"), { cache: "no-store" });
+      const response = await fetch(urlOf("console/state.json"), { cache: "no-store" });
       const { status } = await response.json();
-      fill(state, status === "ready" ? "ready" : `the server is ${status}`);
-      state.className = status === "ready" ? "ready" : "problem";
+      tellState(status === "ready", status === "ready" ? "ready" : `the server is ${status}`);
     } catch {
-      fill(state, "the server cannot be reached");
-      state.className = "problem";
+      tellState(false, "the server cannot be reached");
     }
   }
   setTimeout(showState, STATE_MS);
+}
+
+function tellState(isReady, text) {
+  if (state.textContent !== text) fill(state, text); // only a change is read aloud
+  state.className = isReady ? "ready" : "problem";
+  if (isReady && !wasReady && hasFailed) showView();
+  wasReady = isReady;
 }
 
 addEventListener("hashchange", showView);

@@ -3,11 +3,17 @@
 import { h, svg } from "./elements.js";
 import { fixed } from "./numbers.js";
 import { excerpt } from "./texts.js";
+import { principalComponents } from "./vectors.js";
 
 const STEPS = 10;
+// A table of all similarities of many texts is slow to draw, and nobody reads it. Saved files have all of them.
+const ROWS_DRAWN = 60;
+const POINTS_DRAWN = 200;
 
 /** Return a table of the similarities, the more similar the darker. `labels` name the rows and columns. */
-export function heatMap(caption, labels, matrix) {
+export function heatMap(title, labels, allRows) {
+  const matrix = allRows.slice(0, ROWS_DRAWN).map((row) => row.slice(0, ROWS_DRAWN));
+  const caption = title + noteDrawn(labels.length, ROWS_DRAWN);
   const values = matrix.flatMap((row, one) => row.filter((_, other) => one !== other));
   const [least, most] = [Math.min(...values, 1), Math.max(...values, -1)];
   const step = (value) => Math.round((STEPS * (value - least)) / (most - least || 1));
@@ -21,7 +27,7 @@ export function heatMap(caption, labels, matrix) {
       h(
         "thead",
         {},
-        h("tr", {}, h("td"), labels.map((_, place) => h("th", { scope: "col" }, place + 1))),
+        h("tr", {}, h("td"), matrix.map((_, place) => h("th", { scope: "col" }, place + 1))),
       ),
       h(
         "tbody",
@@ -41,8 +47,10 @@ export function heatMap(caption, labels, matrix) {
   );
 }
 
-/** Return a drawing of points with their numbers; near points are near texts. */
-export function pointMap(caption, labels, points) {
+/** Return a drawing of the rows' two principal components, with their numbers; near points are near texts. */
+export function pointMap(title, labels, rows) {
+  const points = principalComponents(rows.slice(0, POINTS_DRAWN));
+  const caption = title + noteDrawn(rows.length, POINTS_DRAWN);
   const width = 560;
   const height = 360;
   const margin = 36;
@@ -111,6 +119,10 @@ export function scatter(caption, xLabel, yLabel, points) {
     ),
     h("figcaption", {}, caption),
   );
+}
+
+function noteDrawn(given, drawn) {
+  return given > drawn ? ` (the first ${drawn} of ${given} texts)` : "";
 }
 
 function scaleOf(points, width, height) {

@@ -5,9 +5,10 @@ import { h } from "./elements.js";
 // The assets are at PREFIX/console/assets/VERSION/.
 export const BASE = new URL("../../..", import.meta.url);
 
-const KEY = "vecmill-key";
+// Several servers may share an origin, with a prefix for each.
+const KEY = `vecmill-key ${BASE.pathname}`;
 // A server may have a key of their own for the metrics.
-const METRICS_KEY = "vecmill-metrics-key";
+const METRICS_KEY = `vecmill-metrics-key ${BASE.pathname}`;
 
 /** A refused or failed request. `message` is the server's own sentence. */
 export class ServerError extends Error {
@@ -37,15 +38,16 @@ export async function download(path) {
   return (await sendWithKey(path, {})).blob();
 }
 
-/** Return the served models that can answer, entries of `/v1/models`. */
+/** Return the served models that can answer, entries of `/v1/models`, without their other names. */
 export async function listModels() {
   const { body } = await send("v1/models");
-  return body.data;
+  return body.data.filter(({ id, root }) => id === root);
 }
 
 async function sendWithKey(path, { json, form, method, signal }) {
   for (;;) {
-    const slot = path === "metrics" && sessionStorage.getItem(METRICS_KEY) ? METRICS_KEY : KEY;
+    const asked = path === "metrics" ? METRICS_KEY : KEY;
+    const slot = sessionStorage.getItem(asked) ? asked : KEY;
     const key = sessionStorage.getItem(slot);
     const headers = { accept: "application/json" };
     if (key) headers.authorization = `Bearer ${key}`;
@@ -65,7 +67,7 @@ async function sendWithKey(path, { json, form, method, signal }) {
       throw new ServerError("The server cannot be reached.", 0);
     }
     if (response.status === 401) {
-      await askForKey(path === "metrics" ? METRICS_KEY : KEY, Boolean(key));
+      await askForKey(asked, Boolean(key) && slot === asked);
       continue;
     }
     if (!response.ok) throw new ServerError(await readMessage(response), response.status);
@@ -95,28 +97,46 @@ function askForKey(slot, wasRefused) {
 
 function showKeyDialog(slot, wasRefused) {
   return new Promise((resolve, reject) => {
-    const input = h("input", { type: "password", name: "key", autocomplete: "off", required: true });
+    const input = h("input", {
+      type: "password",
+      name: "key",
+      autocomplete: "off",
+      required: true,
+      pattern: "[!-~]+", // what a header can carry
+      title: "Letters, digits and signs of ASCII, without spaces",
+    });
     const dialog = h(
       "dialog",
-      { "aria-labelledby": "key-title", oncancel: () => reject(new ServerError("No key was given.", 401)) },
+      {
+        "aria-labelledby": "key-title",
+        // After a key was given, this has no effect any more.
+        onclose: () => {
+          dialog.remove();
+          reject(new ServerError("No key was given. Reload the page to give one.", 401));
+        },
+      },
       h(
         "form",
         {
           onsubmit: (event) => {
             event.preventDefault();
             sessionStorage.setItem(slot, input.value);
-            dialog.close();
             resolve();
+            dialog.close();
           },
         },
         h("h2", { id: "key-title" }, slot === KEY ? "This server asks for a key" : "The metrics ask for their key"),
         wasRefused ? h("p", { class: "problem", role: "alert" }, "The server does not accept this key.") : null,
         h("label", {}, h("span", {}, "API key"), input),
         h("p", {}, "The key stays in this tab, and is forgotten when the tab is closed."),
-        h("button", { type: "submit" }, "Use this key"),
+        h(
+          "p",
+          { class: "actions" },
+          h("button", { type: "submit", class: "main" }, "Use this key"),
+          h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+        ),
       ),
     );
-    dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
   });

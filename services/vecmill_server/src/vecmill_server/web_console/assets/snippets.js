@@ -30,8 +30,7 @@ export function showSnippets(kind, path, json) {
     {
       type: "button",
       onclick: async () => {
-        await navigator.clipboard.writeText(code.textContent);
-        fill(copy, "Copied");
+        fill(copy, (await copyContent(code)) ? "Copied" : "Selected: press Ctrl+C");
         setTimeout(() => fill(copy, "Copy"), 1500);
       },
     },
@@ -59,6 +58,17 @@ export function showSnippets(kind, path, json) {
     h("pre", { tabindex: "0" }, code),
     copy,
   );
+}
+
+/** Copy the text of an element, which stays selected where browsers offer no clipboard: over HTTP without TLS. */
+async function copyContent(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return document.execCommand("copy");
+  }
 }
 
 function writeCurl(url, json) {

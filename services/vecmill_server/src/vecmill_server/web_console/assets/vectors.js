@@ -21,7 +21,15 @@ export function cosine(one, other) {
 
 /** Return the matrix of the cosines between the rows, n lists of n numbers. */
 export function cosineMatrix(rows) {
-  return rows.map((row) => rows.map((other) => cosine(row, other)));
+  const lengths = rows.map((row) => Math.sqrt(dot(row, row)));
+  const matrix = rows.map(() => new Array(rows.length));
+  for (let one = 0; one < rows.length; one += 1) {
+    for (let other = one; other < rows.length; other += 1) {
+      const scale = lengths[one] * lengths[other];
+      matrix[one][other] = matrix[other][one] = scale ? dot(rows[one], rows[other]) / scale : 0;
+    }
+  }
+  return matrix;
 }
 
 /** Return the pairs of different rows as `{one, other, value}`, the nearest first. */

@@ -12,8 +12,9 @@ const ENDED = new Set(["completed", "failed", "expired", "cancelled"]);
 export async function openBatches() {
   const title = "Batches";
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const list = h("div", { "aria-live": "polite" });
+  const list = h("div");
   let isOpen = true;
+  let shown = "";
 
   async function act(work) {
     problem.hidden = true;
@@ -21,20 +22,33 @@ export async function openBatches() {
       await work();
       await refresh();
     } catch (error) {
-      fill(problem, error.message);
-      problem.hidden = false;
+      tell(error);
     }
+  }
+
+  function tell(error) {
+    fill(problem, error.message);
+    problem.hidden = false;
   }
 
   async function refresh() {
     const [batches, files] = await Promise.all([send("v1/batches?limit=100"), send("v1/files")]);
+    const found = JSON.stringify([batches.body.data, files.body.data]);
+    if (found === shown) return;
+    shown = found;
+    const focused = list.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
     fill(list, showBatches(batches.body.data, act), showFiles(files.body.data, act));
-    return batches.body.data.some(({ status }) => !ENDED.has(status));
+    if (focused) list.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
   async function look() {
     if (!isOpen) return;
-    if (!document.hidden && !list.contains(document.activeElement)) await act(async () => {});
+    try {
+      if (!document.hidden) await refresh();
+    } catch (error) {
+      tell(error);
+      if (error.status === 401) return; // nobody gave a key
+    }
     setTimeout(look, EVERY_MS);
   }
 
@@ -58,13 +72,15 @@ export async function openBatches() {
 function newBatch(act) {
   const file = h("input", { type: "file", name: "file", accept: ".jsonl", required: true });
   const endpoint = choice("endpoint", ENDPOINTS.map((each) => [each, each]), ENDPOINTS[0]);
+  const submit = h("button", { type: "submit", class: "main" }, "Start a batch");
   return h(
     "form",
     {
       class: "row",
-      onsubmit: (event) => {
+      onsubmit: async (event) => {
         event.preventDefault();
-        act(async () => {
+        submit.disabled = true; // until the file is there: it may be large
+        await act(async () => {
           const form = new FormData();
           form.append("purpose", "batch");
           form.append("file", file.files[0]);
@@ -74,11 +90,12 @@ function newBatch(act) {
           });
           event.target.reset();
         });
+        submit.disabled = false;
       },
     },
     labelled("File with a request on each line", file, "JSON lines, as OpenAI's Batch API takes them."),
     labelled("Route", endpoint),
-    h("button", { type: "submit", class: "main" }, "Start a batch"),
+    submit,
   );
 }
 
@@ -118,7 +135,11 @@ function actions(batch, act) {
       ? null
       : h(
           "button",
-          { type: "button", onclick: () => act(() => send(`v1/batches/${batch.id}/cancel`, { method: "POST" })) },
+          {
+            type: "button",
+            "aria-label": `Cancel ${batch.id}`,
+            onclick: () => act(() => send(`v1/batches/${batch.id}/cancel`, { method: "POST" })),
+          },
           "Cancel",
         ),
   ];
@@ -140,6 +161,7 @@ function showFiles(files, act) {
           "button",
           {
             type: "button",
+            "aria-label": `Delete ${id}`,
             onclick: () => {
               if (confirm(`Delete ${filename}?`)) act(() => send(`v1/files/${id}`, { method: "DELETE" }));
             },

@@ -1,9 +1,10 @@
 // The view "Compare": two served models, or one model with two plans, on the same texts.
 
-import { choice, fill, h, labelled, table } from "../elements.js";
+import { choice, h, labelled, table } from "../elements.js";
 import { SENTENCES } from "../examples.js";
 import { count, fixed, percent, short } from "../numbers.js";
 import { heatMap } from "../pictures.js";
+import { resultForm } from "../result_form.js";
 import { listModels, send } from "../server.js";
 import { saveButtons } from "../take_away.js";
 import { linesOf, textsField } from "../texts.js";
@@ -19,8 +20,8 @@ export async function openCompare() {
     .filter((model) => model.capabilities?.includes("embed"))
     .map((model) => ({ ...model, fingerprint: fingerprints.get(model.id) }));
   const title = "Compare";
+  if (!models.length) throw new Error("No embedding model is ready yet.");
   if (models.length < 2) {
-    const only = models.length ? `There is only ${models[0].id}.` : "No embedding model is ready.";
     return {
       title,
       element: h(
@@ -30,7 +31,7 @@ export async function openCompare() {
         h(
           "p",
           {},
-          `This view compares two embedding models on the same texts. ${only} A server that is started with several `,
+          `This view compares two embedding models on the same texts. There is only ${models[0].id}. A server that is started with several `,
           "models serves all of them, for example a model and its directory of vecmill optimize under another name:",
         ),
         h("pre", { tabindex: "0" }, "vecmill serve MODEL optimized=DIRECTORY"),
@@ -41,40 +42,29 @@ export async function openCompare() {
   const first = choice("first", names, models[0].id);
   const second = choice("second", names, models[1].id);
   const { area, field } = textsField("texts", "Texts", SENTENCES, 8);
-  const output = h("div", { class: "output", "aria-live": "polite" });
-  const form = h(
-    "form",
-    {
-      onsubmit: async (event) => {
-        event.preventDefault();
-        try {
-          const texts = linesOf(area);
-          if (texts.length < 3) throw new Error("Type at least three texts.");
-          const one = await embed(models.find(({ id }) => id === first.value), texts);
-          const other = await embed(models.find(({ id }) => id === second.value), texts);
-          fill(output, showComparison(texts, one, other));
-        } catch (error) {
-          fill(output, h("p", { class: "problem", role: "alert" }, error.message));
-        }
-      },
-    },
-    h("div", { class: "grid" }, labelled("First model", first), labelled("Second model", second)),
-    field,
-    h("button", { type: "submit", class: "main" }, "Compare the models"),
-  );
-  return { title, element: h("section", {}, h("h2", {}, title), h("div", { class: "try" }, form, output)) };
+  const find = (name) => models.find(({ id }) => id === name);
+  const fields = [h("div", { class: "grid" }, labelled("First model", first), labelled("Second model", second)), field];
+  const form = resultForm("Compare the models", fields, async (signal) => {
+    const texts = linesOf(area);
+    if (texts.length < 3) throw new Error("Type at least three texts.");
+    const one = await embed(find(first.value), texts, signal);
+    const other = await embed(find(second.value), texts, signal);
+    return showComparison(texts, one, other);
+  });
+  return { title, element: h("section", {}, h("h2", {}, title), form) };
 }
 
-async function embed(model, input) {
+async function embed(model, input, signal) {
   const json = { model: model.id, input, encoding_format: "base64" };
-  const { body, ms } = await send("v1/embeddings", { json });
+  const { body, ms } = await send("v1/embeddings", { json, signal });
   const rows = body.data.map(({ embedding }) => decodeBase64(embedding));
   return { model, rows, ms, tokens: body.usage.total_tokens, matrix: cosineMatrix(rows) };
 }
 
 function showComparison(texts, one, other) {
   const names = [one.model.id, other.model.id];
-  const isSameSpace = Boolean(one.model.fingerprint) && one.model.fingerprint === other.model.fingerprint;
+  const fingerprints = [one.model.fingerprint, other.model.fingerprint];
+  const isSameSpace = Boolean(fingerprints[0]) && fingerprints[0] === fingerprints[1];
   const cosines = isSameSpace ? texts.map((_, index) => cosine(one.rows[index], other.rows[index])) : [];
   const most = Math.min(NEIGHBOURS, texts.length - 1);
   const [near, far] = [neighbours(one.matrix), neighbours(other.matrix)];
@@ -101,7 +91,12 @@ function showComparison(texts, one, other) {
           `Cosine between the embeddings of a text: worst ${fixed(Math.min(...cosines), 5)}, mean `,
           `${fixed(mean(cosines), 5)}. Both are the same model.`,
         )
-      : h("p", { class: "note" }, "These are different models, so the cosine between their embeddings tells nothing."),
+      : h(
+          "p",
+          { class: "note" },
+          fingerprints.every(Boolean) ? "These are different models" : "It is not known whether these are the same model",
+          ", so the cosine between their embeddings tells nothing.",
+        ),
     h(
       "p",
       { class: "summary" },

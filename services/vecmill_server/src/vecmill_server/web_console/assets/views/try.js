@@ -1,14 +1,15 @@
 // The view "Try": embed, rerank or classify texts, and see the result.
 
-import { choice, fill, h, labelled, table } from "../elements.js";
+import { choice, h, labelled, table } from "../elements.js";
 import { DOCUMENTS, NEWS, QUERY, REVIEWS, SENTENCES } from "../examples.js";
 import { count, fixed, short } from "../numbers.js";
 import { bar, heatMap, pointMap } from "../pictures.js";
+import { resultForm } from "../result_form.js";
 import { listModels, send } from "../server.js";
 import { showSnippets } from "../snippets.js";
 import { saveButtons } from "../take_away.js";
 import { excerpt, linesOf, textsField } from "../texts.js";
-import { cosineMatrix, decodeBase64, nearestPairs, principalComponents } from "../vectors.js";
+import { cosineMatrix, decodeBase64, nearestPairs } from "../vectors.js";
 
 const PAIRS = 10;
 
@@ -42,39 +43,6 @@ function modelsFor(models, capability) {
 
 function modelChoice(models) {
   return choice("model", models.map(({ id }) => [id, id]), models[0].id);
-}
-
-/** Return a form that runs `run` and shows the element that it returns, or its error. */
-function tryForm(button, fields, run) {
-  const output = h("div", { class: "output", "aria-live": "polite" });
-  const submit = h("button", { type: "submit", class: "main" }, button);
-  let running = null;
-  const form = h(
-    "form",
-    {
-      onsubmit: async (event) => {
-        event.preventDefault();
-        running?.abort();
-        const own = new AbortController();
-        running = own;
-        submit.setAttribute("aria-busy", "true");
-        try {
-          const found = await run(own.signal);
-          if (running === own) fill(output, found);
-        } catch (error) {
-          if (running === own) fill(output, h("p", { class: "problem", role: "alert" }, error.message));
-        } finally {
-          if (running === own) submit.removeAttribute("aria-busy");
-        }
-      },
-      onkeydown: (event) => {
-        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-      },
-    },
-    fields,
-    submit,
-  );
-  return h("div", { class: "try" }, form, output);
 }
 
 function required(texts, what) {
@@ -112,7 +80,7 @@ function buildSimilarity(models) {
     ),
   );
   const fields = [field, labelled("Model", model), options];
-  return tryForm("Compare the texts", fields, async (signal) => {
+  return resultForm("Compare the texts", fields, async (signal) => {
     const texts = required(linesOf(area), "text");
     const json = { model: model.value, input: texts };
     if (purpose.value) json.input_type = purpose.value;
@@ -126,13 +94,17 @@ function buildSimilarity(models) {
   });
 }
 
-/** Return which texts were cut. The response has their number; only then each text is counted. */
+/** Return which texts were cut, as far as their own tokens tell. The response has only their number. */
 async function findTruncated(response, json, models, signal) {
-  if (!response.headers.get("x-truncated-inputs")) return new Set();
+  if (!cutTexts(response)) return new Set();
   const limit = models.find(({ id }) => id === json.model).max_model_len;
   const inputs = json.input.map((text) => (json.prompt || "") + text);
   const { body } = await send("tokenize", { json: { model: json.model, inputs }, signal });
   return new Set(body.flatMap((tokens, index) => (tokens.length > limit ? [index] : [])));
+}
+
+function cutTexts(response) {
+  return Number(response.headers.get("x-truncated-inputs") || 0);
 }
 
 function showSimilarity(response, json, rows, truncated) {
@@ -144,8 +116,8 @@ function showSimilarity(response, json, rows, truncated) {
     "div",
     {},
     summary(response, `${count(rows.length, "text")}, ${count(rows[0].length, "number")} each`),
-    truncated.size
-      ? h("p", { class: "note" }, `${count(truncated.size, "text")} longer than the model reads: the rest was cut off.`)
+    cutTexts(response)
+      ? h("p", { class: "note" }, `${count(cutTexts(response), "text")} longer than the model reads: the rest was cut off.`)
       : null,
     rows.length > 1 ? heatMap("Cosine similarity: 1 means the same, 0 unrelated", labels, matrix) : null,
     rows.length > 1
@@ -159,7 +131,7 @@ function showSimilarity(response, json, rows, truncated) {
       ? pointMap(
           "Near points are similar texts. Two dimensions show only a part of the differences (principal components).",
           labels,
-          principalComponents(rows),
+          rows,
         )
       : null,
     saveButtons(
@@ -185,7 +157,7 @@ function buildRerank(models) {
     boxes.map((box) => h("label", { class: "inline" }, box, box.value)),
   );
   const fields = [labelled("Query", query), field, chosen];
-  return tryForm("Sort the documents", fields, async (signal) => {
+  return resultForm("Sort the documents", fields, async (signal) => {
     const documents = required(linesOf(area), "document");
     const names = required(boxes.filter((box) => box.checked).map((box) => box.value), "model");
     if (!query.value.trim()) throw new Error("Type a query.");
@@ -225,7 +197,7 @@ function showRanking(requests, responses) {
 function buildClassify(models) {
   const { area, field } = textsField("texts", "Texts", REVIEWS);
   const model = modelChoice(models);
-  return tryForm("Classify the texts", [field, labelled("Model", model)], async (signal) => {
+  return resultForm("Classify the texts", [field, labelled("Model", model)], async (signal) => {
     const json = { model: model.value, input: required(linesOf(area), "text"), raw_scores: false };
     const response = await send("classify", { json, signal });
     return showLabels(response, json);
@@ -261,7 +233,7 @@ function showLabels(response, json) {
 function buildEntities(models) {
   const { area, field } = textsField("texts", "Texts", NEWS);
   const model = modelChoice(models);
-  return tryForm("Find the entities", [field, labelled("Model", model)], async (signal) => {
+  return resultForm("Find the entities", [field, labelled("Model", model)], async (signal) => {
     const texts = required(linesOf(area), "text");
     const json = { model: model.value, inputs: texts.map((text) => [text]), aggregation_strategy: "simple" };
     const response = await send("predict", { json, signal });

@@ -3,7 +3,7 @@
 import { fill, h, table } from "../elements.js";
 import { explainLimit, measureLoad, measureRoutes } from "../load.js";
 import { bytes, percent, short, time } from "../numbers.js";
-import { parseMetrics } from "../prometheus.js";
+import { isRestarted, parseMetrics } from "../prometheus.js";
 import { send } from "../server.js";
 
 const EVERY_MS = 2_000;
@@ -72,21 +72,25 @@ export async function openWatch() {
       try {
         const { body } = await send("metrics");
         const reading = { at: performance.now(), metrics: parseMetrics(body) };
-        first ??= reading;
+        if (!first || isRestarted(before.metrics, reading.metrics)) first = reading;
         if (before) show(measureLoad(before.metrics, reading.metrics, (reading.at - before.at) / 1000));
         fill(routes, showRoutes(measureRoutes(first.metrics, reading.metrics)));
         before = reading;
       } catch (error) {
         first = before = null;
-        fill(sentence, error.message);
+        say(error.message);
+        if (error.status === 401) return; // nobody gave a key
       }
     }
     setTimeout(look, EVERY_MS);
   }
 
+  function say(text) {
+    if (text !== spoken) fill(sentence, (spoken = text)); // it is read aloud
+  }
+
   function show(load) {
-    const text = explainLimit(load);
-    if (text !== spoken) fill(sentence, (spoken = text));
+    say(explainLimit(load));
     push(times, Date.now() / 1000);
     for (const chart of charts) chart.add(times, load);
   }
