@@ -247,6 +247,31 @@ def test_the_load_is_watched_live(browser: ConsoleBrowser, api: httpx.Client) ->
     assert memory.endswith(("MB", "GB"))
 
 
+def test_the_message_of_a_failed_action_stays_and_that_of_a_lost_server_goes(
+    browser: ConsoleBrowser, tmp_path: Path
+) -> None:
+    page = browser.open("batches", is_done="main form")
+    file = tmp_path / "requests.jsonl"
+    file.write_text("{}")
+    page.route(
+        "**/v1/files", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
+    )
+    page.set_input_files("input[type=file]", file)
+    page.click("main form button.main")
+    page.wait_for_selector("main .problem:visible")
+    for _ in range(2):
+        with page.expect_response("**/v1/files"):
+            pass
+    assert page.locator("main .problem").is_visible()
+    page.unroute("**/v1/files")
+    browser.open("batches", is_done="main form")
+    page.route("**/v1/files", lambda route: route.abort())
+    page.wait_for_selector("text=The server cannot be reached.")
+    page.unroute("**/v1/files")
+    page.wait_for_selector("text=The server cannot be reached.", state="hidden")
+    browser.faults.clear()  # the browser reports the requests that failed
+
+
 def test_files_and_batches_are_started_saved_cancelled_and_deleted(
     browser: ConsoleBrowser, tmp_path: Path
 ) -> None:

@@ -15,9 +15,11 @@ export async function openBatches() {
   const list = h("div");
   let isOpen = true;
   let shown = "";
+  let isUnreachable = false;
 
   async function act(work) {
     problem.hidden = true;
+    isUnreachable = false;
     try {
       await work();
       await refresh();
@@ -45,8 +47,11 @@ export async function openBatches() {
     if (!isOpen) return;
     try {
       if (!document.hidden) await refresh();
+      if (isUnreachable) problem.hidden = true; // the problem of an action stays
+      isUnreachable = false;
     } catch (error) {
       tell(error);
+      isUnreachable = true;
       if (error.status === 401) return; // nobody gave a key
     }
     setTimeout(look, EVERY_MS);
