@@ -1,5 +1,7 @@
 """The console with a keyboard alone, with a screen reader, on a phone, in the dark, and with a key."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,24 +98,35 @@ def test_texts_are_compared_with_a_keyboard_alone(browser: ConsoleBrowser) -> No
         assert name in reached
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab_only(chromium: Any, tmp_path: Path) -> None:
+@contextmanager
+def open_with_key(chromium: Any, folder: Path, option: str) -> Iterator[ConsoleBrowser]:
+    """A page of a server that requires the key "secret"."""
     with (
-        live_server(tmp_path, arguments=["--api-key", "secret"]) as server,
+        live_server(folder, arguments=[option, "secret"]) as server,
         open_browser(chromium, server.url, allowed=("401",)) as browser,
     ):
+        yield browser
+
+
+def give_key(page: Any, key: str) -> None:
+    """Type a key into the dialog that asks for one."""
+    page.wait_for_selector("dialog[open]")
+    page.fill("dialog input", key)
+    page.keyboard.press("Enter")
+
+
+def test_a_key_is_asked_for_and_kept_for_the_tab_only(chromium: Any, tmp_path: Path) -> None:
+    with open_with_key(chromium, tmp_path, "--api-key") as browser:
         page = browser.page
-        page.goto(f"{server.url}/")
-        page.wait_for_selector("dialog[open]")
-        page.fill("dialog input", "wrong")
-        page.keyboard.press("Enter")
+        page.goto(f"{browser.url}/")
+        give_key(page, "wrong")
         page.wait_for_selector("text=The server does not accept this key.")
-        page.fill("dialog input", "secret")
-        page.keyboard.press("Enter")
+        give_key(page, "secret")
         page.wait_for_selector("main form")
         browser.submit()
         assert "secret" not in page.content()
         other = browser.context.new_page()  # another tab of the same profile
-        other.goto(f"{server.url}/")
+        other.goto(f"{browser.url}/")
         other.wait_for_selector("dialog[open]")
         assert page.evaluate("localStorage.length") == 0
 
@@ -121,15 +134,10 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_only(chromium: Any, tmp_path: P
 def test_a_key_that_no_header_can_carry_is_refused_and_a_view_without_a_key_asks_once(
     chromium: Any, tmp_path: Path
 ) -> None:
-    with (
-        live_server(tmp_path, arguments=["--metrics-key", "secret"]) as server,
-        open_browser(chromium, server.url, allowed=("401",)) as browser,
-    ):
+    with open_with_key(chromium, tmp_path, "--metrics-key") as browser:
         page = browser.page
-        page.goto(f"{server.url}/#/watch")
-        page.wait_for_selector("dialog[open]")
-        page.fill("dialog input", "secret\u200b")
-        page.keyboard.press("Enter")
+        page.goto(f"{browser.url}/#/watch")
+        give_key(page, "secret\u200b")
         assert page.evaluate("document.querySelector('dialog input').validity.patternMismatch")
         page.clock.install()
         page.get_by_role("button", name="Cancel").click()
@@ -137,8 +145,7 @@ def test_a_key_that_no_header_can_carry_is_refused_and_a_view_without_a_key_asks
         page.clock.run_for(10_000)
         assert page.locator("dialog").count() == 0
         page.reload()
-        page.fill("dialog input", "secret")
-        page.keyboard.press("Enter")
+        give_key(page, "secret")
         page.wait_for_selector(".charts canvas")
 
 

@@ -94,7 +94,7 @@ class BrowserPage:
             )
             .encode()
         )
-        return [*_page_headers(), (b"content-length", b"%d" % len(body))], body
+        return page_headers(_policy(), body), body
 
     def command(self, scope: Scope, example: Mapping[str, Any] | None = None) -> str:
         """Return the shell command of the page; see `render`."""
@@ -110,12 +110,8 @@ class BrowserPage:
         return shlex.join(["curl", *key, f"http://{shown}{settings.url_prefix}{path}", "-d", body])
 
 
-def _page_headers() -> HeaderList:
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    )
+def page_headers(policy: str, body: bytes) -> HeaderList:
+    """Return the headers of a page that is not kept, with this `Content-Security-Policy`."""
     return [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-security-policy", policy.encode()),
@@ -123,4 +119,13 @@ def _page_headers() -> HeaderList:
         (b"x-content-type-options", b"nosniff"),
         (b"cache-control", b"no-store"),
         (b"vary", b"accept"),
+        (b"content-length", b"%d" % len(body)),
     ]
+
+
+def _policy() -> str:
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )

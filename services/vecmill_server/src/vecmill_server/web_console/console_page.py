@@ -5,7 +5,7 @@ from string import Template
 
 from starlette.types import Scope
 
-from vecmill_server.browser_page import BrowserPage
+from vecmill_server.browser_page import BrowserPage, page_headers
 from vecmill_server.request_context import HeaderList
 from vecmill_server.web_console.page_assets import PageAssets
 
@@ -38,13 +38,4 @@ class ConsolePage:
             )
             .encode()
         )
-        headers = [
-            (b"content-type", b"text/html; charset=utf-8"),
-            (b"content-security-policy", POLICY.encode()),
-            (b"referrer-policy", b"no-referrer"),
-            (b"x-content-type-options", b"nosniff"),
-            (b"cache-control", b"no-store"),
-            (b"vary", b"accept"),
-            (b"content-length", b"%d" % len(body)),
-        ]
-        return headers, body
+        return page_headers(POLICY, body), body
