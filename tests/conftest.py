@@ -1,6 +1,7 @@
 """What all tests share: one live server, and how randomness is handled."""
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -24,6 +25,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A library of a few modules is not worth a look through everything that is loaded.
 MANY_MODULES = 200
+
+# What `configure_logging` changes.
+LOGGERS = (None, "uvicorn")
+LOG_FLAGS = ("logThreads", "logMultiprocessing")
 
 
 class LoadedModules:
@@ -78,3 +83,18 @@ def server(server_folder: Path) -> Iterator[LiveServer]:
     """The embedded model, served by `vecmill serve` in a process of its own."""
     with live_server(server_folder, arguments=("--batch-dir", str(server_folder / "batches"))) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def restored_log() -> Iterator[None]:
+    """Undo `configure_logging`, which commands call in the process of a test."""
+    root = logging.getLogger()
+    handlers, levels = root.handlers[:], [logging.getLogger(name).level for name in LOGGERS]
+    flags = {flag: getattr(logging, flag) for flag in LOG_FLAGS}
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    for name, level in zip(LOGGERS, levels, strict=True):
+        logging.getLogger(name).setLevel(level)
+    for flag, value in flags.items():
+        setattr(logging, flag, value)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
@@ -64,6 +65,15 @@ def pinned(lock: Path) -> dict[str, str]:
 def test_the_top_level_holds_only_what_belongs_there() -> None:
     tops = {name.partition("/")[0] for name in kept_files()}
     assert {name for name in tops if not name.startswith(".")} - TOP_LEVEL == set()
+
+
+def test_no_file_of_a_clone_is_a_link() -> None:
+    """A link leads to a folder of the machine on which it was made."""
+    listing = ["git", "ls-files", "--stage"]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    assert [line for line in done.stdout.splitlines() if line.startswith("120000")] == []
 
 
 def test_one_version_everywhere() -> None:

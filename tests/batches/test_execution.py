@@ -3,18 +3,15 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from support.batch_bench import HOUR_S, NOW, OPTIONS, MoodyMill, bench, requests
 from support.batches import request_line
 from vecmill import Mill
-from vecmill.config import MillConfig
-from vecmill.directory_layouts import describe_model
 from vecmill.errors import (
     DeviceLost,
     LaneLost,
@@ -24,117 +21,21 @@ from vecmill.errors import (
     ShuttingDown,
     VecmillError,
 )
-from vecmill.models import locate_model
 from vecmill.requests import Priority, Request
 from vecmill_server.batches.batch_service import BatchService
-from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, BatchContext, run_batch, validate_batch
-from vecmill_server.batches.folder import new_file_id
+from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, run_batch, validate_batch
 from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
 from vecmill_server.batches.jsonl import InputLine, read_line_request
 from vecmill_server.batches.objects import (
     BatchObject,
     BatchStatus,
-    FileObject,
-    FilePurpose,
-    NewBatch,
-    StoreLimits,
 )
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, LOOK_S, BatchScheduler
 from vecmill_server.batches.store import Store
-from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.catalog import Catalog, ServedModel
-from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.settings import ServerSettings
-from vecmill_server.token_ids import refuse_ids
 
-NOW = 1_700_000_000
-HOUR_S = 3600
 PATIENCE_S = 20.0
-OPTIONS = DialectOptions(refuse_ids, lambda _: None)
-
-
-@dataclass
-class MoodyMill:
-    """A mill that raises what it is told to before it answers, and remembers what it was asked."""
-
-    real: Mill
-    errors: list[Exception] = field(default_factory=list)
-    asked: list[Request[Any]] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-    async def run(self, request: Request[Any]) -> Any:
-        self.asked.append(request)
-        if self.errors:
-            raise self.errors.pop(0)
-        return await self.real.run(request)
-
-
-@dataclass
-class Bench:
-    """A workcontext whose time is told by the test."""
-
-    context: BatchContext
-    mill: MoodyMill
-    pauses: list[float]
-    now: list[float]
-
-    async def add(self, lines: list[str]) -> str:
-        """A batch of these lines, which has an hour; its id."""
-        access, file_id = self.context.store_thread, new_file_id()
-        content = "\n".join(lines).encode()
-        with access.store.folder.create(file_id) as written:
-            written.write(content)
-            access.store.folder.seal(written)
-        record = FileObject(file_id, FilePurpose.BATCH, "in.jsonl", len(content), NOW, None, "")
-        await access.call(lambda store: store.add_file(record))
-        request = NewBatch(file_id, "/v1/embeddings", "1h", HOUR_S)
-        ids = (new_file_id(), new_file_id())
-        return (await access.call(lambda store: store.add_batch("", request, ids, NOW))).id
-
-    async def record(self, batch_id: str) -> BatchObject:
-        return await self.context.store_thread.call(lambda store: store.batch(batch_id))
-
-    async def run(self, lines: list[str]) -> BatchObject:
-        """A batch of these lines, worked on to its end."""
-        batch_id = await self.add(lines)
-        await validate_batch(self.context, batch_id)
-        await run_batch(self.context, batch_id)
-        return await self.record(batch_id)
-
-    def lines(self, file_id: str) -> list[dict[str, Any]]:
-        path = self.context.store_thread.store.folder.path(file_id)
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-@asynccontextmanager
-async def bench(folder: Path, *, max_bytes: int = 10**9) -> AsyncIterator[Bench]:
-    now, pauses = [float(NOW)], list[float]()
-    description = describe_model(locate_model())
-
-    async def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        await asyncio.sleep(0)
-
-    async with Mill(description, MillConfig(engine="fake")) as real:
-        mill = MoodyMill(real)
-        catalog = Catalog([ServedModel("fake", cast("Mill", mill))])
-        access = StoreThread(folder, StoreLimits(10, max_bytes))
-        await access.open()
-        settings = ServerSettings(batch_dir=folder)
-        context = BatchContext(
-            access, settings, catalog, ServerMetrics(), OPTIONS, lambda: now[0], lambda: now[0], pause
-        )
-        try:
-            yield Bench(context, mill, pauses, now)
-        finally:
-            await access.close()
-
-
-def requests(count: int) -> list[str]:
-    return [request_line(str(number), {"input": f"text {number}"}) for number in range(count)]
 
 
 async def test_lines_are_asked_as_bulk_and_end_in_order(tmp_path: Path) -> None:

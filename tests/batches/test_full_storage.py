@@ -27,6 +27,7 @@ from vecmill_server.batches.objects import (
     StoreLimits,
 )
 from vecmill_server.batches.store import Store
+from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES
 
 LINES = 60
 
@@ -57,7 +58,7 @@ def on_disk(folder: Path) -> int:
 @pytest.mark.parametrize("room", [0, 100_000])
 def test_a_batch_ends_at_the_limit_with_its_whole_lines(tmp_path: Path, room: int) -> None:
     lines = requests()
-    limit = input_size(lines) + room
+    limit = input_size(lines) + FILE_BYTES + BATCH_BYTES + room
     with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=limit)) as server:
         client = server.client
         batch = ended(client, create_batch(client, lines))
@@ -99,13 +100,14 @@ def test_without_room_for_the_lines_that_were_not_run_it_still_ends(
     tmp_path: Path, ending: BatchStatus
 ) -> None:
     lines = requests()
+    counted = input_size(lines) + FILE_BYTES + BATCH_BYTES
     with closing(Store(tmp_path, StoreLimits(10, 10**6))) as store:
         batch_id = begun(store, lines).id
         if ending is BatchStatus.EXPIRED:
             store.expire(batch_id)
         else:
             store.cancel("", batch_id, 0)
-    settings = replace(QUIET, batch_dir=tmp_path, max_stored_bytes=input_size(lines) + 1_000)
+    settings = replace(QUIET, batch_dir=tmp_path, max_stored_bytes=counted + 1_000)
     with serve_in_thread(settings) as server:
         batch = ended(server.client, batch_id)
         assert batch["status"] == ending
@@ -121,7 +123,7 @@ def begun(store: Store, lines: list[str]) -> Any:
         written.write(content)
         store.folder.seal(written)
     store.add_file(FileObject(file_id, FilePurpose.BATCH, "in", len(content), 0, None, ""))
-    store.stored.take("", len(content))
+    store.stored.take("", len(content) + FILE_BYTES)
     new = NewBatch(file_id, "/v1/embeddings", "336h", 10**10)
     batch = store.add_batch("", new, (new_file_id(), new_file_id()), 0)
     return store.begin(batch.id, len(lines), 0)

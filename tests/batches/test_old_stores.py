@@ -11,6 +11,7 @@ from vecmill_server.api_keys import UNNAMED
 from vecmill_server.batches.database import Database
 from vecmill_server.batches.objects import BatchProgress, BatchStatus, Page, StoreLimits
 from vecmill_server.batches.store import Store
+from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES
 from vecmill_server.batches.tables import VERSION
 
 VERSION_1 = Path(__file__).parent / "store_of_version_1.sql"
@@ -46,7 +47,9 @@ def test_nothing_of_a_store_of_version_1_is_lost(tmp_path: Path) -> None:
         assert {batch.metadata["who"] for batch in batches if batch.metadata} == {"me"}
         assert batches[2].errors[0].code == "invalid_json_line"
         assert (batches[1].lines_done, batches[1].output_bytes) == (1, 9)
-        assert store.stored.of(UNNAMED) == store.stored.total == 273 * 3 + 3 + 18 + 9 + 9
+        sizes = 273 * 3 + 3 + 18 + 9 + 9
+        counted = sizes + 6 * FILE_BYTES + 2 * BATCH_BYTES
+        assert store.stored.of(UNNAMED) == store.stored.total == counted
         for owner in ("search", "none"):
             assert store.files(owner, Page(100)) == ([], False)
         assert {path.name: path.read_bytes() for path in (tmp_path / "files").iterdir()} == contents

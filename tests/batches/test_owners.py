@@ -121,6 +121,20 @@ def test_the_place_of_a_deleted_file_is_kept_for_a_day_and_for_its_owner(store: 
         store.files("search", Page(5, middle))
 
 
+def test_the_places_of_deleted_files_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecmill_server.batches.store.KEPT_PLACES", 3)
+    kept, *deleted = (upload(store, "search") for _ in range(6))
+    store.delete_file("ingest", upload(store, "ingest"), NOW)
+    for later, file_id in enumerate(reversed(deleted)):
+        store.delete_file("search", file_id, NOW + later)
+    store.delete_expired(NOW + 10)
+    for file_id in deleted[:3]:  # those that were deleted last
+        assert [record.id for record in store.files("search", Page(5, file_id))[0]] == [kept]
+    for file_id in deleted[3:]:
+        with pytest.raises(UnknownObject):
+            store.files("search", Page(5, file_id))
+
+
 def test_one_owner_cannot_use_up_the_open_batches(store: Store) -> None:
     for _ in range(3):
         create(store, "search")

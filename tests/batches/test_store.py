@@ -20,6 +20,7 @@ from vecmill_server.batches.objects import (
     StoreLimits,
 )
 from vecmill_server.batches.store import Store
+from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES
 from vecmill_server.errors import Conflict, UnknownObject
 
 NOW = 1_700_000_000
@@ -159,7 +160,8 @@ def test_what_is_of_no_file_is_swept_at_the_start_and_the_rest_stays(tmp_path: P
     with opened(tmp_path) as store:
         names = {path.name for path in (tmp_path / "files").iterdir()}
         assert names == {batch.input_file_id, batch.output_file_id, batch.error_file_id}
-        assert store.stored.total == 30 + len(FIRST.output + FIRST.errors)
+        results = len(FIRST.output + FIRST.errors)
+        assert store.stored.total == 30 + FILE_BYTES + results + BATCH_BYTES
 
 
 def test_what_somebody_else_keeps_in_the_folder_stays(tmp_path: Path) -> None:
@@ -209,8 +211,8 @@ def test_those_of_which_no_more_is_run_are_found(tmp_path: Path) -> None:
         late, cancelled, finished = begun(store), begun(store), begun(store)
         store.cancel(OWNER, cancelled.id, NOW)
         store.finish(finished.id, NOW, keep_s=None)
-        assert store.ending_ids(NOW) == [cancelled.id]
-        assert store.ending_ids(late.expires_at) == [late.id, cancelled.id]
+        assert list(store.ending_batches(NOW)) == [cancelled.id]
+        assert list(store.ending_batches(late.expires_at)) == [late.id, cancelled.id]
 
 
 def test_what_has_ended_cannot_be_cancelled(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_thousands_of_blank_lines_are_one_and_the_numbers_go_on(path: Path) -> N
     path.write_bytes(b"\n" * 50_000 + b"{")
     lines = read_lines(path, 0, 0, LIMIT_BYTES)
     assert [(line.number, line.size) for line in lines] == [(50_000, 50_000), (50_001, 1)]
-    (problem,) = checked(path, path.read_bytes()).errors
+    (problem,) = checked(path, path.read_bytes(), max_lines=5_001).errors
     assert (problem.code, problem.line) == ("invalid_json_line", 50_001)
 
 

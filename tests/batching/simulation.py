@@ -2,14 +2,14 @@
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from vecmill.batching.forecast import Forecast
 from vecmill.batching.pace import PAIR_TOKENS, Pace
 from vecmill.batching.policy import Policy, is_long
-from vecmill.batching.queue import Queue
+from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.requests import Priority
@@ -59,8 +59,12 @@ class Machine:
         client: str | None = None,
         priority: Priority | None = None,
         then: Callable[[QueuedRequest], None] = lambda _: None,
+        timeout_s: float | None = None,
     ) -> float:
-        """Admit a request of texts that nobody else has, or return the seconds after which it may fit."""
+        """Admit a request of texts that nobody else has, or return the seconds after which it may fit.
+
+        It is what `Dispatcher.submit` does, on the clock of the machine.
+        """
         sequences = []
         for length in lengths:
             self.number += 1
@@ -68,15 +72,22 @@ class Machine:
             sequences.append(TokenSequence(ZEROS[:length], ZEROS[:length], 0, key))
         costs_s = self.queue.costs_s(sequences)
         own_s = self.forecast.own_s(costs_s)
+        limit_s = self.forecast.time_limit_s(own_s)
+        may_wait = timeout_s is None or timeout_s >= limit_s
         terms = Terms(
-            priority or self.forecast.choose_priority(own_s),
-            self.now + self.forecast.time_limit_s(own_s),
+            self.forecast.choose_priority(own_s, priority),
+            self.now + (limit_s if may_wait or timeout_s is None else timeout_s),
             client,
+            may_wait,
         )
-        delay_s = self.forecast.delay_s(costs_s, terms, self.now)
-        if delay_s <= 0:
+        if self.queue.room_for(len(lengths), sum(lengths), client) is not Room.FITS:
+            return self.forecast.waiting_s
+        place = self.forecast.find_place(costs_s, terms, self.now)
+        if place.delay_s <= 0:
+            terms = replace(terms, deadline=terms.deadline + place.extra_s)
             self.ended[self.queue.admit(sequences, terms, self.now, costs_s)] = then
-        return delay_s
+            self.queue.put_off(place.later, place.others_s)
+        return place.delay_s
 
     def seconds_of(self, tokens: int) -> float:
         """Return the seconds that a text takes in a call."""

@@ -9,8 +9,8 @@ import uvloop
 
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
 from vecmill.batching.dispatcher import TRY_SHARE, Dispatcher
+from vecmill.batching.forecast import LONG_CALL_S
 from vecmill.batching.pace import PAIR_TOKENS
-from vecmill.batching.policy import LONG_CALL_S
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import (
@@ -107,13 +107,14 @@ async def test_a_lone_request_runs_wide_and_a_crowd_runs_narrow() -> None:
         assert {width for _, width in it.engine.calls[1:]} == {1}
 
 
-async def test_a_lone_text_runs_wide_whatever_its_length_unless_it_takes_long() -> None:
+async def test_a_lone_text_runs_wide_whatever_its_length() -> None:
     config = MillConfig(batch=BatchConfig(max_batch_tokens=8))  # less than one text
-    for text_s, width in ((0.9 * LONG_CALL_S, 2), (1.1 * LONG_CALL_S, 1)):
+    # Two texts run side by side, or one after the other if they take long.
+    for text_s, width in ((0.9 * LONG_CALL_S, 1), (1.1 * LONG_CALL_S, 2)):
         async with stage(config=config, per_token_s=text_s / TEXT_TOKENS) as it:
             await it.submit(1)
             await it.submit(2, 3)
-            assert it.engine.calls == [(1, width), (1, 1), (1, 1)]
+            assert it.engine.calls == [(1, 2), (1, width), (1, width)]
 
 
 async def test_no_more_cores_are_used_than_the_budget_has() -> None:

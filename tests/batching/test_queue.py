@@ -40,11 +40,24 @@ def take_all(queue: Queue, now: float = 0.0) -> list[Job]:
 def test_a_request_fits_whole_or_not_at_all() -> None:
     queue = make_queue(max_queue_tokens=100, max_queue_texts=5)
     admit(queue, 1, 2, 3)
-    assert queue.room_for(2, 70) is Room.FITS
-    assert queue.room_for(2, 71) is Room.FULL
-    assert queue.room_for(3, 30) is Room.FULL
+    assert queue.room_for(2, 70, "other") is Room.FITS
+    assert queue.room_for(2, 71, "other") is Room.FULL
+    assert queue.room_for(3, 30, "other") is Room.FULL
     assert queue.room_for(6, 60) is Room.NEVER
     assert queue.room_for(1, 101) is Room.NEVER
+
+
+@pytest.mark.promise("nobody-shut-out")
+def test_a_client_fills_two_thirds_of_the_queue_or_has_one_request_in_it() -> None:
+    queue = make_queue(max_queue_tokens=100, max_queue_texts=9)
+    assert queue.room_for(9, 100, "one") is Room.FITS
+    admit(queue, 1, 2, 3, client="one")
+    assert queue.room_for(3, 36, "one") is Room.FITS
+    assert queue.room_for(3, 37, "one") is Room.FULL
+    assert queue.room_for(4, 36, "one") is Room.FULL
+    assert queue.room_for(6, 70, "other") is Room.FITS
+    take_all(queue)
+    assert queue.room_for(9, 100, "one") is Room.FITS
 
 
 def test_room_comes_back_when_work_is_taken() -> None:

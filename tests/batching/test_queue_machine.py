@@ -1,5 +1,7 @@
 """Whatever happens in whatever order, every admitted text ends exactly once and all bounds hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -58,21 +60,38 @@ class QueueMachine(RuleBasedStateMachine):
         priority=st.sampled_from(Priority),
         patience_s=st.floats(0.1, 20),
         client=st.sampled_from(["a", "b", None]),
+        may_wait=st.booleans(),
     )
-    def admit(self, texts: list[int], priority: Priority, patience_s: float, client: str | None) -> None:
+    def admit(
+        self, texts: list[int], priority: Priority, patience_s: float, client: str | None, may_wait: bool
+    ) -> None:
         sequences = [sequence_of(text) for text in texts]
         tokens = sum(map(len, sequences))
         before = (self.queue.waiting_texts, self.queue.waiting_tokens)
-        room = self.queue.room_for(len(texts), tokens)
-        if len(texts) > LIMITS.max_queue_texts or tokens > LIMITS.max_queue_tokens:
+        own = [
+            ticket.job.tokens
+            for request in self.open_requests()
+            for ticket in request.tickets
+            if request.client == client and ticket.state is TicketState.QUEUED
+        ]
+        most_texts, most_tokens = LIMITS.max_queue_texts, LIMITS.max_queue_tokens
+        share = not own or (
+            len(own) + len(texts) <= most_texts * 2 / 3 and sum(own) + tokens <= most_tokens * 2 / 3
+        )
+        room = self.queue.room_for(len(texts), tokens, client)
+        if len(texts) > most_texts or tokens > most_tokens:
             assert room is Room.NEVER
-        elif before[0] + len(texts) > LIMITS.max_queue_texts or before[1] + tokens > LIMITS.max_queue_tokens:
+        elif before[0] + len(texts) > most_texts or before[1] + tokens > most_tokens or not share:
             assert room is Room.FULL
         else:
             assert room is Room.FITS
-            terms = Terms(priority, self.now + patience_s, client)
-            assert self.forecast.delay_s(self.queue.costs_s(sequences), terms, self.now) >= 0
+            terms = Terms(priority, self.now + patience_s, client, may_wait)
+            place = self.forecast.find_place(self.queue.costs_s(sequences), terms, self.now)
+            assert place.delay_s >= 0
+            terms = replace(terms, deadline=terms.deadline + place.extra_s)
             self.admitted.append(self.queue.admit(sequences, terms, self.now))
+            assert all(other.may_wait for other in place.later)
+            self.queue.put_off(place.later, place.others_s)
 
     @precondition(lambda self: not self.queue.is_empty and len(self.running) < 3)
     @rule(lanes=st.integers(1, 4), allow_long=st.booleans())

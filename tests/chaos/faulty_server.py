@@ -9,12 +9,13 @@ import random
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from chaos.plants import plant_fault
 from chaos.storm import MARKS
+from support.http_server import striding_clock
 from vecmill.config import MillConfig, QueueConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -29,6 +30,7 @@ from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
 from vecmill_server.listener import open_listener
+from vecmill_server.metrics.metrics_page import write_text
 from vecmill_server.metrics.server_metrics import ServerMetrics
 from vecmill_server.runner import Runner
 from vecmill_server.service import assemble_service
@@ -197,6 +199,7 @@ def main(options: FaultyOptions) -> None:
     )
     settings = ServerSettings(fd=options.socket_fd, lame_duck_s=0.0, drain_s=20.0, access_log=False)
     service = assemble_service([ServedModel("chaos", mill)], settings, metrics)
+    service = replace(service, page_clock=striding_clock())  # every scrape is of its own moment
     threading.Thread(target=watch, args=(mill,), daemon=True).start()
 
     def tell_ready() -> None:
@@ -204,7 +207,7 @@ def main(options: FaultyOptions) -> None:
         print("ready", flush=True)
 
     Runner(service, open_listener(settings), tell_ready).run()
-    print(json.dumps({"page": metrics.render().decode()}), flush=True)
+    print(json.dumps({"page": write_text(metrics.copy().families()).decode()}), flush=True)
 
 
 if __name__ == "__main__":

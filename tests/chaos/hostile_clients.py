@@ -32,6 +32,8 @@ LIVEZ = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 LARGE = json.dumps({"input": ["a"] * 2_048, "encoding_format": "float"}).encode()
 LARGE_ANSWER_BYTES = 20 * MIB
 FIRST_REQUESTS = 5
+PIPELINING, PIPELINED = 100, 50
+PIPELINED_REQUEST = b"GET /models HTTP/1.1\r\nhost: x\r\n\r\n"
 # The server answers more than ten requests a second beside any others, on a machine however busy.
 FEWEST_PAIRS = 12
 
@@ -53,6 +55,7 @@ class Scale:
     body_bytes: int
     never_reading: int
     trailer_bytes: int
+    pipelined_s: float  # how long clients send pipelined requests
     header_timeout_s: float
     body_timeout_s: float
     write_timeout_s: float
@@ -75,6 +78,7 @@ FULL = Scale(
     body_bytes=32 * MIB,
     never_reading=200,
     trailer_bytes=117 * MIB,
+    pipelined_s=30.0,
     header_timeout_s=10.0,
     body_timeout_s=30.0,
     write_timeout_s=60.0,
@@ -95,6 +99,7 @@ SMALL = Scale(
     body_bytes=8 * MIB,
     never_reading=10,
     trailer_bytes=4 * MIB,
+    pipelined_s=1.0,
     header_timeout_s=2.0,
     body_timeout_s=2.0,
     write_timeout_s=1.0,
@@ -421,6 +426,32 @@ async def clients_that_never_read(server: LiveServer, scale: Scale) -> Finding:
     return finding
 
 
+async def pipelined_requests(server: LiveServer, scale: Scale) -> Finding:
+    """A hundred connections, each with fifty requests of a cheap route on their way all the time."""
+    finding, port = Finding(), port_of(server)
+    with livez_gap(port) as gap:
+        until = time.monotonic() + scale.pipelined_s
+        counts = await asyncio.gather(*(pipeline(port, until) for _ in range(PIPELINING)))
+    finding.promise("longest gap beyond control, s", gap.beyond_control_s, 0.25)
+    finding.promise("connections without an answer", sum(not count for count in counts), 0)
+    finding.figures["requests/s"] = sum(counts) / scale.pipelined_s
+    finding.figures["fewest and most answers of a connection, ratio"] = min(counts) / max(counts)
+    return finding
+
+
+async def pipeline(port: int, until: float) -> int:
+    """Keep `PIPELINED` requests on their way until this time, and return the number of answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(PIPELINED_REQUEST * PIPELINED)
+    count = 0
+    while time.monotonic() < until and (data := await reader.read(65_536)):
+        answers = data.count(b"HTTP/1.1 200 ")
+        count += answers
+        writer.write(PIPELINED_REQUEST * answers)
+    writer.transport.abort()
+    return count
+
+
 Scenario = Callable[[LiveServer, Scale], Awaitable[Finding]]
 SCENARIOS: MappingProxyType[str, Scenario] = MappingProxyType(
     {
@@ -429,6 +460,7 @@ SCENARIOS: MappingProxyType[str, Scenario] = MappingProxyType(
         "trailers": endless_trailers,
         "bodies": unfinished_bodies,
         "unread": clients_that_never_read,
+        "pipelined": pipelined_requests,
     }
 )
 

@@ -190,7 +190,7 @@ class Stage:
             dispatcher.queue.check()
         assert dispatcher._futures == {}
         assert admission.idle.is_set()
-        assert admission._tokenizing._waiting_characters == 0
+        assert not admission._tokenizing._waiting_characters
         self.sending, self.receiving, self.engine.trip = Trip(), Trip(), Trip()
         answer = await self.ask(embeddings("are you well?"))
         assert answer.status == 200

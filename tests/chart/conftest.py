@@ -1,4 +1,4 @@
-"""The fixture of the tests that need helm."""
+"""The fixtures of the tests that need helm."""
 
 import pytest
 
@@ -10,3 +10,10 @@ def chart_tools() -> None:
     """Skip the test if `make chart` has not installed its tools."""
     if not (ENVIRONMENT / "ready").exists() or not (NPM / "node_modules/ready").exists():
         pytest.skip("helm and the schemas are not installed: run `make chart`")
+
+
+@pytest.fixture(scope="session")
+def helm() -> None:
+    """Skip the test if `make chart` has not installed helm."""
+    if not (ENVIRONMENT / "ready").exists():
+        pytest.skip("helm is not installed: run `make chart`")

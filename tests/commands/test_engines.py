@@ -79,6 +79,8 @@ def test_a_broken_engine_is_one_line_and_stops_no_other(monkeypatch: pytest.Monk
         "torn      broken     The torn engine is installed but cannot be imported: No module named"
     )
     assert "'vecmill[torn]'" in torn
+    # It would reinstall vecmill too, which no package index has.
+    assert "--force-reinstall" not in torn
     assert confused == "confused  broken     RuntimeError: no driver nothing at all"
     assert fake.split() == ["fake", "yes", "none", "-"]
 

@@ -52,6 +52,7 @@ def test_serving_without_the_server_says_what_to_install(monkeypatch: pytest.Mon
     result = run("serve")
     assert result.exit_code == 2
     assert "pip install vecmill-server" in result.output
+    assert "`--find-links dist`" in result.output
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

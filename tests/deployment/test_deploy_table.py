@@ -50,7 +50,11 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
     [
         ("compose", "[server]\nprot = 1", "server.prot is not known. Did you mean server.port?"),
         ("compose", "[server]\nport = 70000", "port must be between 0 and 65535"),
-        ("compose", "[[models]]\nmodel = 'a/b'\nmax_batch_tokens = 0", "models[0]: max_batch_tokens must be"),
+        (
+            "compose",
+            "[[models]]\nmodel = 'a/b'\nmax_batch_tokens = 0",
+            "models[0] (a/b): max_batch_tokens must",
+        ),
         ("compose", "[server]\napi_key = ['k']", "server.api_key would be copied into the files"),
         ("systemd", "[server]\nmetrics_key = ['k']", "server.metrics_key would be copied into the files"),
         (

@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from chart.rendering import HELM, run_helm, serve_parameters, variables_in
-from deployment.configurations import CASES, COMMIT, CONFIGURATIONS, LARGE, render_text, write_rendering
+from deployment.configurations import CASES, CONFIGURATIONS, LARGE, render_text, write_rendering
 from support.server import free_port
 from support.source_tree import ROOT
 from vecmill_server.config_file import read_config_file
@@ -89,7 +89,7 @@ def test_the_configuration_that_runs_there_is_the_file(tmp_path: Path) -> None:
         elif target is Target.HELM:
             text = yaml.safe_load(files["values-vecmill.yaml"])["config"]
         else:
-            config_map, _ = yaml.safe_load_all(files["ray-service.yaml"])
+            config_map = yaml.safe_load(files["ray-config.yaml"])
             text = config_map["data"]["vecmill.toml"]
         (tmp_path / "there.toml").write_text(text)
         assert read_config_file(tmp_path / "there.toml") == read_config_file(tmp_path / "vecmill.toml")
@@ -236,7 +236,7 @@ def test_an_image_has_a_repository_a_tag_and_a_digest(image: str, parts: tuple[s
 def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
     text = LARGE.replace("replicas = 1", "replicas = 3")
     files = render_text(tmp_path, Target.RAY, text).files
-    config_map, service = yaml.safe_load_all(files["ray-service.yaml"])
+    config_map, service = (yaml.safe_load(files[f"ray-{name}.yaml"]) for name in ("config", "service"))
     serve = yaml.safe_load(service["spec"]["serveConfigV2"])
     (application,) = serve["applications"]
     assert application["import_path"] == "vecmill_ray.serving:build"
@@ -244,6 +244,8 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
     cluster = service["spec"]["rayClusterConfig"]
     (workers,) = cluster["workerGroupSpecs"]
     assert workers["replicas"] == 3 * 2  # of two models
+    assert application["args"]["nodes"] == workers["replicas"] + 1  # with the head: a router on each
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
     for group in (cluster["headGroupSpec"], workers):
         pod = group["template"]["spec"]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -252,9 +254,12 @@ def test_a_replica_of_ray_has_a_worker_of_its_own(tmp_path: Path) -> None:
         assert volumes["config"]["configMap"]["name"] == config_map["metadata"]["name"]
         assert application["args"]["config"] == f"{mounts['config']}/vecmill.toml"
         assert mounts["keys"] == "/etc/vecmill"  # where the file has its keys
-    (job,) = yaml.safe_load_all(files["ray-job.yaml"])
-    model = f"--model owner/embedder@{COMMIT} --engine onnx --precision int8"
-    assert job["spec"]["entrypoint"] == f"vecmill ray embed $INPUT --output $OUTPUT {model}"
+    job = yaml.safe_load(files["ray-job.yaml"])
+    head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in head["containers"][0]["volumeMounts"]}
+    config = f"{mounts['config']}/vecmill.toml"
+    assert job["spec"]["entrypoint"] == f"vecmill ray embed $INPUT --output $OUTPUT --config {config}"
+    assert head["volumes"][0]["configMap"]["name"] == config_map["metadata"]["name"]
 
 
 RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
@@ -263,7 +268,7 @@ RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
 @pytest.mark.skipif(not RAY_SERVING.is_dir(), reason="this checkout has no vecmill-ray")
 def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
     files = render_text(tmp_path, Target.RAY, LARGE).files
-    _, service = yaml.safe_load_all(files["ray-service.yaml"])
+    service = yaml.safe_load(files["ray-service.yaml"])
     environment = (RAY_SERVING / "serve_environment.py").read_text("utf-8")
     controller = (
         environment.partition("def controller_environment")[2] + environment.partition("def _direct")[2]
@@ -282,7 +287,7 @@ def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
 def test_another_configuration_is_another_config_map(tmp_path: Path) -> None:
     def name(text: str) -> str:
         files = render_text(tmp_path, Target.RAY, text).files
-        found: str = next(yaml.safe_load_all(files["ray-service.yaml"]))["metadata"]["name"]
+        found: str = yaml.safe_load(files["ray-config.yaml"])["metadata"]["name"]
         return found
 
     assert name("") != name("[defaults]\ntimeout_s = 20")

@@ -138,6 +138,62 @@ def test_every_make_command_that_is_named_exists() -> None:
     assert named - targets == set()
 
 
+def needs_our_index(command: str) -> bool:
+    """Whether a command looks for a package of vecmill in a package index.
+
+    pip takes `vecmill[...]` and `vecmill-server[...]` as they are installed, and only the packages of the
+    extra from an index. The extra minilm is a package of ours.
+    """
+    if "--find-links" in command or "dist/" in command:
+        return False
+    named = re.findall(r"(vecmill[a-z-]*)(\[[a-z0-9,]+\])?", command.partition(" ")[2])
+    return any(
+        not extras or "minilm" in extras or package not in ("vecmill", "vecmill-server")
+        for package, extras in named
+    )
+
+
+def installations(document: str) -> list[str]:
+    """Return the commands of a document that install or run packages from an index."""
+    return re.findall(r"\b(?:pip install|pipx|uvx) [^`\n#]+", document)
+
+
+def test_no_page_installs_a_package_that_no_index_has() -> None:
+    commands = {
+        str(path.relative_to(ROOT)): installations(path.read_text("utf-8"))
+        for path in DOCUMENTS
+        if path.name != "README.md" or path.parent == ROOT
+    }
+    assert sum(map(len, commands.values())) >= 6
+    wrong = {place: [each for each in found if needs_our_index(each)] for place, found in commands.items()}
+    assert {place: found for place, found in wrong.items() if found} == {}
+
+
+def test_the_readme_of_each_package_says_how_to_install_before_a_release() -> None:
+    pages = [*(ROOT / "libs").glob("*/README.md"), *(ROOT / "services").glob("*/README.md")]
+    assert len(pages) == 4
+    for page in pages:
+        assert re.search(
+            r"`make wheels`.*--find-links dist|--find-links dist.*`make wheels`", page.read_text()
+        ), page
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("pip install 'vecmill-server[minilm]'", True),
+        ("pip install vecmill-server", True),
+        ("pip install 'vecmill-ray[serve]'", True),
+        ("uvx vecmill-server BAAI/bge-small-en-v1.5", True),
+        ("pip install --find-links dist 'vecmill-server[minilm]'", False),
+        ("pip install 'vecmill-server[corpus,otel]'", False),
+        ("pip install openai", False),
+    ],
+)
+def test_what_needs_an_index_with_our_packages(command: str, needed: bool) -> None:
+    assert needs_our_index(command) is needed
+
+
 def test_links_inside_the_project_lead_somewhere() -> None:
     dead = [
         f"{path.relative_to(ROOT)}: {target}"

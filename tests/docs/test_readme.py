@@ -3,56 +3,117 @@
 import os
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from support.readme import CHECKS, MODEL, README, clean_environment, run_hub_of_readme
-from support.shell_session import Block, read_blocks, shell_session
+from support.git_files import copy_kept_files
+from support.readme import DRAWING, MODEL, README, environment_of_new_user, run_hub_of_readme
+from support.shell_session import Block, ShellSession, read_blocks, shell_session
 
-# `tests/installation` runs these commands too.
-INSTALLATIONS = ("pip install", "make serve", "make shell")
+# tests/installation/test_fresh_clone.py runs these too.
+NOT_RUN = {
+    "make test": "it runs this test",
+    "make check": "it installs and reads the whole project",
+    **DRAWING,
+}
+# Neither this machine's settings of pip nor an index: a package that is missing cannot be installed.
+NO_INDEX = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+
+PROGRAM = '#!/bin/sh\nexec "{python}" {module} "$@"\n'
+# Whatever `make` would install here would be installed into the environment of this test.
+PYTHON = """#!/bin/sh
+case "$1 $2" in "-m pip" | "-m venv") echo "make installs something" >&2; exit 1 ;; esac
+exec "{python}" "$@"
+"""
 
 
-def write_programs(folder: Path) -> Path:
-    """Write the programs that an installation brings, for the interpreter of this test."""
-    folder.mkdir()
-    for name, arguments in (("vecmill", ' -m vecmill "$@"'), ("python", ' "$@"')):
-        program = folder / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments}\n')
-        program.chmod(0o755)
+def make_installed_clone(folder: Path) -> Path:
+    """Copy the sources, with an environment in which `make` finds everything installed.
+
+    The programs of the environment are those of this interpreter, which has what the page installs.
+    """
+    copy_kept_files(folder)
+    programs = folder / ".venv/serve/bin"
+    programs.mkdir(parents=True)
+    scripts = {
+        "python": PYTHON.format(python=sys.executable),
+        "pip": PROGRAM.format(python=sys.executable, module="-m pip"),
+        "vecmill": PROGRAM.format(python=sys.executable, module="-m vecmill"),
+    }
+    for name, script in scripts.items():
+        (programs / name).write_text(script)
+        (programs / name).chmod(0o755)
+    (folder / ".venv/extras").write_text("corpus openvino\n")
+    (folder / ".venv/serve/ready").touch()
     return folder
 
 
-def test_the_page_begins_with_what_a_new_user_needs() -> None:
+def test_the_page_begins_with_what_works_in_a_clone() -> None:
     page = README.read_text("utf-8")
-    install, serve, ask, answer = read_blocks(page)[:4]
-    assert install.text.startswith("pip install 'vecmill-server")
-    assert serve.text == f"vecmill serve {MODEL}\n"
+    serve, ask, answer, test = read_blocks(page)[:4]
+    assert serve.text == "make serve\n"
     assert ask.text.startswith("curl ")
     assert answer.language == "json"
+    assert test.text == "make test\n"
     headings = [line for line in page.splitlines() if line.startswith("## ")]
-    assert headings[:2] == ["## Install", "## Serve a model"]
+    assert headings[:2] == ["## Start", "## Use it"]
     assert {"## Promises", "## Figures", "## Contributing"} <= set(headings[4:])
+
+
+def test_each_request_is_followed_by_its_answer() -> None:
+    following = [
+        after for block, after in pairwise(read_blocks(README.read_text("utf-8"))) if "curl" in block.text
+    ]
+    assert len(following) >= 2
+    assert {block.language for block in following} == {"json"}
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_each_block_runs_in_its_order(tmp_path: Path, server_folder: Path) -> None:
     """In the environment of the tests, which has what the page installs."""
-    settings = {"VECMILL_CACHE_DIR": str(server_folder / "cache")}
-    if "PYTHONPATH" in os.environ:
-        settings["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    work = tmp_path / "work"
-    work.mkdir()
+    clone = make_installed_clone(tmp_path / "clone")
+    blocks = read_blocks(README.read_text("utf-8"))
     with run_hub_of_readme(tmp_path) as hub:
-        environment = clean_environment(write_programs(tmp_path / "bin"), {**settings, **hub})
-        with shell_session(work, environment, (*CHECKS, *INSTALLATIONS)) as session:
-            for block in read_blocks(README.read_text("utf-8")):
+        settings = {"VECMILL_CACHE_DIR": str(server_folder / "cache"), **NO_INDEX, **hub}
+        if "PYTHONPATH" in os.environ:
+            settings["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        environment = environment_of_new_user(tmp_path / "home", settings)
+        with shell_session(clone, environment, not_run=NOT_RUN) as session:
+            for block in blocks:
                 session.run(block)
-    assert len(session.done) >= 6, session.done
-    assert {path.name for path in work.glob("vectors.*")} == {"vectors.npy", "vectors.parquet"}
+    assert set(session.left_out) == set(NOT_RUN)
+    commands = [command for block in blocks if block.language == "sh" for command in block.commands]
+    others = [block for block in blocks if block.language in ("python", *DRAWING)]
+    assert len(session.done) + len(session.left_out) == len(commands) + len(others)
+    assert f'make serve ARGS="{MODEL}"' in session.done
+    assert {path.name for path in clone.glob("build/vectors.*")} == {"vectors.npy", "vectors.parquet"}
+
+
+def test_what_has_to_be_installed_is_not_installed_here(tmp_path: Path) -> None:
+    clone = make_installed_clone(tmp_path / "clone")
+    environment = environment_of_new_user(tmp_path / "home", NO_INDEX)
+    session = ShellSession(clone, environment)
+    for command in ("pip install 'vecmill-server[minilm]'", "make serve-env EXTRAS=torch"):
+        for before in ([], ["make shell"]):
+            with pytest.raises(AssertionError, match="install"):
+                session.run(Block(1, "sh", "\n".join([*before, command])))
 
 
 def test_commands_are_read_with_their_continued_lines_and_without_comments() -> None:
     block = Block(1, "sh", "curl a \\\n  -d b\n# a remark\n\nmake serve   # a remark\necho '# no remark'\n")
     assert block.commands == ["curl a \\\n  -d b", "make serve", "echo '# no remark'"]
+
+
+@pytest.mark.parametrize(
+    "fence", ["```\nmake serve\n```", "```sh\nmake serve\n", "- x\n  ```sh\n  a\n  ```\n"]
+)
+def test_a_block_that_cannot_be_read_is_not_passed_over(fence: str) -> None:
+    with pytest.raises(ValueError, match="fence"):
+        read_blocks(f"```sh\nmake test\n```\n\n{fence}\n")
+
+
+def test_a_block_of_another_language_is_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="line 1: blocks of 'bash' cannot be run"):
+        ShellSession(tmp_path, {}).run(Block(1, "bash", "make serve\n"))

@@ -15,8 +15,9 @@ import pytest
 
 from support.families import build_family, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
-from vecmill.engines.onnx import _open, _store
-from vecmill.engines.prepared import MODEL_FILE
+from vecmill.engines.onnx import _open_prepared, _options, _store
+from vecmill.engines.prepared import MODEL_FILE, PreparedModel
+from vecmill.engines.providers import ON_CPU
 from vecmill.graphs.alignment import ALIGNMENT_BYTES, stored_offsets
 from vecmill.graphs.finish import write_graph
 from vecmill.models.heads import HeadKind
@@ -106,7 +107,8 @@ def test_stored_weights_give_the_rows_of_the_graph(name: str, tmp_path: Path) ->
     assert all(offset % ALIGNMENT_BYTES == 0 for offset in stored_offsets(stored))
     expected = GraphSession(model, tmp_path).run(batch).values
     assert np.isfinite(expected).all()
-    sessions = [_open(tmp_path / MODEL_FILE, threads) for threads in (1, 2)]
+    prepared = PreparedModel(tmp_path)
+    sessions = [_open_prepared(prepared, ON_CPU, _options(threads)) for threads in (1, 2)]
     for session in sessions:
         feed = {found.name: getattr(batch, found.name) for found in session.get_inputs()}
         difference = np.abs(session.run(None, feed)[0] - expected).max()

@@ -21,7 +21,14 @@ from vecmill.engines import ENGINES, load_engine, prepared
 from vecmill.engines.torch import compiled, devices
 from vecmill.engines.torch.engine import TorchEngine
 from vecmill.engines.torch.replica import Outputs, Replica, probe_device
-from vecmill.errors import CorruptModel, DeviceLost, InferenceFailed, InvalidConfig, UnsupportedModel
+from vecmill.errors import (
+    CorruptModel,
+    DeviceLost,
+    InferenceFailed,
+    InvalidConfig,
+    LoadFailed,
+    UnsupportedModel,
+)
 from vecmill.models import Task, locate_model
 from vecmill.requests import ClassifyTokens, EmbedTokens
 from vecmill.values.batch import Batch, TokenSequence
@@ -373,7 +380,7 @@ def test_a_program_that_cannot_be_opened_leaves_no_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setattr(compiled, "_fill", fill)
     monkeypatch.setattr(compiled, "_open", fail)
-    with pytest.raises(RuntimeError, match="no memory is left"):
+    with pytest.raises(LoadFailed, match="no memory is left"):
         load_engine(tiny, EnginePlan("torch-compile"), cores=1, cache_dir=not_a_folder / "cache")
     assert list(temporary.iterdir()) == []
 

@@ -10,6 +10,7 @@ import httptools
 from uvicorn.server import ServerState
 
 from support.http_server import DIM, QUIET, build_service
+from support.memory_transport import MemoryTransport, give
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
@@ -29,51 +30,6 @@ DESCRIBED = {
 STATUSES = frozenset(
     {code for code in DESCRIBED if code < 500} | {307, 401, 403, 404, 405, 408, 411, 413, 431, 503}
 )
-
-
-class Transport(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.closed = False
-        self.half_closed = False
-        self.is_misused = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        known: Mapping[str, Any] = {"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}
-        return known.get(name, default)
-
-    def write(self, data: Any) -> None:
-        if self.half_closed:  # as the event loop does; the application's server writes it to the log
-            self.is_misused = True
-            raise RuntimeError("Cannot call write() after write_eof()")
-        self.written += data
-
-    def write_eof(self) -> None:
-        self.half_closed = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class _WholeRequests:
@@ -139,28 +95,15 @@ def feed_connection(data: bytes) -> None:
     assert not errors, errors
 
 
-def _give(protocol: asyncio.Protocol | asyncio.BufferedProtocol, data: bytes) -> None:
-    """Hand bytes to a protocol of either kind, as an event loop does."""
-    if isinstance(protocol, asyncio.Protocol):
-        protocol.data_received(data)
-        return
-    while data:
-        buffer = memoryview(protocol.get_buffer(len(data)))
-        size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]
-        protocol.buffer_updated(size)
-        data = data[size:]
-
-
 async def _feed(config: Any, loop: asyncio.AbstractEventLoop, data: bytes, portion: int) -> None:
-    transport = Transport()
+    transport = MemoryTransport()
     state = ServerState()
     protocol = config.http_protocol_class(config=config, server_state=state, app_state={}, _loop=loop)
     protocol.connection_made(transport)
     for start in range(0, len(data), portion):
         if transport.closed:
             break
-        _give(protocol, data[start : start + portion])
+        give(protocol, data[start : start + portion])
         await asyncio.sleep(0)
     for _ in range(MOST_TURNS):
         if not state.tasks:

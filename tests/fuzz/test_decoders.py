@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from fuzz.connection import Transport, feed_connection
+from fuzz.connection import feed_connection
 from fuzz.decoders import DECODERS, PATHS, REQUEST, Decoder
 from fuzz.guided import Run, count_inputs
 from fuzz.mutations import mutate
+from support.memory_transport import MemoryTransport
 
 CASES, FULL_CASES = 300, 20_000
 # Each of them builds a model or a tokenizer.
@@ -61,7 +62,7 @@ def test_each_route_begins_with_a_body_that_it_reads() -> None:
 
 def test_a_connection_that_does_not_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, unfinished = b"\x00" + REQUEST, b"\x00" + REQUEST[:-1]
-    monkeypatch.setattr(Transport, "write", lambda self, data: None)
+    monkeypatch.setattr(MemoryTransport, "write", lambda self, data: None)
     feed_connection(unfinished)
     with pytest.raises(AssertionError, match="without a response"):
         feed_connection(whole)

@@ -38,7 +38,7 @@ RAW = (
     b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 14\r\n"
     b'x-request-id: a\r\nx-request-timeout-ms: 20000\r\nexpect: 100-continue\r\n\r\n{"input": "a"}',
     b"POST /rerank HTTP/1.1\r\ntransfer-encoding: chunked\r\nhost: x\r\n\r\n"
-    b'1a\r\n{"query":"q","texts":["a"]}\r\n0\r\ntrailer: x\r\n\r\n',
+    b'1a\r\n{"query":"q","texts":["a"]}\r\n0\r\nx-trailer: x\r\n\r\n',
     b"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer fuzz\r\ncookie: a=b\r\n\r\n",
     b"DELETE /v1/files/file-1?a=%20&b HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
     b"POST /v1/batches/batch_1/cancel HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",

@@ -19,6 +19,7 @@ from vecmill_server import protocol
 from vecmill_server.batches.folder import Folder
 from vecmill_server.batches.objects import FileObject
 from vecmill_server.batches.store import Store
+from vecmill_server.batches.stored_bytes import FILE_BYTES
 from vecmill_server.routes.batches import PATHS
 
 HOUR_S = 3600
@@ -492,12 +493,24 @@ def test_an_engine_that_fails_on_a_text_costs_its_line_alone(tmp_path: Path) -> 
 
 @pytest.mark.promise("bounded-input")
 def test_the_most_that_is_stored_is_bounded(tmp_path: Path) -> None:
-    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=2_000)) as server:
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=2_000 + FILE_BYTES)) as server:
         first = upload(server.client, ["x" * 2_000])
         answer = server.client.post("/v1/files", data={"purpose": "batch"}, files=FILE)
         assert (answer.status_code, "--max-stored-bytes" in answer.json()["message"]) == (413, True)
         server.client.delete(f"/v1/files/{first}")
         assert upload(server.client, ["x"])
+
+
+@pytest.mark.promise("bounded-input")
+def test_empty_files_take_space_too(tmp_path: Path) -> None:
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=3 * FILE_BYTES)) as server:
+        made = [upload(server.client, []) for _ in range(3)]
+        empty = {"file": ("in.jsonl", b"")}
+        answer = server.client.post("/v1/files", data={"purpose": "batch"}, files=empty)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "storage_limit_exceeded")
+        assert f"{FILE_BYTES} bytes more" in answer.json()["message"]
+        server.client.delete(f"/v1/files/{made[0]}")
+        assert upload(server.client, [])
 
 
 def upload_request(content: bytes) -> bytes:

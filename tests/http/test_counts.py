@@ -1,6 +1,10 @@
-"""The counts of texts on `/metrics` add up at every scrape, while work is under way."""
+"""The counts of texts on `/metrics` add up at every scrape, while work is under way.
+
+A page is shared by all who ask within `PAGE_AGE_S`.
+"""
 
 import threading
+from itertools import cycle
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,8 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.http_server import DIM, HttpServer, serve_in_thread
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.engines.fake import FakeEngine, FaultScript
+from vecmill_server.metrics.metrics_page import write_text
 from vecmill_server.metrics.server_metrics import ServerMetrics
 
+FORMATS = ("text/plain", "application/openmetrics-text")
 OUTCOMES = ("done", "failed", "expired", "cancelled")
 
 
@@ -41,8 +47,9 @@ def scrape_under_load(server: HttpServer, requests: int) -> list[float]:
     sender = threading.Thread(target=send)
     sender.start()
     found = []
+    formats = cycle(FORMATS)
     while not ended.is_set():
-        found.append(imbalance(server.service.metrics.render().decode()))
+        found.append(imbalance(server.client.get("/metrics", headers={"accept": next(formats)}).text))
     sender.join()
     return found
 
@@ -74,4 +81,4 @@ def test_a_count_from_another_moment_is_noticed(engine: FakeEngine, monkeypatch:
 
 
 def test_a_page_without_models_has_no_counts() -> None:
-    assert b"vecmill_texts_open{" not in ServerMetrics().render()
+    assert b"vecmill_texts_open{" not in write_text(ServerMetrics().copy().families())

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk
+from perf.one_client import HOSTILE, KEYS, MOST_P99, PAUSE_S, WAYS, measure_beside, measure_quiet
+from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk, wait_until_idle
 from support.server import live_server
+from vecmill_server.bench.load import summarise_latencies
 
 TEXTS = 64
 
@@ -19,6 +21,7 @@ TEXTS = 64
 def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain(tmp_path: Path) -> None:
     arguments = ["--timeout-s", "5", "--no-access-log", "--api-key", "a", "--api-key", "b"]
     with live_server(tmp_path, arguments=arguments) as server:
+        wait_until_idle(server.url)  # it computes sample texts of its own after its start
         until = time.perf_counter() + 4.0
         clients = [
             BulkClient(server.url, [bulk_body(4 * n, TEXTS), bulk_body(4 * n + 1, TEXTS)], key, until, TEXTS)
@@ -53,6 +56,37 @@ def test_a_text_of_another_client_passes_the_bulk_requests_of_one(tmp_path: Path
             thread.join()
         whole_s = min(took_s for client in bulk for took_s in client.took_s)
         assert sorted(taken_s)[len(taken_s) // 2] < whole_s / 4
+
+
+@pytest.mark.promise("nobody-shut-out", "fair-keys")
+@pytest.mark.parametrize("way", ["2,048 texts that claim to be interactive", "texts of 900,000 characters"])
+def test_nobody_is_refused_beside_a_client_that_is_hostile(tmp_path: Path, way: str) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{key} {key}\n" for key in (*KEYS, HOSTILE)), "utf-8")
+    with live_server(tmp_path, arguments=["--no-access-log", "--api-key-file", str(keys)]) as server:
+        found = measure_beside(server.url, way, 2.0, seed=1, pause_s=0.05)
+        assert len(found) >= len(KEYS)
+        assert [status for _, status in found] == [200] * len(found)
+
+
+@pytest.mark.full
+@pytest.mark.alone
+@pytest.mark.promise("nobody-shut-out", "fair-keys")
+def test_a_client_that_is_hostile_in_every_way_shuts_nobody_out(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{key} {key}\n" for key in (*KEYS, HOSTILE)), "utf-8")
+    arguments = ["--no-access-log", "--api-key-file", str(keys), "--batch-dir", str(tmp_path / "batches")]
+    with live_server(tmp_path, arguments=arguments) as server:
+        wait_until_idle(server.url)
+        alone = measure_quiet(server.url, 16.0, seed=1, pause_s=PAUSE_S)
+        beside = [
+            each
+            for seed, way in enumerate(WAYS)
+            for each in measure_beside(server.url, way, 8.0, seed=seed + 2, pause_s=PAUSE_S)
+        ]
+    assert {status for _, status in [*alone, *beside]} == {200}
+    p99_s = [summarise_latencies([latency for latency, _ in found])["p99"] for found in (alone, beside)]
+    assert p99_s[1] <= MOST_P99 * p99_s[0]
 
 
 def _status(url: str, body: bytes | None) -> int:

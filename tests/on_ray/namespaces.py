@@ -58,6 +58,9 @@ class Network:
             self._ip("-n", name, "link", "set", "eth0", "up")
             self._ip("-n", name, "link", "set", "lo", "up")
             self._ip("-n", name, "route", "add", "default", "via", self.hub_address)
+            # As docs/ray.md says: the kernel gives up a connection to a lost node after seconds.
+            retries = "echo 4 > /proc/sys/net/ipv4/tcp_retries2"
+            subprocess.run(self.command(host, "sh", "-c", retries), check=True)
         return self
 
     def __exit__(

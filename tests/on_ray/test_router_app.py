@@ -16,7 +16,6 @@ from vecmill_ray.serving.forwarding import (
     ForwardedRequest,
     ForwardedResponse,
     run_request,
-    wait_for_replica,
 )
 from vecmill_ray.serving.model_plan import behind_router, read_plan
 from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelCard
@@ -164,13 +163,6 @@ async def test_a_client_gets_no_answer_after_its_time_limit(
     limit = {"x-request-timeout-ms": "1"}
     answer = await client.post("/v1/embeddings", json={"input": "a"}, headers=limit)
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
-
-
-async def test_the_wait_for_a_replica_has_a_limit() -> None:
-    never = asyncio.get_running_loop().create_future()
-    with pytest.raises(ModelUnavailable, match=r"`one` has had no replica for 0\.01 seconds"):
-        await wait_for_replica(never, "one", 0.01)
-    assert never.cancelled()
 
 
 async def test_a_list_of_models_is_the_error_of_a_replica_that_fails(

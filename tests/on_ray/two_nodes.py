@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from urllib.error import URLError
 from xml.etree import ElementTree
 
@@ -21,6 +21,8 @@ from support.source_tree import ROOT
 RAY = Path(os.environ.get("VECMILL_RAY_ENVIRONMENT", ROOT / ".venv/ray")) / "bin"
 HEAD, WORKER = "head", "worker"
 BUCKET = "vecmill"
+
+T = TypeVar("T")
 
 _S3_PORT, _RAY_PORT = 5555, 6379
 _XML = "{http://s3.amazonaws.com/doc/2006-03-01/}"
@@ -120,8 +122,31 @@ class TwoNodes:
         finally:
             self._network.restore(WORKER)
 
-    def environment(self) -> dict[str, str]:
-        """The environment of all processes of the cluster."""
+    def lose_worker(self) -> None:
+        """Pull the cable of the worker, until the end."""
+        self._network.cut(WORKER)
+
+    def kill_process(self, host: str, title: str) -> int:
+        """Kill one process of a host whose title contains `title`, and return its number."""
+        for process in self._network.processes(host):
+            with suppress(OSError):
+                if title in Path(f"/proc/{process}/cmdline").read_text("utf-8", "replace"):
+                    os.kill(process, signal.SIGKILL)
+                    return process
+        raise LookupError(f"{host} has no process {title}")
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread that reaches both nodes."""
+        return self._network.call(function)
+
+    def address(self, host: str) -> str:
+        """The IP address of a host."""
+        return self._network.address(host)
+
+    def environment(self, host: str = HEAD) -> dict[str, str]:
+        """The environment of all processes of a host."""
+        # Each node has a HAProxy, with files of its own although the nodes share a file system.
+        proxy = f"/tmp/hap-{self._network.namespace(host)}"
         return {
             **os.environ,
             "AWS_ACCESS_KEY_ID": "test",
@@ -134,6 +159,10 @@ class TwoNodes:
                 str(ROOT / part)
                 for part in ("libs/vecmill/src", "services/vecmill_server/src", "services/vecmill_ray/src")
             ),
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{proxy}/haproxy.cfg",
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{proxy}/admin.sock",
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": proxy,
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{proxy}/server-state",
             "RAY_ADDRESS": f"{self._network.address(HEAD)}:{_RAY_PORT}",
             # The nodes would not agree about a token that lies in the home folder.
             "RAY_AUTH_MODE": "disabled",
@@ -166,7 +195,7 @@ class TwoNodes:
         with (log or self._folder / f"{name}.log").open("ab") as file:
             process = subprocess.Popen(
                 self._network.command(host, *line),
-                env=self.environment(),
+                env=self.environment(host),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -2,20 +2,28 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support.described_models import token_ids
 from vecmill import Embed, InputConfig, Mill, MillConfig, OutputDtype
+from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.fake import FakeEngine, hash_row
-from vecmill.errors import EngineError, InferenceFailed
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
+from vecmill.errors import DeadlineExceeded, EngineError, InferenceFailed, ShuttingDown
 from vecmill.models import ModelDescription, locate_model
-from vecmill.operations.output_ranges import SAMPLE_TEXTS
+from vecmill.operations.kept_sample import FOLDER
+from vecmill.operations.output_ranges import BUSY_PAUSE_S, SAMPLE_REQUEST_TEXTS, SAMPLE_TEXTS
+from vecmill.requests import Priority
 from vecmill.values.aliases import FloatArray
 from vecmill.values.sample_texts import sample_texts
+from vecmill.values.task import Task
 from vecmill.vectors.transforms import find_ranges, truncate_embeddings
 
 DIM = 384
@@ -42,7 +50,7 @@ def sample_rows() -> FloatArray:
 
 async def test_they_are_those_of_the_sample(description: ModelDescription) -> None:
     rows = sample_rows()
-    async with Mill(description, MillConfig(engine="fake")) as mill:
+    async with Mill(description, engine=FakeEngine(dim=DIM)) as mill:
         whole = await find(mill)
         np.testing.assert_array_equal(whole, find_ranges(rows))
         assert whole.shape == (2, DIM)
@@ -95,9 +103,147 @@ async def test_they_are_found_within_whatever_limits_requests_have(description: 
     small = InputConfig(
         max_inputs=5, max_text_characters=2_000, max_request_characters=4_000, max_request_tokens=600
     )
-    async with Mill(description, MillConfig(engine="fake", inputs=small)) as mill:
+    async with Mill(description, MillConfig(inputs=small), engine=FakeEngine(dim=DIM)) as mill:
         ranges = await find(mill)
         assert (ranges[0] < ranges[1]).all()
+
+
+async def test_the_configured_time_limit_holds_for_the_measurement_too(description: ModelDescription) -> None:
+    engine = PausedInSample(dim=DIM)
+    config = MillConfig(queue=QueueConfig(timeout_s=0.3))
+    async with Mill(description, config, engine=engine) as mill, asyncio.timeout(10):
+        with pytest.raises(DeadlineExceeded):
+            await find(mill)
+        engine.released.set()
+        await mill.measure_ranges()
+        np.testing.assert_array_equal(await find(mill), find_ranges(sample_rows()))
+
+
+async def test_background_requests_wait_for_it_however_long(description: ModelDescription) -> None:
+    engine = PausedInSample(dim=DIM)
+    config = MillConfig(queue=QueueConfig(timeout_s=0.1))
+    async with Mill(description, config, engine=engine) as mill:
+        asked = Embed((TEXT,), dtypes=(OutputDtype.INT8,), priority=Priority.BACKGROUND)
+        waiting = asyncio.ensure_future(mill.run(asked))
+        assert not (await asyncio.wait([waiting], timeout=0.5))[0]
+        engine.released.set()
+        assert (await waiting).ranges is not None
+
+
+async def test_they_can_be_measured_before_anybody_asks(description: ModelDescription) -> None:
+    engine = FakeEngine(dim=DIM)
+    async with Mill(description, engine=engine) as mill:
+        await mill.measure_ranges()
+        embedded = sum(texts for texts, _ in engine.calls)
+        np.testing.assert_array_equal(await find(mill), find_ranges(sample_rows()))
+        assert sum(texts for texts, _ in engine.calls) == embedded + 1
+        # The texts of the sample are not counted among those of clients.
+        assert (mill.text_counts.admitted, mill.text_counts.done, mill.text_counts.open) == (1, 1, 0)
+
+
+async def test_nobody_waits_for_a_measurement_that_nobody_needs(description: ModelDescription) -> None:
+    engine = FakeEngine(dim=DIM, faults=FaultScript(calls={0: Fault.HANG}), lane_widths=(1,))
+    async with Mill(description, MillConfig(cores=2), engine=engine) as mill:
+        client = asyncio.ensure_future(mill.embed(TEXT))
+        await asyncio.to_thread(engine.wait_for_calls, 1)
+        measuring = asyncio.ensure_future(mill.measure_ranges())
+        assert not (await asyncio.wait([measuring], timeout=2 * BUSY_PAUSE_S))[0]
+        assert len(engine.calls) == 1  # although a lane is free
+        engine.released.set()
+        await client
+        await measuring
+        assert len(engine.calls) > 1
+
+
+async def test_a_measurement_that_is_stopped_goes_on_where_it_was(description: ModelDescription) -> None:
+    engine = PausedInSample(dim=DIM)
+    async with Mill(description, engine=engine) as mill:
+        measuring = asyncio.ensure_future(mill.measure_ranges())
+        await asyncio.to_thread(engine.has_begun.wait)
+        measuring.cancel()
+        engine.released.set()
+        assert not (await asyncio.wait([measuring]))[1]
+        assert sum(texts for texts, _ in engine.calls) <= SAMPLE_REQUEST_TEXTS
+        np.testing.assert_array_equal(await find(mill), find_ranges(sample_rows()))
+        # Only the part that was cut off is embedded twice.
+        assert sum(texts for texts, _ in engine.calls) <= len(sample_rows()) + SAMPLE_REQUEST_TEXTS + 1
+
+
+async def test_closing_ends_a_request_that_waits(description: ModelDescription) -> None:
+    engine = PausedInSample(dim=DIM)
+    async with Mill(description, engine=engine) as mill:
+        measuring = asyncio.ensure_future(mill.measure_ranges())
+        waiting = asyncio.ensure_future(find(mill))
+        await asyncio.to_thread(engine.has_begun.wait)
+        measuring.cancel()  # and the request that waits goes on
+        assert not (await asyncio.wait([waiting], timeout=0.2))[0]
+        engine.released.set()
+    with suppress(ShuttingDown):
+        await waiting
+
+
+async def test_a_model_for_another_task_measures_nothing(description: ModelDescription) -> None:
+    engine = FakeEngine(dim=DIM)
+    async with Mill(replace(description, task=Task.SPARSE), engine=engine) as mill:
+        engine.calls.clear()
+        await mill.measure_ranges()
+        assert engine.calls == []
+
+
+class Counting:
+    """Counts the texts that fake engines compute."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.texts = 0
+        run = FakeEngine.run
+
+        def count(engine: FakeEngine, batch: Any, *, width: int) -> Any:
+            self.texts += len(batch)
+            return run(engine, batch, width=width)
+
+        monkeypatch.setattr(FakeEngine, "run", count)
+
+
+async def measured(description: ModelDescription, cache_dir: Path) -> FloatArray:
+    """The ranges that a mill finds which is started with this cache."""
+    async with Mill(description, MillConfig(engine="fake", cache_dir=cache_dir)) as mill:
+        await mill.measure_ranges()
+        return await find(mill)
+
+
+async def test_the_next_start_finds_them_in_the_cache(
+    description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = Counting(monkeypatch)
+    first = await measured(description, tmp_path)
+    of_first = computed.texts
+    assert of_first > len(sample_rows())
+    np.testing.assert_array_equal(await measured(description, tmp_path), first)
+    assert computed.texts - of_first < 10  # the checks of a start and the text of the request
+    other = replace(description, prompts={"p": "query: "}, default_prompt_name="p")
+    assert (await measured(other, tmp_path) != first).any()
+    assert len(list((tmp_path / FOLDER).iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "change", [lambda _: b"", lambda data: data[:-1] + b"x", lambda data: b"\xff" * len(data)]
+)
+async def test_a_damaged_file_is_measured_again(
+    description: ModelDescription, tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
+    first = await measured(description, tmp_path)
+    (file,) = (tmp_path / FOLDER).iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(change(whole))
+    np.testing.assert_array_equal(await measured(description, tmp_path), first)
+    assert file.read_bytes() == whole
+
+
+async def test_a_cache_that_cannot_be_written_costs_nothing_else(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    (tmp_path / FOLDER).write_text("a file where the folder should be")
+    np.testing.assert_array_equal(await measured(description, tmp_path), find_ranges(sample_rows()))
 
 
 class Doubled(FakeEngine):
@@ -111,7 +257,9 @@ class Doubled(FakeEngine):
 class PausedInSample(FakeEngine):
     """Waits in calls of several texts, as those of the sample are, until `released`."""
 
-    has_begun = threading.Event()
+    def __init__(self, *, dim: int) -> None:
+        super().__init__(dim=dim)
+        self.has_begun = threading.Event()
 
     def run(self, batch, *, width):  # type: ignore[no-untyped-def]
         if len(batch) > 1:

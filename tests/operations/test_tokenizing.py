@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -133,7 +134,11 @@ async def test_a_client_that_leaves_takes_its_work_along(pool: Tokenizing) -> No
 @pytest.mark.promise("bounded-input")
 async def test_waiting_characters_are_bounded(pool: Tokenizing, observer: Rejections) -> None:
     gates = [Gate(size=MOST // 2) for _ in range(2)]
-    tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates]
+    loads = [replace(gate.load, client=name) for gate, name in zip(gates, ("one", "two"), strict=True)]
+    tasks = [
+        asyncio.create_task(pool.run(gate.work(), load, math.inf))
+        for gate, load in zip(gates, loads, strict=True)
+    ]
     await gates[0].wait()
     with pytest.raises(QueueFull, match="as many texts to tokenise") as refusal:
         await pool.run(short(), SHORT, math.inf)
@@ -143,6 +148,24 @@ async def test_waiting_characters_are_bounded(pool: Tokenizing, observer: Reject
         gate.released.set()
     await asyncio.gather(*tasks)
     assert await pool.run(short(), SHORT, math.inf)
+
+
+@pytest.mark.promise("nobody-shut-out")
+async def test_one_client_leaves_room_for_the_texts_of_another(
+    pool: Tokenizing, observer: Rejections
+) -> None:
+    gates = [Gate(size=MOST // 3 - 100) for _ in range(3)]
+    tasks = [asyncio.create_task(pool.run(gate.work(), gate.load, math.inf)) for gate in gates[:2]]
+    await gates[0].wait()
+    with pytest.raises(QueueFull, match="as many texts to tokenise"):
+        await pool.run(gates[2].work(), gates[2].load, math.inf)
+    assert observer.reasons == [Rejection.QUEUE_FULL]
+    other = pool.run(gates[2].work(), replace(gates[2].load, client="other"), math.inf)
+    tasks.append(asyncio.create_task(other))
+    await asyncio.sleep(0)
+    for gate in gates:
+        gate.released.set()
+    assert len(await asyncio.gather(*tasks)) == 3
 
 
 async def test_a_request_that_cannot_be_in_time_is_refused(pool: Tokenizing, observer: Rejections) -> None:

@@ -304,7 +304,7 @@ REFUSED: dict[str, Published] = {
         (MEAN, NORMALIZE),
         ROBERTA_SIZES,
         first_module="custom_st.Transformer",
-        error=r"names custom_st\.Transformer: the model's own code is never run",
+        error=r"names .custom_st\.Transformer.: the model's own code is never run",
     ),
     "NovaSearch/stella_en_1.5B_v5": Published(
         "Qwen2Model",

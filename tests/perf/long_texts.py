@@ -1,7 +1,8 @@
-"""Long texts: alone, and through a server beside the short texts of another client.
+"""Long texts: alone, beside sentence-transformers, and through a server beside short texts of another client.
 
 Alone, one text of each length: seconds, the memory beyond that of the loaded model, and a short text
-afterwards. Then a server gets the longest text from one client and short texts from another meanwhile.
+afterwards. Then a server gets texts of each length alone, in turn with sentence-transformers. Then it gets
+the longest text from one client, and ten short texts a second from another meanwhile.
 
 make bench-long
 """
@@ -32,6 +33,8 @@ SEED = 20_260_109
 SHORT_TOKENS = 16
 ALONE_S = 5.0
 BESIDE_MS = 200.0
+SHORT_PER_S = 10.0
+REFERENCE_SHARE = 0.9
 # With fewer short texts, their p99 is not known.
 FEWEST_BESIDE = 50
 START_S = 300.0
@@ -73,6 +76,45 @@ def time_short(url: str, number: int) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
+def wait_for_turn(number: int) -> None:
+    """Wait until the next short text is due. The times between them are those of a Poisson process."""
+    time.sleep(random.Random(SEED + number).expovariate(SHORT_PER_S))
+
+
+def measure_reference(
+    name: str, model: Path, folder: Path, lengths: Sequence[int], rounds: int
+) -> list[Figure]:
+    """Texts one at a time through a server with nothing else to do, in turn with sentence-transformers."""
+    folder.mkdir()
+    arguments = [str(model), "--token-ids", "native", "--no-access-log"]
+    ours: dict[int, list[float]] = {length: [] for length in lengths}
+    theirs: dict[int, list[float]] = {length: [] for length in lengths}
+    with live_server(folder, arguments=arguments, timeout_s=START_S) as server:
+        for number in range(rounds + 1):
+            answer = run_script(Path(sys.executable), "long_text_reference.py", model, *lengths)
+            for length, took_s in zip(lengths, json.loads(answer.splitlines()[-1]), strict=True):
+                theirs[length].append(took_s)
+            for length in lengths:
+                body = token_ids(length, SEED + 1_000 * number + length)
+                began = time.perf_counter()
+                status, _ = ask(server.url, body, "")
+                assert status == 200, status
+                if number:  # the first one of each length warms up
+                    ours[length].append(time.perf_counter() - began)
+    figures = []
+    for length in lengths:
+        label = f"{name}, {length} tokens"
+        share = min(theirs[length]) / min(ours[length])
+        figures += [
+            Figure(f"{label}: server", "s", tuple(ours[length])),
+            Figure(f"{label}: sentence-transformers", "s", tuple(theirs[length])),
+            Figure(
+                f"{label}: speed / sentence-transformers", "ratio", (share,), REFERENCE_SHARE, at_most=False
+            ),
+        ]
+    return figures
+
+
 def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Figure]:
     """The short texts of one client while the long text of another is computed, and the server afterwards."""
     folder.mkdir()
@@ -81,6 +123,7 @@ def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Fi
         url, number, alone, beside = server.url, 0, [], []
         end = time.perf_counter() + ALONE_S
         while time.perf_counter() < end:
+            wait_for_turn(number)
             alone.append(time_short(url, number := number + 1))
         statuses: list[int] = []
         body = token_ids(length, SEED)
@@ -88,6 +131,7 @@ def measure_beside(name: str, model: Path, folder: Path, length: int) -> list[Fi
         began = time.perf_counter()
         asking.start()
         while asking.is_alive():
+            wait_for_turn(number)
             beside.append(time_short(url, number := number + 1))
         took_s = time.perf_counter() - began
         with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:  # raises unless it is 200
@@ -112,14 +156,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--width", action="append", type=int, help="The cores of a call; 1 and 2 by default.")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument(
-        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "beside"], help="All by default."
+        "--parts", nargs="+", default=["alone", "beside"], choices=["alone", "reference", "beside"]
     )
+    parser.add_argument("--rounds", type=int, default=2, help="Of the part reference.")
     options = parser.parse_args(arguments)
     warn_if_busy()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="vecmill-long-") as scratch:
         folder = Path(scratch)
         run_script(Path(sys.executable), "size_models.py", options.shape, folder)
+        if "reference" in options.parts:
+            figures += measure_reference(
+                options.shape, folder / "model", folder / "alone", options.lengths, options.rounds
+            )
         if "beside" in options.parts:
             figures += measure_beside(
                 options.shape, folder / "model", folder / "server", max(options.lengths)

@@ -30,6 +30,7 @@ from vecmill_server.bench.generator import run_generator
 from vecmill_server.bench.load import OK, BenchLoad, LoadResult
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
+from vecmill_server.routes.prometheus import PAGE_AGE_S
 
 SEED = 20_260_104
 BULK_TEXTS = 2_048
@@ -118,6 +119,16 @@ def wait_until_quiet(url: str) -> float:
     return time.perf_counter() - began
 
 
+def wait_until_idle(url: str) -> None:
+    """Wait until no text is computed any more. Raises `TimeoutError` if some always are."""
+    until, computed = time.perf_counter() + QUIET_S, -1.0
+    while (now := read_counts(url)["vecmill_batch_texts_sum"]) != computed:
+        if time.perf_counter() > until:
+            raise TimeoutError(f"texts are still computed after {QUIET_S:g} s without clients")
+        computed = now
+        time.sleep(2 * PAGE_AGE_S)
+
+
 @dataclass(frozen=True, slots=True)
 class BulkRun:
     """What some bulk clients got: texts a second, the share computed in vain, and the statuses."""
@@ -137,6 +148,7 @@ def run_bulk(url: str, clients: Sequence[BulkClient]) -> BulkRun:
     join_all(start_all(clients))
     ended = max(client.last_at for client in clients)
     wait_until_quiet(url)
+    time.sleep(PAGE_AGE_S)  # a younger page may be from before the last answers
     after = read_counts(url)
     computed = after["vecmill_batch_texts_sum"] - before["vecmill_batch_texts_sum"]
     delivered = sum(client.delivered for client in clients)
@@ -161,6 +173,7 @@ def join_all(threads: Sequence[threading.Thread]) -> None:
 def bench_bulk(url: str, seconds: float, counts: Sequence[int]) -> list[Figure]:
     """The rate and the waste for each number of clients."""
     figures, alone = [], 0.0
+    wait_until_idle(url)  # it computes sample texts of its own after its start
     for count in counts:
         bodies = [[bulk_body(SEED + 100 * client + n) for n in range(3)] for client in range(count)]
         until = time.perf_counter() + seconds

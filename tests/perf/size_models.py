@@ -44,6 +44,7 @@ BERT_BASE = {
     "num_attention_heads": 12,
     "intermediate_size": 3072,
 }
+SMALL = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 XLMR = {"vocab_size": 250_002, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
 SHAPES: Mapping[str, Shape] = {
     "bge-small": Shape(
@@ -97,6 +98,36 @@ SHAPES: Mapping[str, Shape] = {
         None,
     ),
     "ModernBERT-base": Shape("ModernBertConfig", "ModernBertModel", {}, "cls", max_tokens=8192),
+    # Small ones, whose attention takes most of the time of a long text.
+    "XLM-R, 6 layers": Shape(
+        "XLMRobertaConfig",
+        "XLMRobertaModel",
+        XLMR | SMALL | {"num_attention_heads": 12, "max_position_embeddings": 8194},
+        "mean",
+        max_tokens=8192,
+    ),
+    "ModernBERT, 6 layers": Shape(
+        "ModernBertConfig",
+        "ModernBertModel",
+        SMALL | {"num_attention_heads": 12, "intermediate_size": 576},
+        "cls",
+        max_tokens=8192,
+    ),
+    "Qwen3, 6 layers": Shape(
+        "Qwen3Config",
+        "Qwen3Model",
+        SMALL
+        | {
+            "vocab_size": 151_669,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "head_dim": 64,
+            "max_position_embeddings": 32_768,
+            "tie_word_embeddings": True,
+        },
+        "lasttoken",
+        max_tokens=8192,
+    ),
     "Qwen3-Embedding-0.6B": Shape(
         "Qwen3Config",
         "Qwen3Model",

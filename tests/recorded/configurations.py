@@ -285,7 +285,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "stuck",
         connections.STUCK,
         faulty(FaultScript(calls={0: Fault.HANG})),
-        config=MillConfig(cores=1, queue=QueueConfig(max_queue_texts=4)),
+        config=MillConfig(cores=1, queue=QueueConfig(max_queue_texts=6)),
         beside=occupied,
         has_still_clock=False,
         hangs=True,

@@ -7,6 +7,8 @@ or refused, on any engine, in the reference implementation of `vecmill check`, a
 import json
 import os
 import sys
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +38,8 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.verification.reference_implementations import load_reference_implementation
-from vecmill_server.service import ModelChoice, load_service
+from vecmill_server.model_choice import ModelChoice
+from vecmill_server.service import load_service
 from vecmill_server.settings import ServerSettings
 
 MARK = "VECMILL_TEST_MARK"
@@ -359,6 +362,38 @@ def test_chat_templates_do_not_leave_their_sandbox(tmp_path: Path, source: str) 
         text = error.message.partition(": ")[2]
     # Attributes that the sandbox hides are empty.
     assert text == "the querythe document" or text.startswith("the chat template fails for a query")
+
+
+WASTEFUL = (
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ 'a' * 10**9 }}",
+    "{{ [0] * 10**9 }}",
+    "{{ 10**(10**10) }}",
+    "{{ '%999999999d' % 1 }}",
+    "{{ 'a'.ljust(10**9) }}",
+    "{{ 'a'|center(10**9) }}",
+    "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
+    "{{ '{:999999999}'.format(1) }}",
+    "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+    "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
+    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+)
+
+
+@pytest.mark.promise("model-directories")
+@pytest.mark.parametrize("source", WASTEFUL)
+def test_chat_templates_take_neither_time_nor_memory(tmp_path: Path, source: str) -> None:
+    shown = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    template = ChatTemplate(tmp_path / "chat_template.jinja", source + shown, False, (), ())
+    start_s = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnsupportedModel, match="the chat template fails for a query"):
+            compile_chat(template)
+        assert tracemalloc.get_traced_memory()[1] < 200 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - start_s < 5
 
 
 # ------------------------------------------------------------------ names of models

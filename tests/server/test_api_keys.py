@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,29 @@ def test_keys_without_a_name_share_files_but_not_their_turns() -> None:
     assert second is not None
     assert first.owner == second.owner
     assert first.client != second.client
+
+
+@pytest.mark.promise("keys-checked", "loop-responsive")
+def test_a_wrong_key_takes_the_same_time_among_ten_keys_and_among_a_hundred_thousand() -> None:
+    def refusing_s(count: int) -> float:
+        keys = ApiKeys(f"key-{number}" for number in range(count))
+        assert owner(keys, f"key-{count - 1}") == UNNAMED
+        return min(processor_time_of_refusals_s(keys) for _ in range(5))
+
+    few_s, many_s = refusing_s(10), refusing_s(100_000)
+    print(f"50 wrong keys: {few_s * 1e6:.0f} us among 10 keys, {many_s * 1e6:.0f} us among 100,000")
+    assert many_s < 10 * few_s
+
+
+def processor_time_of_refusals_s(keys: ApiKeys) -> float:
+    began = time.thread_time()
+    for number in range(50):
+        assert owner(keys, f"wrong-{number}") is None
+    return time.thread_time() - began
+
+
+def test_a_file_of_a_hundred_thousand_digests_is_read(tmp_path: Path) -> None:
+    lines = (f"owner-{number} {digest(str(number))} bulk\n" for number in range(100_000))
+    keys = keys_in(tmp_path, "".join(lines))
+    assert keys.owner_count == 100_000
+    assert [owner(keys, key) for key in ("0", "99999", "100000")] == ["owner-0", "owner-99999", None]

@@ -18,7 +18,7 @@ from vecmill.values.task import Task
 from vecmill_server import cli, service
 from vecmill_server.config_file import ConfiguredModel, read_config_file
 from vecmill_server.container_health import find_target
-from vecmill_server.service import ModelChoice
+from vecmill_server.model_choice import ModelChoice
 from vecmill_server.settings import LogFormat, ServerSettings
 
 WHOLE = """
@@ -183,7 +183,7 @@ def test_a_mistake_ends_the_command_with_a_sentence(tmp_path: Path) -> None:
     bad = write(tmp_path, "[[models]]\nmodel = 'a'\nmax_batch_tokens = 0")
     result = CliRunner().invoke(cli.serve, ["--config", str(bad)])
     assert isinstance(result.exception, InvalidConfig)
-    assert result.exception.message.startswith("The model a of the file: max_batch_tokens must be at least 1")
+    assert result.exception.message.startswith("models[0] (a): max_batch_tokens must be at least 1")
 
 
 def test_models_are_served_with_their_own_aliases_tasks_and_engines(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
 from vecmill_server.connection_limits import READ_BYTES
 from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest
-from vecmill_server.request_head import MAX_HEADERS, HeadReader, RequestHead
+from vecmill_server.request_head import MAX_EMPTY_LINES, MAX_HEADERS, HeadReader, RequestHead
+from vecmill_server.trailers import FORBIDDEN_TRAILERS
 
 CORPUS = Path(__file__).parents[1] / "http" / "corpus"
 
@@ -44,10 +45,29 @@ REFUSED = {
     "another port in the target": b"GET http://x:81/ HTTP/1.1\r\nhost: x:80\r\n\r\n",
     "HTTP/0.9": b"GET /\r\n\r\n",
     "HTTP/2.0": b"GET / HTTP/2.0\r\nhost: x\r\n\r\n",
+    "RTSP": b"GET / RTSP/1.0\r\nhost: x\r\n\r\n",
+    "a method of RTSP": b"SETUP / RTSP/1.0\r\nhost: x\r\n\r\n",
+    "ICE": b"SOURCE / ICE/1.0\r\nhost: x\r\n\r\n",
+    "two spaces before the target": b"GET  / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "two spaces after the target": b"GET /  HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a space before the method": b" GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a space after the version": b"GET / HTTP/1.1 \r\nhost: x\r\n\r\n",
+    "a tab before the target": b"GET\t/ HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a tab after the target": b"GET /\tHTTP/1.1\r\nhost: x\r\n\r\n",
+    "a vertical tab": b"GET /\x0b HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a form feed": b"GET / \x0cHTTP/1.1\r\nhost: x\r\n\r\n",
+    "a carriage return in the line": b"GET /\rHTTP/1.1\r\nhost: x\r\n\r\n",
+    "a bare carriage return before": b"\rGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a bare line feed before": b"\nGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "a line feed after an empty line": b"\r\n\nGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "two carriage returns before": b"\r\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "line feed and carriage return": b"\n\rGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "many empty lines": b"\r\n" * (MAX_EMPTY_LINES + 1) + b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
 }
 PASSED = {
     "no body": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
     "empty lines before": b"\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "as many empty lines as may be": b"\r\n" * MAX_EMPTY_LINES + b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
     "an empty host": b"GET / HTTP/1.1\r\nhost:\r\n\r\n",
     "an IPv6 host": b"GET / HTTP/1.1\r\nhost: [::1]:80\r\n\r\n",
     "HTTP/1.0 without a host": b"GET / HTTP/1.0\r\n\r\n",
@@ -179,7 +199,7 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=20)
 @given(
     chunks=st.lists(st.binary(min_size=1, max_size=50)),
     cuts=CUTS,
-    trailer=st.sampled_from([b"", b"x: y\r\n"]),
+    trailer=st.sampled_from([b"", b"x: y\r\n", b"x:\r\nx-y: \xe9 \t\r\n"]),
 )
 def test_chunks_are_joined_and_the_next_request_is_untouched(
     chunks: list[bytes], cuts: list[int], trailer: bytes
@@ -198,7 +218,7 @@ def test_a_counted_body_ends_after_its_length(body: bytes, cuts: list[int]) -> N
 @pytest.mark.parametrize(
     "data",
     [b"zz\r\n", b"-1\r\n", b"0x1\r\n", b" 1\r\n", b"1 \r\n", b"\r\n", b"1\n", b"1\r\nab\r\n", b"1\r\na\n",
-     b"f" * 16 + b"\r\n", b"1;" + b"x" * 2_000, b"1;a\rb\r\n"],
+     b"f" * 16 + b"\r\n", b"1;" + b"x" * 2_000, b"1;a\rb\r\n", b"1;a\x00b\r\n", b"1;a=\x7f\r\n"],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 10_000])
 def test_chunks_that_are_not_valid_are_refused(data: bytes, size: int) -> None:
@@ -210,6 +230,40 @@ def test_chunks_that_are_not_valid_are_refused(data: bytes, size: int) -> None:
 def test_trailers_have_the_limit_of_headers(trailers: bytes) -> None:
     with pytest.raises(HeadersTooLarge):
         ChunkedBody(1_000).feed(b"0\r\n" + trailers)
+
+
+REFUSED_TRAILERS = {
+    "junk": b"junk\r\n",
+    "a NUL": b"x-a: b\x00c\r\n",
+    "a control character": b"x-a: b\x01c\r\n",
+    "DEL": b"x-a: b\x7fc\r\n",
+    "a folded trailer": b"x-a: b\r\n c\r\n",
+    "a fold at the start": b" x-a: b\r\n",
+    "no name": b": b\r\n",
+    "a space before the colon": b"x-a : b\r\n",
+    "a space in the name": b"x a: b\r\n",
+    "a name that is not ASCII": b"x-\xe9: b\r\n",
+    "a bare line feed": b"x-a: b\n\r\n",
+    "a bare carriage return": b"x-a: b\rc\r\n",
+    "another request": b"GET / HTTP/1.1\r\nhost: x\r\n",
+    **{name.decode(): b"%s: 1\r\n" % name.title() for name in sorted(FORBIDDEN_TRAILERS)},
+}
+
+
+@pytest.mark.parametrize("trailers", REFUSED_TRAILERS.values(), ids=REFUSED_TRAILERS.keys())
+@pytest.mark.parametrize("before", [b"", b"x-b: c\r\n"], ids=["first", "second"])
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_trailers_have_the_rules_of_headers(trailers: bytes, before: bytes, size: int) -> None:
+    data = b"1\r\na\r\n0\r\n" + before + trailers + b"\r\n"
+    with pytest.raises(MalformedRequest):
+        read_body(ChunkedBody(1_000), [data[at : at + size] for at in range(0, len(data), size)])
+
+
+def test_the_number_of_trailers_is_limited() -> None:
+    body = ChunkedBody(1_000_000)
+    body.feed(b"0\r\n" + b"a:b\r\n" * MAX_HEADERS)
+    with pytest.raises(HeadersTooLarge):
+        body.feed(b"a:b\r\n\r\n")
 
 
 def test_bodies_in_the_smallest_chunks_are_refused() -> None:

@@ -40,6 +40,10 @@ class OpenConnection:
     def resume_reading(self) -> None:
         pass
 
+    @property
+    def is_at_end(self) -> bool:
+        return False
+
     def response_done(self) -> None:
         pass
 

@@ -1,11 +1,13 @@
 """The real server, uvicorn and uvloop on a loopback socket, in a thread of the test's process."""
 
+import itertools
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import httpx
 
@@ -20,8 +22,9 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_info import CostModel
 from vecmill_server.catalog import ServedModel
-from vecmill_server.listener import bind_listener
+from vecmill_server.listener import Listener, bind_listener
 from vecmill_server.metrics.server_metrics import ServerMetrics
+from vecmill_server.routes.prometheus import PAGE_AGE_S
 from vecmill_server.runner import Runner
 from vecmill_server.service import Service, assemble_service
 from vecmill_server.settings import ServerSettings
@@ -68,7 +71,9 @@ class HttpServer:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of one series; 0 if there is none yet."""
-        return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
+        families = self.service.metrics.copy().families()
+        samples = (sample for family in families for sample in family.samples)
+        return next((found.value for found in samples if (found.name, found.labels) == (name, labels)), 0.0)
 
     def is_well(self) -> bool:
         """Whether an ordinary request is still answered as it should be."""
@@ -84,16 +89,19 @@ def serve_in_thread(
     engine: FakeEngine | None = None,
     models: Sequence[ModelDescription] = (),
     tracer: Tracer | None = None,
+    page_clock: Clock | None = None,
     wait: bool = True,
 ) -> Iterator[HttpServer]:
     """Serve fake engines until the block ends: of `models`, or of the embedded model.
 
-    `engine` is the first one's. `wait` returns when the models are loaded, else when the port is open.
+    `engine` is the first one's. `page_clock` is that of `build_service`.
+    `wait` returns when the models are loaded, else when the port is open.
     """
     models = models or [describe_model(locate_model())]
     engines = [fake_engine(description) for description in models]
     engines[0] = engine = engine or engines[0]
-    service = build_service(settings, list(zip(models, engines, strict=True)), config=config, tracer=tracer)
+    engines_of = list(zip(models, engines, strict=True))
+    service = build_service(settings, engines_of, config=config, tracer=tracer, page_clock=page_clock)
 
     def release() -> None:
         for one in engines:
@@ -113,8 +121,12 @@ def build_service(
     clock: Clock = monotonic,
     wall_clock: Callable[[], float] = time.time,
     tracer: Tracer | None = None,
+    page_clock: Clock | None = None,
 ) -> Service:
-    """A service of models, each with its engine; without one, with the engine that `config` names."""
+    """A service of models, each with its engine; without one, with the engine that `config` names.
+
+    Unless `page_clock` is given, no page of metrics is young enough to be given twice.
+    """
     metrics = ServerMetrics()
     budget = CoreBudget((config or MillConfig()).cores or available_cores())
     served = [
@@ -131,18 +143,30 @@ def build_service(
         )
         for found, engine in models
     ]
-    return replace(assemble_service(served, settings, metrics, tracer), wall_clock=wall_clock)
+    page_clock = page_clock or striding_clock()
+    return replace(
+        assemble_service(served, settings, metrics, tracer), wall_clock=wall_clock, page_clock=page_clock
+    )
+
+
+def striding_clock() -> Clock:
+    """A clock by which the longest age of a page passes between any two readings."""
+    return partial(next, itertools.count(0.0, PAGE_AGE_S))
 
 
 @contextmanager
 def run_in_thread(
-    service: Service, *, wait: bool = True, before_stop: Callable[[], None] = lambda: None
+    service: Service,
+    *,
+    wait: bool = True,
+    before_stop: Callable[[], None] = lambda: None,
+    listener: Listener | None = None,
 ) -> Iterator[tuple[int, Runner]]:
-    """Run `service` on a free port, which is given, until the block ends.
+    """Run `service` on a free port, which is given, or on `listener`, until the block ends.
 
     `wait` begins the block when the models are loaded, else when the port is open.
     """
-    listener = bind_listener("127.0.0.1", 0)
+    listener = listener or bind_listener("127.0.0.1", 0)
     port = listener.address.port
     ready = threading.Event()
     runner = Runner(service, listener, ready.set)

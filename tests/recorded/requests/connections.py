@@ -216,7 +216,7 @@ STUCK = family(
     post("full for cohere", "/v2/embed", {"texts": ["one", "two"]}),
     post("full for rerank", "/rerank", {"query": "one", "documents": ["two", "three"]}),
     post("full for vertex", "/vertex", {"instances": [{"inputs": ["one", "two"]}]}),
-    post("never enough room", PATH, {"input": ["a", "b", "c", "d", "e"]}),
+    post("never enough room", PATH, {"input": ["a", "b", "c", "d", "e", "f", "g"]}),
     get("models", "/v1/models"),
     get("readyz", "/readyz"),
 )

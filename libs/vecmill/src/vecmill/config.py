@@ -42,7 +42,8 @@ class BatchConfig:
     )
     bulk_s: float = setting(
         0.5,
-        "Requests that take longer than this on an idle machine have bulk priority, behind smaller requests.",
+        "Requests that take longer than this on an idle machine have bulk priority, behind smaller requests, "
+        "whatever they ask for.",
     )
     interactive_weight: int = setting(
         4, "Seconds of interactive requests computed for each second of bulk requests."
@@ -64,9 +65,13 @@ class QueueConfig:
     """The limits of the queue."""
 
     max_queue_tokens: int = setting(
-        1_000_000, "Tokens that may wait in the queue; a request that does not fit is refused whole."
+        1_000_000,
+        "Tokens that may wait in the queue, two thirds of them of one client; a request that does not fit is "
+        "refused whole.",
     )
-    max_queue_texts: int = setting(32_768, "Texts that may wait in the queue.")
+    max_queue_texts: int = setting(
+        32_768, "Texts that may wait in the queue, two thirds of them of one client."
+    )
     target_wait_s: float = setting(
         2.0, "Interactive requests are refused while they would wait longer than this."
     )

@@ -23,6 +23,7 @@
         ├── ModelNotFound       there is no model where we were told to look
         ├── UnsupportedModel    the directory is whole but asks for something that we do not do
         ├── CorruptModel        the directory is broken or was tampered with
+        ├── LoadFailed          a model could not be loaded for a reason that no check foresaw
         ├── SelfCheckFailed     the loaded model computes embeddings that cannot be right
         ├── MissingExtra        a package that this choice needs is not installed
         ├── InvalidCorpus       a file of texts cannot be read, or a text in it not be embedded
@@ -35,6 +36,18 @@ HTTP: the server has a table that maps these classes to responses.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+_SHOWN_CHARACTERS = 300  # of another library's message
+
+
+def one_line(error: object) -> str:
+    """Return the message of another library's exception, for a sentence: in one printable line, shortened.
+
+    Such a message may contain parts of a file or of an input, of any length.
+    """
+    text = " ".join(str(error).split())
+    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return shown if shown.isprintable() else ascii(shown)[1:-1]
 
 
 class VecmillError(Exception):
@@ -169,6 +182,10 @@ class UnsupportedModel(SetupError):
 
 class CorruptModel(SetupError):
     """The model directory is broken, or its contents differ from their recorded checksums or settings."""
+
+
+class LoadFailed(SetupError):
+    """A model could not be loaded for a reason that no check foresaw."""
 
 
 class SelfCheckFailed(SetupError):

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from vecmill.batching.counts import CountsSnapshot
 from vecmill.batching.dispatcher import Backlog, Dispatcher
-from vecmill.batching.queue import CountsSnapshot
-from vecmill.config import MillConfig
+from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
@@ -23,9 +23,11 @@ from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.models.load_failures import load_failures
 from vecmill.old_names import OldMethods, renamed_parameter
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
+from vecmill.operations.embed import measure_ranges
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Classify,
@@ -92,20 +94,27 @@ class Mill(OldMethods):
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
         self._accuracy: Accuracy | None = None
+        self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._admission: Admission | None = None
         self._state = MillState.LOADING
 
     async def start(self) -> None:
-        """Load the model. Raises `SetupError`."""
+        """Load the model. Raises `SetupError`, whatever goes wrong."""
         if self._description is None:
             self._description = await asyncio.to_thread(self._describe)
-        description = self._description
+        with load_failures(self._description.directory):
+            await self._load(self._description)
+
+    async def _load(self, description: ModelDescription) -> None:
         (self._engine, cost), tokenizer = await asyncio.gather(
             asyncio.to_thread(self._load_engine, description),
             asyncio.to_thread(Tokenizer.load, description),
         )
         await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
-        reads_pairs = description.task in (Task.RERANK, Task.CLASSIFY)
+        pairs = None
+        if description.task in (Task.RERANK, Task.CLASSIFY):
+            with load_failures(description.tokenizer_file):
+                pairs = PairTokenizer(tokenizer, description)
         dispatcher = Dispatcher(
             self._engine,
             self.config.sized_for(self._engine.info),
@@ -119,10 +128,12 @@ class Mill(OldMethods):
             tokenizer,
             dispatcher,
             self.config,
-            pairs=PairTokenizer(tokenizer, description) if reads_pairs else None,
+            pairs=pairs,
             observer=self._observer,
             clock=self._clock,
         )
+        if self._cache_dir is not None:
+            self._admission.keep_sample(self._cache_dir)
         dispatcher.start()
         self._state = MillState.READY
 
@@ -239,6 +250,15 @@ class Mill(OldMethods):
         """
         return await answer(self._accepting(), request)
 
+    async def measure_ranges(self) -> None:
+        """Measure the ranges of int8 and uint8 embeddings, which their first request would wait for.
+
+        The measurement runs while the model has nothing else to do, unless the ranges are kept in the cache.
+        A model that gives no embedding of a text needs none. Cancelling the call stops the measurement,
+        unless a request waits for it. Raises the same errors as `run`.
+        """
+        await measure_ranges(self._accepting())
+
     async def embed(
         self,
         texts: str | Sequence[str],
@@ -302,6 +322,8 @@ class Mill(OldMethods):
         if engine is None:
             served = plan_model(description, self.config)
             self._accuracy = served.accuracy
+            # The folder of an optimised plan is not written to after it was made.
+            self._cache_dir = self.config.cache_dir or default_cache_dir()
             cores = self._budget.total
             # An optimised plan passed the precision check when it was optimised.
             load = load_gated_engine if served.accuracy is None else load_engine

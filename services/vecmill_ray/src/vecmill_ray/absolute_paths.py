@@ -1,9 +1,11 @@
 """Absolute paths for commands that run on a cluster, whose processes have another working directory."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vecmill.config import MillConfig
 from vecmill.models import locate_model
 
 
@@ -32,3 +34,9 @@ def absolute_values(values: Mapping[str, Any]) -> dict[str, Any]:
         name: value.expanduser().absolute() if isinstance(value, Path) else value
         for name, value in values.items()
     }
+
+
+def absolute_config(config: MillConfig) -> MillConfig:
+    """Return the configuration of a mill with absolute paths."""
+    folder = config.cache_dir
+    return config if folder is None else replace(config, cache_dir=folder.expanduser().absolute())

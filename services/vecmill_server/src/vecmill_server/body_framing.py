@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from vecmill_server.errors import HeadersTooLarge, MalformedRequest
+from vecmill_server.trailers import TrailerReader
 
 # The line with the size of a chunk, extensions included.
 MAX_SIZE_LINE_BYTES = 1024
@@ -13,8 +14,8 @@ MAX_SIZE_LINE_BYTES = 1024
 FREE_FRAMING_BYTES = 64 * 1024
 FRAMING_FACTOR = 2
 
-_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]{0,1000})?\r\n")
+# The size of a chunk and its extensions, which have no control characters except the tab.
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\x00-\x08\x0a-\x1f\x7f]{0,1000})?\r\n")
 
 
 class BodyFraming(Protocol):
@@ -49,7 +50,10 @@ class _Part(Enum):
 
 
 class ChunkedBody:
-    """A body in chunks. Extensions and trailers are discarded; trailers may have `max_trailer_bytes`."""
+    """A body in chunks. Extensions and trailers are checked and discarded.
+
+    The trailers may have `max_trailer_bytes`.
+    """
 
     def __init__(self, max_trailer_bytes: int) -> None:
         self._max_trailer_bytes = max_trailer_bytes
@@ -59,6 +63,7 @@ class ChunkedBody:
         self._body_bytes = 0
         self._framing_bytes = 0
         self._trailer_bytes = 0
+        self._trailers: TrailerReader | None = None
 
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
         """As `BodyFraming.feed`. Raises `MalformedRequest` or, for the trailers, `HeadersTooLarge`."""
@@ -105,7 +110,7 @@ class ChunkedBody:
             self._part = _Part.DATA_END
 
     def _complete_line(self, data: bytes) -> bytes | None:
-        """Return the line that `data` completes, without its end, or `None`."""
+        """Return the line that `data` completes, with its end, or `None`."""
         self._count(len(data))
         line = self._line + data
         if not line.endswith(b"\n"):
@@ -114,7 +119,7 @@ class ChunkedBody:
         self._line = b""
         if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
             raise _malformed()
-        return line[:-2]
+        return line
 
     def _count(self, count: int) -> None:
         if self._part is _Part.TRAILERS:
@@ -134,17 +139,28 @@ class ChunkedBody:
     def _read_line(self, line: bytes) -> bool:
         """Read a complete line between chunks. Return True if it ends the body."""
         if self._part is _Part.TRAILERS:
-            return not line
+            return self._read_trailer(line)
         if self._part is _Part.DATA_END:
-            if line:
+            if line != b"\r\n":
                 raise _malformed()
             self._part = _Part.SIZE
             return False
-        size = line.partition(b";")[0]
-        if _SIZE.fullmatch(size) is None:
+        size = _SIZE_LINE.fullmatch(line)
+        if size is None:
             raise _malformed()
-        self._left = int(size, 16)
+        self._left = int(size[1], 16)
         self._part = _Part.DATA if self._left else _Part.TRAILERS
+        return False
+
+    def _read_trailer(self, line: bytes) -> bool:
+        """Read a line of the trailers. Return True if it is the empty line that ends them."""
+        if line == b"\r\n":
+            if self._trailers is not None:
+                self._trailers.end()
+            return True
+        if self._trailers is None:
+            self._trailers = TrailerReader()
+        self._trailers.feed(line)
         return False
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from vecmill.errors import (
     CorruptModel,
     InvalidConfig,
+    LoadFailed,
     MissingExtra,
     ModelNotFound,
     NotReady,
@@ -60,6 +61,7 @@ _FAILURES: Mapping[type[SetupError], str] = MappingProxyType(
         CorruptModel: "The files of this model are damaged or incomplete.",
         InvalidConfig: "An option does not fit this model.",
         MissingExtra: "A package that this model needs is not installed.",
+        LoadFailed: "The files of this model are damaged, or need a feature that the server does not have.",
         ModelNotFound: "The files of this model were not found.",
         SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
         UnsupportedModel: "This model needs a feature that the server does not have.",

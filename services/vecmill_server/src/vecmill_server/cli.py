@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from vecmill.config import MillConfig
-from vecmill.errors import InvalidConfig, SetupError
+from vecmill.errors import SetupError
 from vecmill.values.environment import environment_variables
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.options import build_settings, settings_options
@@ -22,15 +22,14 @@ from vecmill_server.options_of_others import ServeCommand
 from vecmill_server.settings import LogFormat, ServerSettings
 
 if TYPE_CHECKING:
-    from vecmill_server.config_file import ConfiguredModel
+    from vecmill_server.model_choice import ModelChoice
     from vecmill_server.processes.member import Member
-    from vecmill_server.service import ModelChoice
 
 STANDARD_OUTPUT = 1
 STANDARD_FILES = range(3)
 
 _LOG_FORMAT = "--log-format"
-_CONFIG = "config_file"
+CONFIG = "config_file"
 # Options that the operator gave here take the place of the configuration file's.
 _GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
@@ -66,7 +65,7 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: Path
     from vecmill_server.config_file import read_config_file
 
     try:
-        config = context.meta[_CONFIG] = read_config_file(path)
+        config = context.meta[CONFIG] = read_config_file(path)
     except SetupError as error:
         raise click.BadParameter(error.message) from error
     context.default_map = dict(config.options)
@@ -85,7 +84,7 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: Path
 @click.argument("models", metavar="[MODEL]...", nargs=-1, envvar="VECMILL_MODEL")
 @click.option(
     "--config",
-    _CONFIG,
+    CONFIG,
     type=click.Path(path_type=Path),
     is_eager=True,
     expose_value=False,
@@ -124,10 +123,10 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     try:
         if log_format is LogFormat.JSON:
             redirect_standard_error()
-        warn_of_variables(environment_variables(), _given_parameters(context))
+        warn_of_variables(environment_variables(), _set_parameters(context))
         settings = build_settings(ServerSettings, values)
         config = build_settings(MillConfig, values)
-        service = load_service(_choose_models(context, models, values), settings, config)
+        service = load_service(_choose_models(context, values), settings, config)
         service.metrics.watch_log(lambda: log.dropped)
         if member is None:
             status = run_server(service, output.write)
@@ -170,37 +169,21 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
     return found
 
 
-def _choose_models(
-    context: click.Context, named: tuple[str, ...], values: dict[str, Any]
-) -> "list[ModelChoice]":
+def _choose_models(context: click.Context, values: dict[str, Any]) -> "list[ModelChoice]":
     """Return the models of the command line, else those of the configuration file."""
-    from vecmill_server.service import ModelChoice
+    from vecmill_server.model_choice import choose_models
 
-    config = context.meta.get(_CONFIG)
-    if named or config is None:
-        return [ModelChoice.read(each) for each in named]
-    given = {name for name in values if context.get_parameter_source(name) in _GIVEN}
-    return [_choose_model(each, {**values, **each.own_values(given)}) for each in config.models]
+    config = context.meta.get(CONFIG)
+    configured = () if config is None else config.models
+    return choose_models(context.params["models"], configured, values, given_parameters(context))
 
 
-def _choose_model(configured: "ConfiguredModel", values: dict[str, Any]) -> "ModelChoice":
-    from vecmill_server.service import ModelChoice
-
-    try:
-        config = build_settings(MillConfig, values)
-    except SetupError as error:
-        raise InvalidConfig(f"The model {configured.model} of the file: {error.message}") from error
-    return ModelChoice(
-        configured.model,
-        config,
-        configured.aliases,
-        configured.task,
-        configured.trusts_code,
-        configured.name,
-    )
+def given_parameters(context: click.Context) -> set[str]:
+    """Return the parameters that the command line or an environment variable sets."""
+    return {name for name in context.params if context.get_parameter_source(name) in _GIVEN}
 
 
-def _given_parameters(context: click.Context) -> set[str]:
+def _set_parameters(context: click.Context) -> set[str]:
     """Return the parameters that the command line, an environment variable or the file sets."""
     return {
         name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT

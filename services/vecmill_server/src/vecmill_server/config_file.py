@@ -41,7 +41,7 @@ SERVER, DEFAULTS, MODELS, MODEL, DEPLOY = "server", "defaults", "models", "model
 # The models share the cores.
 _SHARED = frozenset({"cores"})
 # These options name a model on the command line. In the file they are keys of the model.
-_OF_A_MODEL = frozenset({"task", "trust_remote_code"})
+OF_A_MODEL = frozenset({"task", "trust_remote_code"})
 
 _KINDS: Mapping[type, str] = MappingProxyType(
     {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a string"}
@@ -92,7 +92,7 @@ def read_config_file(path: Path) -> ConfigFile:
 
 def _read_document(document: Mapping[str, Any]) -> ConfigFile:
     _refuse_unknown(document, (SERVER, DEFAULTS, MODELS, DEPLOY), "")
-    of_server = {name: each for name, each in _settings_of(ServerSettings).items() if name not in _OF_A_MODEL}
+    of_server = {name: each for name, each in _settings_of(ServerSettings).items() if name not in OF_A_MODEL}
     of_models = _settings_of(MillConfig)
     options = _read_table(document.get(SERVER, {}), of_server, SERVER)
     options |= _read_table(document.get(DEFAULTS, {}), of_models, DEFAULTS)
@@ -160,7 +160,7 @@ def _hint_at_place(name: str, known: Collection[str], place: str) -> str:
 
 def _list_tables_of(name: str) -> list[str]:
     """Return the tables that have the key `name`."""
-    if name in _OF_A_MODEL:
+    if name in OF_A_MODEL:
         return [f"[[{MODELS}]]"]
     is_of_models = name in _settings_of(MillConfig)
     tables = {

@@ -75,6 +75,7 @@ ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
         core.ModelNotFound: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.UnsupportedModel: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.CorruptModel: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+        core.LoadFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.SelfCheckFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.MissingExtra: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
         core.InvalidCorpus: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),

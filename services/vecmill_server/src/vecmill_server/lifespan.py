@@ -10,7 +10,7 @@ import time
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vecmill.errors import SetupError
-from vecmill_server.loading import load_models
+from vecmill_server.loading import load_models, measure_ranges
 from vecmill_server.service import Service
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ class LifespanApp:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._measuring: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -48,12 +49,16 @@ class LifespanApp:
             raise
         if self._service.batches is not None:
             self._service.batches.start()
+        self._measuring = asyncio.create_task(measure_ranges(self._service))
 
     async def close(self) -> None:
         """Close the models, and send the last spans."""
         batches, drain = self._service.batches, self._service.drain
         if drain.is_serving:
             drain.stop(time.monotonic(), at_once=True)
+        if self._measuring is not None:
+            self._measuring.cancel()
+            await asyncio.wait([self._measuring])
         if batches is not None:
             await batches.stop()
         await asyncio.gather(*(model.mill.close() for model in self._service.catalog))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from vecmill.errors import SetupError
+from vecmill.errors import SetupError, VecmillError
 from vecmill_server.catalog import ServedModel
 from vecmill_server.service import Service
 
@@ -58,6 +58,25 @@ async def _close_failed(model: ServedModel) -> None:
         await model.mill.close()
     except Exception:
         logger.exception("closing %s failed", model.name)
+
+
+async def measure_ranges(service: Service) -> None:
+    """Measure what int8 and uint8 embeddings of each model need, one model after the other.
+
+    Cancelling the call stops it.
+    """
+    for model in service.catalog:
+        if model.failure is not None:
+            continue
+        try:
+            await model.mill.measure_ranges()
+        except VecmillError as error:
+            logger.warning(
+                "the ranges of int8 embeddings of %s could not be measured: %s The next request for them "
+                "tries again.",
+                model.name,
+                error.message,
+            )
 
 
 def _refuse_without_models(service: Service) -> None:

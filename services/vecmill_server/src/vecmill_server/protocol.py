@@ -1,17 +1,7 @@
 """The HTTP/1.1 protocol of a connection, with limits on sizes, times and bytes.
 
 How it works. uvicorn starts and stops the server, and creates a `HttpConnection` for each connection. The
-connection reads one request at a time:
-
-    HEAD ──> BODY ──> ANSWER ──> HEAD ...        any ──> REFUSED ──> closed
-
-HEAD     `request_head` reads the head. The application starts when the head is complete.
-BODY     `body_framing` finds the end of the body. `request_cycle` hands the body to the application.
-ANSWER   The request is complete. Bytes of the next request wait until it is answered. If there are many, the
-         connection stops reading.
-REFUSED  The bytes were not HTTP, or too many, or too slow. The client may still be sending, and closing a
-         socket with unread bytes resets the connection, so that the response can be lost. Therefore the
-         server closes its sending side, discards further input, and then closes the socket.
+connection reads one request at a time, in the parts of `request_part`.
 
 Rules:
 1. A response is never written into another response. A head that began to arrive before the earlier request
@@ -22,15 +12,16 @@ Rules:
 3. A client must take a response within a time, which `client_output` describes.
 4. A client that closes its sending side after a complete request gets its response. It may also be gone:
    `half_closed` finds out.
+5. A request that arrived before the earlier one was answered waits for its turn (`pipelining`).
+6. A connection that has reached its longest age ends with its next response, which says `connection: close`.
+   It does not end while bytes of a next request wait: the client would have to send that request again.
 """
 
 import asyncio
-from enum import Enum, auto
 from typing import Any, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
@@ -48,23 +39,13 @@ from vecmill_server.connection_limits import (
     ConnectionShare,
 )
 from vecmill_server.deadline import Deadline
-from vecmill_server.error_responses import error_response
 from vecmill_server.errors import HttpError, RequestTimedOut, TooManyConnections
 from vecmill_server.half_closed import HalfClosedWatch
 from vecmill_server.listener import has_unread_bytes
-from vecmill_server.middleware.request_contexts import NO_ROUTE
 from vecmill_server.request_context import BODY_TIME
 from vecmill_server.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
 from vecmill_server.request_head import HeadReader, RequestHead
-
-
-class RequestPart(Enum):
-    """What the connection reads or does, described in the docstring of this module."""
-
-    HEAD = auto()
-    BODY = auto()
-    ANSWER = auto()
-    REFUSED = auto()
+from vecmill_server.request_part import RequestPart
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -91,6 +72,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._addresses: dict[str, Any] = {}
         self._held = share.budget.hold()
         self._is_stopping = False
+        self._ends_at = self._loop.time() + share.draw_age_s()
         self._idle_since = self._loop.time()
         self._half_closed: HalfClosedWatch | None = None
         # The request.
@@ -102,6 +84,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._body_timeout_s = self._limits.body_timeout_s
         self._cycle: RequestCycle | None = None
         self._pending = bytearray()  # of the next request
+        self._waits_for_turn = False
         self._discarded_bytes = 0
         self._input_deadline = Deadline(self._loop, self._on_input_deadline)
 
@@ -141,10 +124,12 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Return True to keep the sending side open."""
-        if self._cycle is None or self._cycle.is_response_complete or self._part is RequestPart.BODY:
+        cycle = self._cycle
+        is_done = cycle is None or (cycle.is_response_complete and not self._waits_for_turn)
+        if is_done or self._part is RequestPart.BODY:
             return False
         self._half_closed = HalfClosedWatch(self._transport, self._probe)
-        return self._half_closed.start()
+        return self._waits_for_turn or self._half_closed.start()
 
     def pause_writing(self) -> None:
         self._flow.pause_writing()
@@ -160,8 +145,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._output.hurry()
         if self._cycle is not None and not self._cycle.is_response_complete:
             self._cycle.keeps_alive = False
-        elif self._part is not RequestPart.REFUSED:  # otherwise the deadline closes the connection
-            self._transport.close()
+        elif self._part is not RequestPart.REFUSED and not self._waits_for_turn:
+            self._transport.close()  # in the other cases the deadline or the next response closes it
 
     @property
     def idle_s(self) -> float:
@@ -294,11 +279,29 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not cycle.keeps_alive:
             self._close_gently()
         elif self._part is RequestPart.ANSWER:
-            self._next_request()
+            if self._pending:
+                self._waits_for_turn = True
+                self._share.turns.wait(self._loop, self._take_turn)
+            else:
+                self._next_request()
         elif self._half_closed is None:
             self._flow.resume_reading()  # to discard the rest of the body
 
+    @property
+    def is_at_end(self) -> bool:
+        """True if the connection has reached its longest age, and no bytes of a next request wait."""
+        return (
+            self._loop.time() >= self._ends_at
+            and self._part is RequestPart.ANSWER
+            and not (self._pending or self._transport.is_closing() or has_unread_bytes(self._transport))
+        )
+
     # Between requests, and the end.
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        if not self._transport.is_closing():
+            self._next_request()
 
     def _next_request(self) -> None:
         """Read the next request, of which a part may have arrived."""
@@ -341,17 +344,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._linger()
 
     def _refuse(self, error: VecmillError) -> None:
-        response = error_response(error)
-        self._share.metrics.request_done(NO_ROUTE, response.status, 0.0)
-        self._share.metrics.error_answered(response.reason)
-        headers = [*self._server_state.default_headers, *response.headers, (b"connection", b"close")]
-        lines = [b"%s: %s\r\n" % header for header in headers]
-        self._output.write(b"".join([STATUS_LINE[response.status], *lines, b"\r\n", response.body]))
+        self._output.write(self._share.refusal(error, self._server_state.default_headers))
         self._linger()
 
     def _close_gently(self) -> None:
         """Close the connection, so that a client that is still sending can read the response."""
-        if self._half_closed is not None or (self._part is RequestPart.ANSWER and not self._pending):
+        is_old = self._loop.time() >= self._ends_at  # its client may be sending another request
+        may_send = self._part is not RequestPart.ANSWER or bool(self._pending) or is_old
+        if self._half_closed is not None or not may_send:
             self._transport.close()
         else:
             self._linger()

@@ -41,6 +41,11 @@ class Connection(Protocol):
         """Read from the socket again."""
         ...
 
+    @property
+    def is_at_end(self) -> bool:
+        """True if the response that begins now should close the connection for its age."""
+        ...
+
     def response_done(self) -> None:
         """Go on with the next request, or close."""
         ...
@@ -208,7 +213,9 @@ class RequestCycle:
         # A client that waits for `100 Continue`, and gets this response instead, may send the body or leave
         # it out. The server cannot tell the body from the next request.
         is_body_optional = self._may_continue and self._has_more_body
-        self.keeps_alive = self.keeps_alive and not closes and not is_body_optional
+        self.keeps_alive = (
+            self.keeps_alive and not closes and not is_body_optional and not self._connection.is_at_end
+        )
         if not self.keeps_alive and not closes:
             lines.append(b"connection: close\r\n")
         if self._has_no_response_body or status in (204, 304):

@@ -7,9 +7,13 @@ which Java's HTTP client sends with each first request, changes nothing.
 
 The parser refuses bare line feeds, folded headers, spaces before colons, control characters, and repeated or
 invalid `Content-Length`. This module refuses what the parser accepts, but what a proxy in front of the server
-could read differently: other versions than 1.0 and 1.1, `Transfer-Encoding` other than `chunked` or in
-HTTP/1.0, and a `Host` that is missing, repeated, invalid or not the host of the request target (RFC 9112,
-sections 3.2 and 6).
+could read differently (RFC 9112, sections 2.2, 3 and 6):
+
+- a request line other than method, target, and HTTP/1.1 or HTTP/1.0, with one space between them. The parser
+  also accepts several spaces, and the protocols RTSP and ICE;
+- a carriage return or a line feed alone before the request line. A few empty lines are skipped;
+- `Transfer-Encoding` other than `chunked`, or in HTTP/1.0;
+- a `Host` that is missing, repeated, invalid or not the host of the request target.
 """
 
 import re
@@ -24,6 +28,13 @@ END = b"\r\n\r\n"
 
 # Each header takes about 150 bytes of memory besides its text.
 MAX_HEADERS = 256
+
+# The empty lines before a request. Some clients send one after a body; RFC 9112, section 2.2.
+MAX_EMPTY_LINES = 8
+EMPTY_LINES = b"\r\n" * MAX_EMPTY_LINES
+
+# The parser checks the characters of the method and the target.
+_REQUEST_LINE = re.compile(rb"\S+ \S+ HTTP/1\.[01]\r\n")
 
 # A registered name or an address, with an optional port; RFC 3986, section 3.2.
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=\-]*(:[0-9]*)?|\[[A-Za-z0-9:.%_~\-]+\](:[0-9]*)?")
@@ -52,6 +63,8 @@ class HeadReader:
     def __init__(self, max_bytes: int) -> None:
         self.byte_count = 0
         self._max_bytes = max_bytes
+        self._skipped = b""  # the empty lines before the request
+        self._line = b""  # the request line and what arrived with its end
         self._tail = b""  # the last bytes that arrived, in which the end may have begun
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -64,17 +77,31 @@ class HeadReader:
 
         Raises `MalformedRequest` or `HeadersTooLarge`.
         """
-        if not self.byte_count:  # the parser skips empty lines before a request
-            data = data.lstrip(b"\r\n")
+        if not self.byte_count and (self._skipped or data[:1] <= b"\r"):
+            data = self._skip_empty_lines(data)
         end = self._find_end(data)
         head, rest = (data, b"") if end < 0 else (data[:end], data[end:])
         self.byte_count += len(head)
         if self.byte_count > self._max_bytes:
             raise HeadersTooLarge(f"The headers are larger than {self._max_bytes} bytes.")
+        if b"\n" not in self._line:
+            self._line += head
         self._parse(head)
         if self._is_complete is not (end >= 0):
             raise _not_http()
         return (None if end < 0 else self._finish()), rest
+
+    def _skip_empty_lines(self, data: bytes) -> bytes:
+        """Return `data` without the empty lines before the request."""
+        data = self._skipped + data
+        rest = data.lstrip(b"\r\n")
+        self._skipped = skipped = data[: len(data) - len(rest)]
+        is_cut = len(skipped) % 2  # the line feed may arrive later
+        if not EMPTY_LINES.startswith(skipped) or (is_cut and rest):
+            raise MalformedRequest(
+                f"Only empty lines, at most {MAX_EMPTY_LINES} and each CR LF, may precede the request line."
+            )
+        return rest
 
     def _find_end(self, data: bytes) -> int:
         """Return the index in `data` after the empty line, or -1."""
@@ -95,9 +122,12 @@ class HeadReader:
             raise (refusal if isinstance(refusal, HttpError) else _not_http()) from None
 
     def _finish(self) -> RequestHead:
+        if _REQUEST_LINE.match(self._line) is None:  # not earlier: the parser's errors come first
+            raise MalformedRequest(
+                "The request line must be a method, a target and HTTP/1.1 or HTTP/1.0, with one space "
+                "between them."
+            )
         parser, version = self._parser, self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise MalformedRequest("The server speaks HTTP/1.1 and HTTP/1.0 only.")
         content_length: int | None = 0
         hosts: list[bytes] = []
         expects_continue = False

@@ -23,7 +23,7 @@ from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import BACKLOG, Acceptor, Address, Listener, open_listener
-from vecmill_server.loading import load_models
+from vecmill_server.loading import load_models, measure_ranges
 from vecmill_server.logs import flush_log, report_setup_error
 from vecmill_server.protocol import HttpConnection
 from vecmill_server.ready_message import ready_message
@@ -255,6 +255,8 @@ class Runner(uvicorn.Server):
             if self.owns_process:
                 spare_lasting_objects()
             self._on_ready()
+            if self.owns_process:
+                await measure_ranges(self._service)
 
     async def _stop_loading(self) -> None:
         if self._loading is None or self._loading.done():

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Self
 
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -19,7 +17,7 @@ from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.location import find_hub_name
-from vecmill.values.clock import monotonic
+from vecmill.values.clock import Clock, monotonic
 from vecmill.values.task import Task
 from vecmill_server.api_keys import ApiKeys
 from vecmill_server.batches.batch_service import BatchService
@@ -35,6 +33,7 @@ from vecmill_server.json_io import LargeJson
 from vecmill_server.json_measure import DocumentLimits
 from vecmill_server.logs import adopt_hub_log
 from vecmill_server.metrics.server_metrics import ServerMetrics
+from vecmill_server.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
 from vecmill_server.processes.siblings import Siblings
 from vecmill_server.settings import RerankDocument, ServerSettings
 from vecmill_server.token_ids import choose_ids_reader
@@ -47,29 +46,6 @@ logger = logging.getLogger(__name__)
 
 # The error message of /v1/files and /v1/batches.
 BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """A model to serve: a directory, a name on a hub, or `None` for the embedded model.
-
-    `config` are its own settings, by default those of all models. `name` is the name in requests and
-    responses, by default the model's own.
-    """
-
-    model: str | None = None
-    config: MillConfig | None = None
-    aliases: tuple[str, ...] = ()
-    task: Task | None = None
-    trusts_code: bool = False
-    name: str | None = None
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Return the model that is written as MODEL, or as NAME=MODEL."""
-        name, separator, model = text.partition("=")
-        is_path = name.startswith(("/", "./", "../", "~")) or _exists(text)
-        return cls(text) if is_path or not (separator and name and model) else cls(model, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +66,7 @@ class Service:
 
     `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
     key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
+    `page_clock` tells the age of pages that requests share.
     """
 
     settings: ServerSettings
@@ -103,6 +80,7 @@ class Service:
     keys: ApiKeys | None = None
     batches_off: str = BATCHES_OFF
     wall_clock: Callable[[], float] = time.time
+    page_clock: Clock = monotonic
     large_json: LargeJson = field(default_factory=LargeJson)
     tracer: Tracer | None = None
     siblings: Siblings | None = None
@@ -137,7 +115,7 @@ def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config
     case if a directory does not exist.
     """
     choices = models or (ModelChoice(),)
-    tasks = _read_tasks(settings.task)
+    tasks = read_tasks(settings.task)
     trusted = frozenset(settings.trust_remote_code)
     all_found = [_find(choice, tasks, trusted) for choice in choices]
     failures = [found.failure for found in all_found if found.failure is not None]
@@ -246,57 +224,28 @@ def _is_ready(model: ServedModel) -> bool:
     return model.state is ModelState.READY
 
 
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # it is too long for a path
-        return False
-
-
 def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
-    model = choice.model
     if choice.name is not None and (choice.name != choice.name.strip() or choice.name == ANY_NAME):
         raise InvalidConfig(f"A model cannot have the name {choice.name!r}.")
-    task = choice.task or (tasks.get(choice.name) if choice.name else None)
-    if task is not None:
-        tasks = {**tasks, model: task}
-    if model is not None and (choice.trusts_code or choice.name in trusted):
-        trusted = trusted | {model}
-    on_hub = find_hub_name(model)
-    if on_hub is not None:
-        return _FoundModel(choice.name or on_hub.repository, partial(_fetch, model, tasks, trusted))
-    location = locate_model(model)
-    name = choice.name or location.name
-    if choice.name is not None:  # what is said of its own name is said of another model
-        trusted = trusted - ({location.name} - {model})
+    own = own_name(choice.model)
+    name = choice.name or own
+    choice = apply_named_options(choice, own, tasks, trusted)
+    if find_hub_name(choice.model) is not None:
+        return _FoundModel(name, partial(_fetch, choice))
     try:
-        return _FoundModel(name, _describe(model, tasks, trusted))
+        return _FoundModel(name, _describe(choice))
     except InvalidConfig:
         raise  # an option, not the model, is wrong
     except SetupError as error:
         return _FoundModel(name, None, error)
 
 
-def _fetch(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
+def _fetch(choice: ModelChoice) -> ModelDescription:
     """Download a model of a hub if necessary, and describe it. Raises `SetupError`."""
     adopt_hub_log()
-    return _describe(model, tasks, trusted)
+    return _describe(choice)
 
 
-def _describe(model: str | None, tasks: Mapping[str | None, Task], trusted: Set[str]) -> ModelDescription:
+def _describe(choice: ModelChoice) -> ModelDescription:
     # The code of a hub's model is downloaded only if the operator trusts the model.
-    is_trusted = not {model, (model or "").partition("@")[0]}.isdisjoint(trusted)
-    location = locate_model(model, trusts_code=is_trusted)
-    location = replace(location, trusts_code=bool({model, location.name} & trusted))
-    return describe_model(location, tasks.get(model) or tasks.get(location.name) or tasks.get(None))
-
-
-def _read_tasks(written: Sequence[str]) -> dict[str | None, Task]:
-    """Return tasks by the name of the model; `None` stands for all other models."""
-    tasks: dict[str | None, Task] = {}
-    for entry in written:
-        name, _, value = entry.rpartition("=")
-        if value not in tuple(Task):
-            raise InvalidConfig(f"--task {entry!r}: the task must be one of {', '.join(Task)}.")
-        tasks[name or None] = Task(value)
-    return tasks
+    return describe_model(locate_model(choice.model, trusts_code=choice.trusts_code), choice.task)

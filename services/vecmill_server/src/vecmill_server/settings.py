@@ -144,6 +144,11 @@ class ServerSettings:
         "quarter of the available memory, at most 1 GiB.",
     )
     keep_alive_s: float = setting(75.0, "The time after which an idle connection is closed, in seconds.")
+    max_connection_age_s: float = setting(
+        300.0,
+        "The age at which a response closes its connection, so that clients also reach new servers, in "
+        "seconds; 0 means no limit. Each connection has a random age between 80% and 100% of it.",
+    )
     lame_duck_s: float | None = setting(
         None,
         "The time after SIGTERM in which requests are served but /readyz answers 503, in seconds; by default "
@@ -165,7 +170,9 @@ class ServerSettings:
     max_open_batches: int = setting(100, "The maximum number of batches that have not ended.")
     max_file_bytes: int = setting(200 * 1024 * 1024, "The maximum size of an uploaded file, in bytes.")
     max_stored_bytes: int = setting(
-        20 * 1024 * 1024 * 1024, "The total size of all files, in bytes, at which uploads are refused."
+        20 * 1024 * 1024 * 1024,
+        "The total size of all files, in bytes, at which uploads are refused. Each file counts 16 KiB more "
+        "than its content.",
     )
     upload_timeout_s: float = setting(600.0, "The time limit for a client to upload a file, in seconds.")
     log_level: LogLevel = setting(LogLevel.INFO, "The lowest level of log lines that are written.")
@@ -212,6 +219,7 @@ class ServerSettings:
             "upload_timeout_s",
         ):
             _require(getattr(self, name) > 0, f"{name} must be more than 0")
+        _require(self.max_connection_age_s >= 0, "max_connection_age_s must not be negative")
         _require(self.lame_duck_s is None or self.lame_duck_s >= 0, "lame_duck_s must not be negative")
         _require(self.drain_s >= 0, "drain_s must not be negative")
         _require(

@@ -31,12 +31,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 
 from vecmill_server.catalog import ModelState
 from vecmill_server.drain import Phase
 from vecmill_server.exit_status import ExitStatus
+from vecmill_server.liveness import Silence, is_traced
 from vecmill_server.service import Service
 
 logger = logging.getLogger(__name__)
@@ -52,19 +52,6 @@ STANDARD_ERROR = 2
 
 # The names of modules whose frames mean that a debugger holds the thread.
 _DEBUGGERS = ("bdb", "pdb", "pydevd", "_pydevd_bundle", "debugpy")
-
-
-class Silence:
-    """A count of ticks without a sign of life."""
-
-    def __init__(self, patience: int) -> None:
-        self._patience = patience
-        self._ticks = 0
-
-    def tick(self, *, is_alive: bool) -> bool:
-        """Count a tick, and return True if there was no sign of life for `patience` ticks."""
-        self._ticks = 0 if is_alive else self._ticks + 1
-        return self._ticks >= self._patience
 
 
 class Watchdog:
@@ -194,11 +181,7 @@ def is_debugged(thread: int) -> bool:
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _DEBUGGERS:
             return True
         frame = frame.f_back
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:  # not Linux
-        return False
-    return "\nTracerPid:\t0\n" not in status
+    return is_traced()
 
 
 def list_stacks() -> Iterator[str]:

@@ -1,5 +1,7 @@
 """Builds the whole graph of a model: encoder, head and stages."""
 
+from typing import Any
+
 import onnx_ir as ir
 
 from vecmill.architectures.registry import find_graph_class
@@ -51,4 +53,11 @@ def build_graph(
 
 def _open_encoder(description: ModelDescription, op: Ops, layout: Layout) -> EncoderGraph[EncoderConfig]:
     graph_class = find_graph_class(description.architecture)
-    return graph_class(op, layout, description.encoder, Weights.open(*description.weights_files))
+    weights = Weights.open(*description.weights_files, asked_by=_settings(description))
+    return graph_class(op, layout, description.encoder, weights)
+
+
+def _settings(description: ModelDescription) -> dict[str, Any]:
+    """Return the settings that determine the shapes of tensors, by their keys."""
+    labels = {} if description.head is None else {"num_labels or id2label": len(description.head.labels)}
+    return {**description.config, **labels}

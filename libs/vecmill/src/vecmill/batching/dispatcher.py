@@ -18,10 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from vecmill.batching.counts import CountsSnapshot
 from vecmill.batching.lanes import Lanes
 from vecmill.batching.pace import Pace
-from vecmill.batching.queue import CountsSnapshot, Queue, Room
-from vecmill.batching.ticket import QueuedRequest, Terms
+from vecmill.batching.queue import Queue, Room
+from vecmill.batching.ticket import OWN_WORK, QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
 from vecmill.errors import DeadlineExceeded, LaneLost, QueueFull, RequestTooLarge, ShuttingDown
@@ -119,7 +120,7 @@ class Dispatcher:
         too. Takes almost no time. May be called on any thread.
         """
         self._refuse_unless_running()
-        self._refuse_unless_room(1, 1)
+        self._refuse_unless_room(1, 1, client)
         delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
         if likely_costs_s and not delay_s:
             with self._budget.lock:
@@ -153,36 +154,37 @@ class Dispatcher:
     ) -> QueuedRequest:
         """Admit `sequences` together and wait until all are computed.
 
-        By default, the priority and the time limit follow from the predicted time of the request. The time
-        limit counts from `accepted_at`, by default from now. `timeline` records the times.
+        The priority and the time limit follow from the predicted time of the request. `priority` can only
+        make it less urgent, and `timeout_s` only shorten the limit, which counts from `accepted_at`, by
+        default from now. `timeline` records the times.
 
         Raises `RequestTooLarge`, `QueueFull`, `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request
         is not admitted, and `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails.
         Cancelling the call removes the texts from the queue.
         """
         assert self._loop is not None, "start() comes first"
-        tokens = sum(map(len, sequences))
-        now = self._clock()
+        tokens, now = sum(map(len, sequences)), self._clock()
         accepted_at = now if accepted_at is None else accepted_at
         with self._change:
             self._refuse_unless_running()
-            self._refuse_unless_room(len(sequences), tokens)
+            self._refuse_unless_room(len(sequences), tokens, client)
             costs_s = self.queue.costs_s(sequences)
             own_s = self._forecast.own_s(costs_s)
             terms = self._make_terms(own_s, priority, client, timeout_s, accepted_at)
-            if timeline is not None:
-                terms = replace(terms, timeline=timeline)
             is_try = now + own_s > terms.deadline
             if is_try and not self._may_try(terms.deadline - now, now):
                 self._refuse_as_too_late(own_s, terms.deadline - accepted_at)
-            delay_s = self._forecast.delay_s(costs_s, terms, now)
-            if delay_s > 0 and not is_try:
-                self._refuse(delay_s)
+            place = self._forecast.find_place(costs_s, terms, now)
+            if place.delay_s > 0 and not is_try:
+                self._refuse(place.delay_s)
+            terms = replace(terms, deadline=terms.deadline + place.extra_s, timeline=timeline)
             request = self.queue.admit(sequences, terms, now, costs_s)
+            self.queue.put_off(place.later, place.others_s)
             future = self._futures[request] = self._loop.create_future()
             self._condition.notify()
         try:
-            self._observer.admitted(len(sequences), tokens)
+            if client != OWN_WORK:
+                self._observer.admitted(len(sequences), tokens)
             self._arm_timer()
             await future
         except BaseException:  # nobody waits for it any more
@@ -250,12 +252,13 @@ class Dispatcher:
         accepted_at: float,
     ) -> Terms:
         """Return the terms of a request that takes `own_s` on an idle machine."""
-        priority = priority or self._forecast.choose_priority(own_s)
+        priority = self._forecast.choose_priority(own_s, priority)
         # Background work is worth computing however late.
         limit_s = math.inf if priority is Priority.BACKGROUND else self._forecast.time_limit_s(own_s)
+        may_wait = timeout_s is None or timeout_s >= limit_s
         if timeout_s is not None:
             limit_s = min(limit_s, timeout_s)
-        return Terms(priority, accepted_at + limit_s, client)
+        return Terms(priority, accepted_at + limit_s, client, may_wait)
 
     def _may_try(self, left_s: float, now: float) -> bool:
         """Return whether a request may run that seems to take more time than the `left_s` of its time limit.
@@ -284,8 +287,8 @@ class Dispatcher:
             self._observer.rejected(Rejection.NOT_READY)
             raise LaneLost("Every worker of this server is lost. It has to be restarted.")
 
-    def _refuse_unless_room(self, texts: int, tokens: int) -> None:
-        room = self.queue.room_for(texts, tokens)
+    def _refuse_unless_room(self, texts: int, tokens: int, client: str | None) -> None:
+        room = self.queue.room_for(texts, tokens, client)
         if room is Room.NEVER:
             self._observer.rejected(Rejection.TOO_LARGE)
             limits = self._config.queue

@@ -2,12 +2,19 @@
 
 A request is admitted only if it is expected to be answered in time, and to make no admitted request late:
 
-- An interactive request must not wait longer than about `target_wait_s`.
+- An interactive request must not wait longer than about `target_wait_s`. A request that takes longer than
+  `bulk_s` on an idle machine is never interactive, whatever it asks for.
 - A bulk request must end before its deadline. All bulk requests are computed in one order, so the end of each
   can be predicted with the new request among them. No other request may become late through it.
-- One client may not take all of the room. The work that a client has waiting may be at most `CLIENT_ROOM`
-  times the room that is left for everybody, so a newcomer always finds room. The room is such that a client
-  that is alone may fill `target_wait_s`, or `timeout_s` with bulk requests.
+- One client may not take all of the room. A client may bring another request while the work that it has
+  waiting is at most `CLIENT_ROOM` times the room that is left for everybody. So a client that is alone may
+  fill `target_wait_s` with interactive requests, and `timeout_s` with bulk requests: its share, which is
+  `CLIENT_ROOM / (1 + CLIENT_ROOM)` of the room for everybody.
+- Nobody with nothing waiting is refused because of one other client. A newcomer, which is such a client,
+  finds room for one request of any size, unless several clients fill the room: of the client with the most
+  work, no more than its share counts. The work of a newcomer is added to the time limits of the bulk requests
+  that come after it, and the work of one client before it is added to its own. Requests with a shorter time
+  limit of their own get no more time.
 
 A request that does not fit gets the time after which it is expected to fit. Background requests have no
 deadline and wait for as long as it takes; only the size of the queue limits them.
@@ -24,7 +31,8 @@ Source of the rule for clients: Choudhury and Hahne, "Dynamic queue length thres
 switches", IEEE/ACM Transactions on Networking 6 (1998).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from vecmill.batching.line import Line
 from vecmill.batching.pace import Pace
@@ -47,16 +55,41 @@ LEAST_BULK_SHARE = 0.5
 # any size can be admitted when no other bulk request waits.
 TIMEOUT_FACTOR = CAUTION / LEAST_BULK_SHARE
 
+# A text whose call takes longer than this on one core is long: it is computed on several (`call_width`).
+LONG_CALL_S = 1.0
+
+# Of so many cores of a wide call, this part shortens it.
+WIDE_SHARE = 0.75
+
 # The core seconds of work over which the share of interactive work is averaged.
 _MEMORY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place that a request would get among the waiting requests.
+
+    `delay_s` is 0 if the request fits now, otherwise the seconds after which it is expected to fit.
+    If it is admitted, `extra_s` is added to its time limit, and `others_s` to those of the requests `later`,
+    which wait for it.
+    """
+
+    delay_s: float = 0.0
+    extra_s: float = 0.0
+    others_s: float = 0.0
+    later: list[QueuedRequest] = field(default_factory=list)
 
 
 class Forecast:
     """The predicted end of the work in a queue; see the module docstring."""
 
-    def __init__(self, queue: Queue, config: MillConfig, pace: Pace, *, cores: int) -> None:
-        """`cores` is the number of cores on which narrow calls run side by side."""
+    def __init__(self, queue: Queue, config: MillConfig, pace: Pace, *, cores: int, wide: int = 1) -> None:
+        """`cores` is the number of cores on which narrow calls run side by side.
+
+        `wide` is the number of cores on which a text that takes long is computed.
+        """
         self.cores = cores
+        self._wide = wide
         self._lines = queue.lines
         self._config = config
         self._pace = pace
@@ -69,15 +102,23 @@ class Forecast:
 
     def own_s(self, costs_s: Sequence[float]) -> float:
         """Return the seconds that texts of these core seconds take on an idle machine."""
-        return max(sum(costs_s) / self._rate(), self._pace.slowness * max(costs_s))
+        longest_s = max(costs_s)
+        if longest_s > LONG_CALL_S:
+            longest_s /= max(1.0, WIDE_SHARE * self._wide)
+        return max(sum(costs_s) / self._rate(), self._pace.slowness * longest_s)
 
     def time_limit_s(self, own_s: float) -> float:
         """Return the time limit of a request that takes `own_s` on an idle machine."""
         return self._config.queue.timeout_s + TIMEOUT_FACTOR * own_s
 
-    def choose_priority(self, own_s: float) -> Priority:
-        """Return the priority of a request that takes `own_s` on an idle machine and asks for none."""
-        return Priority.BULK if own_s > self._config.batch.bulk_s else Priority.INTERACTIVE
+    def choose_priority(self, own_s: float, asked: Priority | None = None) -> Priority:
+        """Return the priority of a request that takes `own_s` on an idle machine and asks for `asked`.
+
+        A request can ask for a less urgent priority than that of its size, not for a more urgent one.
+        """
+        if own_s > self._config.batch.bulk_s and asked is not Priority.BACKGROUND:
+            return Priority.BULK
+        return asked or Priority.INTERACTIVE
 
     def count(self, priority: Priority, cost_s: float) -> None:
         """Count work that is about to be computed."""
@@ -94,15 +135,15 @@ class Forecast:
                 found.append(request)
         return found
 
-    def delay_s(self, costs_s: Sequence[float], terms: Terms, now: float) -> float:
-        """Return 0 if a request fits now, otherwise the seconds after which it is expected to fit."""
+    def find_place(self, costs_s: Sequence[float], terms: Terms, now: float) -> Place:
+        """Return the place of a request whose texts take these core seconds."""
         match terms.priority:
             case Priority.INTERACTIVE:
-                return self._interactive_delay_s(sum(costs_s), terms, now)
+                return self._interactive_place(sum(costs_s), terms, now)
             case Priority.BULK:
-                return max(self._room_delay_s(terms.client), self._late_s(costs_s, terms, now))
+                return self._bulk_place(costs_s, terms, now)
             case Priority.BACKGROUND:
-                return 0.0
+                return Place()
 
     def delays(self, client: str | None) -> bool:
         """Return whether even the smallest request of `client` has to wait for room.
@@ -130,10 +171,10 @@ class Forecast:
         no request is refused because of the guess that would fit.
         """
         half_s = [cost_s / 2 for cost_s in costs_s]
-        if (priority or self.choose_priority(self.own_s(half_s))) is not Priority.BULK:
+        if self.choose_priority(self.own_s(half_s), priority) is not Priority.BULK:
             return 0.0
         deadline = now + self.time_limit_s(self.own_s(costs_s))
-        return self.delay_s(half_s, Terms(Priority.BULK, deadline, client), now)
+        return self.find_place(half_s, Terms(Priority.BULK, deadline, client), now).delay_s
 
     def may_be_late(self, now: float) -> bool:
         """Return whether a waiting bulk request would miss its deadline at the present shares."""
@@ -144,44 +185,61 @@ class Forecast:
                 return True
         return False
 
-    def _interactive_delay_s(self, cost_s: float, terms: Terms, now: float) -> float:
+    def _interactive_place(self, cost_s: float, terms: Terms, now: float) -> Place:
         line, rate = self._lines[Priority.INTERACTIVE], self._interactive_rate()
-        end_s = (line.waiting_s + cost_s) / rate
-        return max(self._wait_delay_s(line, terms.client, rate), end_s - (terms.deadline - now), 0.0)
+        room_delay_s = self._wait_delay_s(line, terms.client, rate)
+        left_s = terms.deadline - now
+        if (line.waiting_s + cost_s) / rate <= left_s:  # in any order
+            return Place(max(room_delay_s, 0.0))
+        ahead = _ahead_of(line, terms, cost_s)
+        late_s = (ahead.counted_s + cost_s) / rate - left_s
+        return Place(max(room_delay_s, late_s, 0.0), self._extra_s(ahead.extra_s))
 
     def _least_wait_s(self, client: str | None) -> float:
         line = self._lines[Priority.INTERACTIVE]
         return self._wait_delay_s(line, client, self._interactive_rate()) if line else 0.0
 
     def _wait_delay_s(self, line: Line, client: str | None, rate: float) -> float:
-        return _delay_for_room(
-            line.waiting_s_of(client) / rate, line.waiting_s / rate, self._config.queue.target_wait_s
-        )
+        most_s, own_s, all_s = self._config.queue.target_wait_s, line.waiting_s_of(client), line.waiting_s
+        delay_s = _delay_for_room(own_s / rate, all_s / rate, most_s)
+        if own_s or not delay_s:
+            return delay_s
+        all_s -= max(0.0, line.most_waiting_s() - most_s * rate)
+        return _delay_for_room(0.0, all_s / rate, most_s)
 
     def _room_delay_s(self, client: str | None) -> float:
         line, rate = self._lines[Priority.BULK], self._bulk_rate()
         own_s = line.waiting_s_of(client) / rate
-        # A client with nothing waiting may always bring one request, if nobody becomes late through it.
+        # A client with nothing waiting may always bring one request, if it can be answered in time.
         return _delay_for_room(own_s, line.waiting_s / rate, self._config.queue.timeout_s) if own_s else 0.0
 
-    def _late_s(self, costs_s: Sequence[float], terms: Terms, now: float) -> float:
-        """Return by how many seconds the request, or another one through it, would miss a deadline."""
+    def _bulk_place(self, costs_s: Sequence[float], terms: Terms, now: float) -> Place:
         line, rate = self._lines[Priority.BULK], self._bulk_rate() / CAUTION
-        cost_s = sum(costs_s)
+        cost_s, left_s = sum(costs_s), terms.deadline - now
         if not line:  # waiting would not help, so the request may try
-            return max(0.0, self.own_s(costs_s) - (terms.deadline - now))
-        tag = line.tag_for(terms.client, cost_s)
-        before_s = ahead_s = late_s = 0.0
+            return Place(max(0.0, self.own_s(costs_s) - left_s))
+        ahead = _ahead_of(line, terms, cost_s)
+        end_s = max((ahead.counted_s + cost_s) / rate, CAUTION * self.own_s(costs_s))
+        by_s, later = cost_s / rate, self._find_later(line, ahead, now)
+        if ahead.is_newcomer:
+            put_off = [each for each, _ in later if each.may_wait]
+            return Place(
+                max(0.0, end_s - left_s), self._extra_s(ahead.extra_s), self._extra_s(cost_s), put_off
+            )
+        late_s = max((end + by_s - each.deadline for each, end in later if end <= each.deadline), default=0.0)
+        return Place(max(self._room_delay_s(terms.client), late_s, end_s - left_s, 0.0))
+
+    def _extra_s(self, cost_s: float) -> float:
+        """Return the time that work of others adds to a time limit: as much as if it were its own."""
+        return TIMEOUT_FACTOR * cost_s / self._rate()
+
+    def _find_later(self, line: Line, ahead: "_Ahead", now: float) -> Iterator[tuple[QueuedRequest, float]]:
+        """Yield the bulk requests that come after a new one, with their ends without it."""
+        ahead_s, rate = ahead.work_s, self._bulk_rate() / CAUTION
         for request in line.requests():
-            ahead_s += request.waiting_s
-            if request.tag <= tag:
-                before_s = ahead_s
-                continue
-            slack_s = request.deadline - now - ahead_s / rate
-            if 0 <= slack_s < cost_s / rate:
-                late_s = max(late_s, cost_s / rate - slack_s)
-        end_s = max((before_s + cost_s) / rate, CAUTION * self.own_s(costs_s))
-        return max(late_s, end_s - (terms.deadline - now))
+            if request.tag > ahead.tag:
+                ahead_s += request.waiting_s
+                yield request, now + ahead_s / rate
 
     def _rate(self) -> float:
         """Return the core seconds of work, as counted in the lines, that are computed in a second."""
@@ -196,6 +254,33 @@ class Forecast:
     def _bulk_rate(self) -> float:
         share = (1.0 - self._interactive_share) / (1 + bool(self._lines[Priority.BACKGROUND]))
         return self._rate() * max(share, LEAST_BULK_SHARE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The work that goes before a new request with `tag`: `work_s` core seconds, of which `extra_s` do not
+    count, because they are the work of one other client and the new request is that of a newcomer."""
+
+    tag: float
+    work_s: float
+    extra_s: float
+    is_newcomer: bool
+
+    @property
+    def counted_s(self) -> float:
+        return self.work_s - self.extra_s
+
+
+def _ahead_of(line: Line, terms: Terms, cost_s: float) -> _Ahead:
+    tag = line.tag_for(terms.client, cost_s)
+    by_client: dict[str | None, float] = {}
+    for request in line.requests():
+        if request.tag > tag:
+            break
+        by_client[request.client] = by_client.get(request.client, 0.0) + request.waiting_s
+    is_newcomer = not line.waiting_s_of(terms.client)
+    extra_s = max(by_client.values(), default=0.0) if is_newcomer and terms.may_wait else 0.0
+    return _Ahead(tag, sum(by_client.values()), extra_s, is_newcomer)
 
 
 def _delay_for_room(own_s: float, all_s: float, most_s: float) -> float:

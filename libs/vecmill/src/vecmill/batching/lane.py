@@ -13,6 +13,9 @@ from vecmill.values.observer import LaneState
 
 HANG_FACTOR = 10.0
 
+# A call that shares its cores with another one may take this many times as long.
+SHARED_FACTOR = 4.0
+
 # A hung lane is replaced when its call has taken this many times the limit.
 REPLACE_FACTOR = 2.0
 
@@ -31,17 +34,20 @@ _LOST = frozenset({LaneState.HUNG, LaneState.DEAD})
 class EngineCall:
     """A call of the engine: `began_at` on the running clock, the tokens of each text, and its cores.
 
-    `predicted_s` is the time that the call was expected to take. A call without texts makes new sessions.
+    `predicted_s` is the time that the call was expected to take. `overlaps` is the count of the core budget
+    when it began, -1 if it shared its cores from the beginning. A call without texts makes new sessions.
     """
 
     began_at: float
     lengths: Sequence[int] = ()
     width: int = 0
     predicted_s: float = 0.0
+    overlaps: int = 0
 
-    def limit_s(self, hang_s: float) -> float:
+    def limit_s(self, hang_s: float, *, is_shared: bool = False) -> float:
         """Return the seconds after which the call hangs, at least `hang_s`."""
-        return max(hang_s, HANG_FACTOR * self.predicted_s)
+        predicted_s = self.predicted_s * (SHARED_FACTOR if is_shared else 1.0)
+        return max(hang_s, HANG_FACTOR * predicted_s)
 
     def describe(self, now: float) -> str:
         """Return the size, the elapsed time and the predicted time of the call, for the log."""
@@ -56,16 +62,17 @@ class EngineCall:
 class Lane:
     """One worker thread and its state. Guarded by the lock.
 
-    `called_at` is the time when the lane took its batch, and `width` the number of cores that it took.
-    `has_long_text` tells whether the batch has a text that must not take the last lane. `call` is the latest
-    engine call for the batch, also after the lane was given up. `replacements` counts the lanes of this
-    number that were replaced in a row, without a finished batch.
+    `called_at` is the time when the lane took its batch. The call computes on `cores` that it took from the
+    budget, and on `borrowed` ones. `has_long_text` tells whether the batch has a text that must not take the
+    last lane. `call` is the latest engine call for the batch, also after the lane was given up.
+    `replacements` counts the lanes of this number that were replaced in a row, without a finished batch.
     """
 
     number: int
     state: LaneState = LaneState.IDLE
     jobs: Sequence[Job] = ()
-    width: int = 0
+    cores: int = 0
+    borrowed: int = 0
     has_long_text: bool = False
     called_at: float = 0.0
     call: EngineCall | None = None

@@ -4,10 +4,7 @@ How it works. Each lane is a thread. A free lane asks the policy for a batch, ta
 runs the engine without holding a lock, and hands the outcomes to the queue. Then it reports the requests that
 ended. A batch is chosen only when a lane is free, so requests that arrive before then can still join it.
 
-Width. If an idle lane finds all cores free and at most one batch waiting, it runs the batch wide, on all
-cores. One text is one batch, whatever its length, unless it would hold all cores for long (`is_long`). Any
-other call is narrow, on one core. So a single request uses the whole machine, and under load the cores work
-in parallel without waiting for each other.
+Width. A single request uses the whole machine, and under load the cores work in parallel (`call_width`).
 
 Losing lanes. A lane is lost if its call hangs (`lane`) or its thread ends before the lanes are closed. Its
 texts fail with `LaneLost`, and its cores return to the budget at once: most hung calls wait for something and
@@ -30,8 +27,8 @@ the lock is held.
 import logging
 import threading
 from collections.abc import Callable
-from itertools import chain
 
+from vecmill.batching.call_width import CallWidth
 from vecmill.batching.change import Change
 from vecmill.batching.containment import Outcomes, run_contained
 from vecmill.batching.forecast import Forecast
@@ -81,8 +78,12 @@ class Lanes:
         self.all = [Lane(number) for number in range(engine.info.lanes_on(budget.total))]
         self.is_lost = False  # no lane works, and none may be replaced
         self._queue = queue
-        self.forecast = Forecast(queue, config, pace, cores=len(self.all) * engine.info.lane_widths[0])
+        widths = engine.info.lane_widths
+        self._narrow, self._wide = widths[0], widths[-1]
+        cores, wide = len(self.all) * self._narrow, self._wide // self._narrow
+        self.forecast = Forecast(queue, config, pace, cores=cores, wide=wide)
         self._policy = Policy(config.batch, self.forecast, pace)
+        self._call_width = CallWidth(engine.info, budget, queue, self._policy, self.all)
         self._engine = engine
         self._config = config
         self._budget = budget
@@ -94,7 +95,6 @@ class Lanes:
         self._memory = MemoryLimit()
         self._closing = False
         self._settle: Settle = lambda _: None
-        self._narrow, self._wide = engine.info.lane_widths[0], engine.info.lane_widths[-1]
 
     def start(self, settle: Settle) -> None:
         """Start the threads. They report ended requests to `settle`."""
@@ -195,36 +195,30 @@ class Lanes:
             self._budget.wake_others(self.condition)
         if self._queue.is_empty:
             return None
-        width = self._choose_width(was_idle)
+        width = cores = self._call_width.choose(was_idle=was_idle)
         lanes = 1 if width > self._narrow else len(self.all)
-        jobs = self._policy.choose(self._queue, lanes=lanes, now=now, allow_long=self._may_run_long())
+        jobs = self._policy.choose(
+            self._queue, lanes=lanes, now=now, allow_long=self._call_width.may_run_long()
+        )
         if not jobs:
             return None
+        has_long_text = any(map(is_long, jobs))
+        if has_long_text and self._call_width.may_borrow():
+            width, cores = self._wide, self._wide - self._narrow
         waits_s = tuple(now - job.arrived_at for job in jobs)
         timeline = None
         if self._observer.needs_timelines:
             timeline = begin_timeline(jobs, lane.number, width, now)
         self._queue.take(jobs, now, timeline)
-        self._budget.take(width, self.condition, sum(job.cost_s for job in jobs))
-        lane.state, lane.jobs, lane.width, lane.called_at = LaneState.BUSY, jobs, width, now
-        lane.has_long_text = any(map(is_long, jobs))
+        lane.state, lane.jobs, lane.called_at = LaneState.BUSY, jobs, now
+        lane.cores, lane.borrowed, lane.has_long_text = cores, width - cores, has_long_text
+        cost_s = sum(job.cost_s for job in jobs)
+        self._budget.take(cores, self.condition, cost_s, borrowed=lane.borrowed, is_long=lane.has_long_text)
         if self._budget.free >= self._narrow:
             if self._queue.work_tokens:
                 self.condition.notify()
             self._budget.wake_others(self.condition)
         return SealedBatch(jobs, width, waits_s, timeline)
-
-    def _choose_width(self, was_idle: bool) -> int:
-        alone = was_idle and self._budget.free == self._budget.total
-        is_wide = alone and self._wide <= self._budget.free and self._is_one_batch()
-        return self._wide if is_wide else self._narrow
-
-    def _is_one_batch(self) -> bool:
-        """Return whether no more waits than one call should compute."""
-        if self._queue.work_tokens <= self.batch_tokens:
-            return True
-        lines = self._queue.lines.values()
-        return sum(map(len, lines)) == 1 and not any(map(is_long, chain.from_iterable(lines)))
 
     def _run(self, lane: Lane, work: SealedBatch) -> bool:
         """Compute a batch and hand out its outcomes. Return false if another lane has replaced this one."""
@@ -260,11 +254,13 @@ class Lanes:
                 raise LaneLost("The lane was given up.")
             lengths = batch.lengths.tolist()
             predicted_s = self.pace.call_s(lengths, work.width)
-            call = lane.call = EngineCall(self._running_clock(), lengths, work.width, predicted_s)
+            overlaps = -1 if self._budget.is_shared else self._budget.overlaps
+            call = EngineCall(self._running_clock(), lengths, work.width, predicted_s, overlaps)
+            lane.call = call
             stood_still_s = self._running_clock.stood_still_s
         embeddings = work.call(self._engine, batch, self._clock)
         with self._budget.lock:
-            if self._running_clock.stood_still_s == stood_still_s:
+            if self._running_clock.stood_still_s == stood_still_s and not self._has_shared(call):
                 seconds = self._running_clock() - call.began_at
                 if work.width == self._narrow:
                     self._policy.batch_size.measure(lengths, seconds)
@@ -319,7 +315,12 @@ class Lanes:
         if lane.call is None:
             return False
         elapsed_s = self._running_clock() - lane.call.began_at
-        return elapsed_s > times * lane.call.limit_s(self._config.hang_s)
+        is_shared = self._has_shared(lane.call)
+        return elapsed_s > times * lane.call.limit_s(self._config.hang_s, is_shared=is_shared)
+
+    def _has_shared(self, call: EngineCall) -> bool:
+        """Return whether another call has computed on a core of `call`."""
+        return call.overlaps != self._budget.overlaps
 
     def _describe_call(self, lane: Lane) -> str:
         return "" if lane.call is None else f" ({lane.call.describe(self._running_clock())})"
@@ -328,17 +329,11 @@ class Lanes:
         """Return whether a lane could take a batch if it had a core."""
         if not any(lane.state is LaneState.IDLE for lane in self.all):
             return False
-        return self._policy.has_work(self._queue, allow_long=self._may_run_long())
-
-    def _may_run_long(self) -> bool:
-        """Return whether another lane stays free of long calls if one more begins."""
-        lanes = [lane for lane in self.all if not lane.is_lost]
-        long_calls = sum(lane.has_long_text for lane in lanes)
-        return len(lanes) == 1 or long_calls < len(lanes) - 1
+        return self._policy.has_work(self._queue, allow_long=self._call_width.may_run_long())
 
     def _release(self, lane: Lane, state: LaneState) -> None:
-        self._budget.give_back(lane.width)
-        lane.state, lane.jobs, lane.width, lane.has_long_text = state, (), 0, False
+        self._budget.give_back(lane.cores, borrowed=lane.borrowed, is_long=lane.has_long_text)
+        lane.state, lane.jobs, lane.cores, lane.borrowed, lane.has_long_text = state, (), 0, 0, False
 
     def _lose(self, lane: Lane, state: LaneState) -> list[QueuedRequest]:
         """Give up `lane` and fail its texts. Call `_recover` before the lock is released."""

@@ -23,7 +23,7 @@ Zhang, "Hierarchical packet fair queueing algorithms", SIGCOMM 1996, for small o
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vecmill.batching.ticket import Job, QueuedRequest
@@ -82,6 +82,11 @@ class Line:
         """Return the core seconds of the waiting jobs of `client`."""
         found = self._clients.get(client)
         return 0.0 if found is None else found.waiting_s
+
+    def most_waiting_s(self) -> float:
+        """Return the core seconds of the waiting jobs of the client that has the most."""
+        # A copy, because the line may change meanwhile: callers that only guess do not hold the lock.
+        return max((each.waiting_s for each in list(self._clients.values())), default=0.0)
 
     def tag_for(self, client: str | None, cost_s: float) -> float:
         """Return the tag that a request of `client` would get, with jobs of `cost_s` core seconds."""
@@ -152,6 +157,16 @@ class Line:
         """Remove `job`, which is not computed on behalf of its home, and credit the client with its cost."""
         self._clients[job.home.client].ends_at -= job.cost_s
         self.remove(job)
+
+    def count_longest(self, is_counted: Callable[[Job], bool]) -> int:
+        """Return the number of waiting jobs of the lengths, from the largest down, that are counted."""
+        count = 0
+        for length in reversed(self._lengths):
+            same_length = self._by_length[length]
+            if not is_counted(next(iter(same_length))):
+                break
+            count += len(same_length)
+        return count
 
     def near(self, length: int) -> Iterator[Job]:
         """Yield all jobs, closest to `length` tokens first, oldest first among equals.

@@ -15,7 +15,7 @@ Similar lengths keep the padding of a batch small, and the padding has a fixed l
   call) and the size of full batches (`batch_size`). While interactive requests come in, other calls are
   shorter, because a text that arrives waits for the call that runs.
 - **Long texts**: a text that alone takes longer than `LONG_CALL_S` is computed only if another lane stays
-  free of such texts, so that short texts never wait for it.
+  free of such texts, so that short texts never wait for it (`lanes` has the widths of these calls).
 
 Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` has the order of requests.
 """
@@ -23,7 +23,7 @@ Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` 
 from collections.abc import Iterator
 
 from vecmill.batching.batch_size import BatchSize
-from vecmill.batching.forecast import Forecast
+from vecmill.batching.forecast import LONG_CALL_S, Forecast
 from vecmill.batching.line import Line
 from vecmill.batching.pace import Pace
 from vecmill.batching.queue import Queue
@@ -42,9 +42,6 @@ MIN_SHORT_CALL_TOKENS = 64
 
 # Interactive requests count as coming in for this long after the last one was computed.
 INTERACTIVE_PAUSE_S = 1.0
-
-# A text whose call takes longer than this on one core is long.
-LONG_CALL_S = 1.0
 
 
 class Policy:
@@ -80,6 +77,10 @@ class Policy:
     def has_work(self, queue: Queue, *, allow_long: bool) -> bool:
         """Return whether `choose` would return a batch."""
         return bool(_list_present(queue, allow_long=allow_long))
+
+    def count_long(self, queue: Queue) -> int:
+        """Return the number of long texts that wait."""
+        return sum(line.count_longest(is_long) for line in queue.lines.values())
 
     def _next_priority(self, present: list[Priority], now: float) -> Priority:
         waits_in_vain = Priority.BULK in present and self._last is not Priority.BULK

@@ -27,14 +27,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
+from vecmill.batching.counts import Counts, CountsSnapshot
 from vecmill.batching.line import Line
-from vecmill.batching.ticket import Job, QueuedRequest, Terms, Ticket, TicketState
+from vecmill.batching.ticket import OWN_WORK, Job, QueuedRequest, Terms, Ticket, TicketState
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
 from vecmill.values.timeline import BatchTimeline
+
+# The part of the queue that the texts of one client may fill, beside a first request of any size.
+CLIENT_SHARE = 2 / 3
 
 _URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
 
@@ -53,37 +57,11 @@ class Room(StrEnum):
 
 
 @dataclass(slots=True)
-class Counts:
-    """The numbers of texts since the queue was made."""
+class _Waiting:
+    """What a client has waiting."""
 
-    admitted: int = 0
-    joined: int = 0
-    done: int = 0
-    failed: int = 0
-    expired: int = 0
-    cancelled: int = 0
-
-    @property
-    def ended(self) -> int:
-        """Texts that reached a final state."""
-        return self.done + self.failed + self.expired + self.cancelled
-
-    @property
-    def changing(self) -> tuple[int, int, int, int, int]:
-        """The counts that the dispatcher reports: joined, done, failed, expired, cancelled."""
-        return self.joined, self.done, self.failed, self.expired, self.cancelled
-
-
-@dataclass(slots=True)
-class CountsSnapshot(Counts):
-    """The counts of texts at one moment: `admitted` is the sum of the outcomes and of `open`.
-
-    `waiting` and `waiting_tokens` count the open texts that have not reached a lane.
-    """
-
-    open: int = 0
-    waiting: int = 0
-    waiting_tokens: int = 0
+    texts: int = 0
+    tokens: int = 0
 
 
 class Queue:
@@ -95,9 +73,11 @@ class Queue:
             priority: Line(ordered_by_end=priority is not Priority.INTERACTIVE) for priority in Priority
         }
         self.counts = Counts()
+        self.own_counts = Counts()  # the same for `OWN_WORK`
         self.waiting_texts = 0
         self.waiting_tokens = 0
         self.open_texts = 0
+        self._waiting_of: dict[str | None, _Waiting] = {}
         self._config = config
         self._text_s = text_s
         self._jobs: dict[bytes, Job] = {}
@@ -117,23 +97,29 @@ class Queue:
         return sum(line.tokens for line in self.lines.values())
 
     def snapshot(self) -> CountsSnapshot:
-        """Return all counts of texts."""
+        """Return all counts of the texts of clients."""
+        own = self._waiting_of.get(OWN_WORK, _Waiting())
         return CountsSnapshot(
             self.counts.admitted,
             *self.counts.changing,
-            open=self.open_texts,
-            waiting=self.waiting_texts,
-            waiting_tokens=self.waiting_tokens,
+            open=self.counts.admitted - self.counts.ended,
+            waiting=self.waiting_texts - own.texts,
+            waiting_tokens=self.waiting_tokens - own.tokens,
         )
 
-    def room_for(self, texts: int, tokens: int) -> Room:
-        """Return whether a request of this size fits now, later, or never."""
-        if texts > self._config.max_queue_texts or tokens > self._config.max_queue_tokens:
+    def room_for(self, texts: int, tokens: int, client: str | None = None) -> Room:
+        """Return whether a request of this size fits now, later, or never.
+
+        A client that has something waiting may fill `CLIENT_SHARE` of the queue.
+        """
+        most_texts, most_tokens = self._config.max_queue_texts, self._config.max_queue_tokens
+        if texts > most_texts or tokens > most_tokens:
             return Room.NEVER
-        fits = (
-            self.waiting_texts + texts <= self._config.max_queue_texts
-            and self.waiting_tokens + tokens <= self._config.max_queue_tokens
-        )
+        fits = self.waiting_texts + texts <= most_texts and self.waiting_tokens + tokens <= most_tokens
+        own = self._waiting_of.get(client)
+        if own is not None:
+            fits &= own.texts + texts <= CLIENT_SHARE * most_texts
+            fits &= own.tokens + tokens <= CLIENT_SHARE * most_tokens
         return Room.FITS if fits else Room.FULL
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
@@ -159,10 +145,16 @@ class Queue:
         `costs_s` is the result of the method of this name, if the caller has it.
         """
         assert sequences
-        assert self.room_for(len(sequences), sum(map(len, sequences))) is Room.FITS
+        assert self.room_for(len(sequences), sum(map(len, sequences)), terms.client) is Room.FITS
         number = next(self._numbers)
         request = QueuedRequest(
-            number, terms.priority, terms.client, now, terms.deadline, timeline=terms.timeline
+            number,
+            terms.priority,
+            terms.client,
+            now,
+            terms.deadline,
+            may_wait=terms.may_wait,
+            timeline=terms.timeline,
         )
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
         self.lines[terms.priority].place(request, sum(costs_s))
@@ -175,7 +167,7 @@ class Queue:
         request.embeddings = [None] * len(sequences)
         request.open_tickets = len(sequences)
         self.open_texts += len(sequences)
-        self.counts.admitted += len(sequences)
+        self._counts_of(request).admitted += len(sequences)
         self._open[number] = request
         self._remember_deadline(request)
         return request
@@ -218,7 +210,11 @@ class Queue:
         due = []
         while self._deadlines and self._deadlines[0][0] <= now:
             request = self._open.get(heapq.heappop(self._deadlines)[1])
-            if request is not None:
+            if request is None:
+                continue
+            if request.deadline > now:  # it was put off
+                self._remember_deadline(request)
+            else:
                 due.append(request)
         return self.give_up(due, now)
 
@@ -237,6 +233,11 @@ class Queue:
                 if ticket.is_open:
                     self._close(ticket, TicketState.EXPIRED, now)
         return list(requests)
+
+    def put_off(self, requests: Sequence[QueuedRequest], seconds: float) -> None:
+        """Give open requests later deadlines."""
+        for request in requests:
+            request.deadline += seconds  # `expire` finds it at the former deadline
 
     def fail_all(self, error: VecmillError, now: float, *, also_running: bool = False) -> list[QueuedRequest]:
         """End every waiting job with `error`, and return the requests that ended as a result.
@@ -259,15 +260,14 @@ class Queue:
             self._jobs[sequence.key] = job
             self.lines[job.priority].add(job)
         else:
-            self.counts.joined += 1
+            self._counts_of(request).joined += 1
             if request.timeline is not None:
                 request.timeline.joined_texts += 1
             if not job.running and _place(request) < _place(job.home):
                 self._move_home(job, request)
         ticket = Ticket(request, index, job)
         job.tickets[ticket] = None
-        self.waiting_texts += 1
-        self.waiting_tokens += job.tokens
+        self._count_waiting(ticket, 1)
         if job.running:
             self._start(ticket, now)
         return ticket
@@ -301,7 +301,8 @@ class Queue:
         if ticket.state is TicketState.QUEUED:
             self._leave_waiting(ticket)
         ticket.move(state)
-        setattr(self.counts, state, getattr(self.counts, state) + 1)
+        counts = self._counts_of(ticket.request)
+        setattr(counts, state, getattr(counts, state) + 1)
         self.open_texts -= 1
         request, job = ticket.request, ticket.job
         request.embeddings[ticket.index] = embedding
@@ -324,8 +325,20 @@ class Queue:
             self._move_home(job, min((ticket.request for ticket in job.tickets), key=_place))
 
     def _leave_waiting(self, ticket: Ticket) -> None:
-        self.waiting_texts -= 1
-        self.waiting_tokens -= ticket.job.tokens
+        self._count_waiting(ticket, -1)
+
+    def _count_waiting(self, ticket: Ticket, change: int) -> None:
+        tokens, client = change * ticket.job.tokens, ticket.request.client
+        self.waiting_texts += change
+        self.waiting_tokens += tokens
+        own = self._waiting_of.setdefault(client, _Waiting())
+        own.texts += change
+        own.tokens += tokens
+        if not own.texts:
+            del self._waiting_of[client]
+
+    def _counts_of(self, request: QueuedRequest) -> Counts:
+        return self.own_counts if request.client == OWN_WORK else self.counts
 
     def _forget(self, job: Job) -> None:
         if self._jobs.get(job.sequence.key) is job:
@@ -353,6 +366,8 @@ class Queue:
         assert all(ticket.state is TicketState.RUNNING for ticket in tickets if ticket.job.running)
         assert all(ticket.state is TicketState.QUEUED for ticket in tickets if not ticket.job.running)
         assert self.open_texts == len(tickets)
-        assert self.counts.admitted == self.counts.ended + self.open_texts
+        own = self.own_counts
+        assert self.counts.admitted + own.admitted == self.counts.ended + own.ended + self.open_texts
+        assert sum(each.texts for each in self._waiting_of.values()) == self.waiting_texts
         assert self.waiting_texts == len(queued) <= self._config.max_queue_texts
         assert self.waiting_tokens == sum(t.job.tokens for t in queued) <= self._config.max_queue_tokens

@@ -42,16 +42,22 @@ TRANSITIONS = {
 }
 
 
+# The client of work that a model does for itself. Its texts are not counted among those of clients.
+OWN_WORK = "\0own work"
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too.
 
-    `timeline` is where the times of the request are recorded, `None` if nobody needs them.
+    `may_wait` tells whether the deadline may be put off for the work of others: it is not one that the client
+    has asked for. `timeline` is where the times of the request are recorded, `None` if nobody needs them.
     """
 
     priority: Priority
     deadline: float
     client: str | None = None
+    may_wait: bool = True
     timeline: RunTimeline | None = None
 
 
@@ -61,7 +67,7 @@ class QueuedRequest:
 
     `embeddings[i]` is the output for ticket `i`, `error` the reason why the request as a whole failed.
     `waiting` holds the waiting jobs that are at home in this request, of `waiting_s` core seconds, and `tag`
-    its place in the line of its priority.
+    its place in the line of its priority. `may_wait` is that of the terms.
     """
 
     number: int
@@ -78,6 +84,7 @@ class QueuedRequest:
     tag: float = 0.0
     waiting: OrderedDict["Job", None] = field(default_factory=OrderedDict)
     waiting_s: float = 0.0
+    may_wait: bool = True
     timeline: RunTimeline | None = None
 
 

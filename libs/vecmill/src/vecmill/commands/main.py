@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import click
 
-from vecmill.errors import SetupError
-from vecmill.values.pip_command import pip_command
+from vecmill.errors import VecmillError
+from vecmill.values.pip_command import FIND_LINKS_HINT, pip_command
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 
@@ -46,7 +46,7 @@ _ELSEWHERE = MappingProxyType(
 
 
 class SetupFailure(click.ClickException):
-    """A `SetupError` in the form of click."""
+    """An error of vecmill in the form of click."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ class SetupFailure(click.ClickException):
 class CommandGroup(click.Group):
     """A group of commands that are imported when they run.
 
-    A `SetupError` of any command becomes one sentence on standard error and exit status 2.
+    An error of vecmill in any command becomes one sentence on standard error and exit status 2.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -69,7 +69,7 @@ class CommandGroup(click.Group):
         if cmd_name in _ELSEWHERE:
             distribution = _ELSEWHERE[cmd_name]
             command = pip_command("install", distribution)
-            ctx.fail(f"`vecmill {cmd_name}` is in another package: {command}")
+            ctx.fail(f"`vecmill {cmd_name}` is in another package: {command} ({FIND_LINKS_HINT})")
         return None
 
     def resolve_command(
@@ -96,10 +96,10 @@ class CommandGroup(click.Group):
         return f"The commands are {', '.join(self.list_commands(ctx))}."
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command, and report a `SetupError` as a sentence."""
+        """Run the command, and report an error of vecmill as a sentence."""
         try:
             return super().invoke(ctx)
-        except SetupError as error:
+        except VecmillError as error:
             raise SetupFailure(error.message) from error
 
 

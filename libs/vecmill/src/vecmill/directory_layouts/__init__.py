@@ -20,7 +20,9 @@ from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.sparse import describe_sparse_model
 from vecmill.directory_layouts.static import describe_static_model
 from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import show
 from vecmill.models.description import ModelDescription
+from vecmill.models.load_failures import load_failures
 from vecmill.models.location import ModelLocation
 from vecmill.values.task import Task
 
@@ -29,8 +31,13 @@ def describe_model(location: ModelLocation, task: Task | None = None) -> ModelDe
     """Read the description of the model at `location`; `task` overrides the task of the directory.
 
     Raises `CorruptModel` if a file is broken or missing, `UnsupportedModel` if the model has an unsupported
-    setting or cannot do `task`. Both name the file.
+    setting or cannot do `task`. Both name the file. Raises `LoadFailed` for anything unforeseen.
     """
+    with load_failures(location.directory):
+        return _describe(location, task)
+
+
+def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
     modules = read_modules(location.directory)
     if modules is None:
         return describe_plain_model(location, task)
@@ -60,5 +67,5 @@ def _describe_modules(location: ModelLocation, modules: tuple[Module, ...]) -> M
         case "SentenceTransformer":
             return describe_embedding_model(location, modules, settings)
     raise UnsupportedModel(
-        f"{location.directory / settings.FILE}: model_type {settings.model_type!r} is not supported."
+        f"{location.directory / settings.FILE}: model_type {show(settings.model_type)} is not supported."
     )

@@ -4,12 +4,12 @@ Sources of the rules: sentence-transformers 6.2 (`base/modules/transformer.py`, 
 transformers 5.23 (`tokenization_utils_base.py`).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.directory import find_file, read_object
+from vecmill.models.config_fields import read_flag, read_mapping
+from vecmill.models.directory import MAX_TEMPLATE_BYTES, find_file, read_object, read_text
 from vecmill.models.heads import ChatTemplate
 
 _FILE = "chat_template.jinja"
@@ -32,7 +32,7 @@ def read_chat_template(folder: TransformerFolder) -> ChatTemplate | None:
     Raises `UnsupportedModel` for named templates and unsupported arguments, `CorruptModel` if the template is
     missing.
     """
-    modalities = folder.settings.get("modality_config") or {}
+    modalities = read_mapping(folder.settings, "modality_config", file=folder.settings_path)
     if "message" not in modalities:
         return None
     file, source = _find_source(folder)
@@ -50,10 +50,7 @@ def read_chat_template(folder: TransformerFolder) -> ChatTemplate | None:
 def _find_source(folder: TransformerFolder) -> tuple[str, str]:
     path = find_file(folder.directory, join(folder.folder, _FILE))
     if path is not None:
-        try:
-            return _FILE, path.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise CorruptModel(f"{path} cannot be read: {error}. Download the model again.") from error
+        return _FILE, read_text(path, MAX_TEMPLATE_BYTES)
     source = folder.tokenizer_config.get("chat_template")
     if source is None:
         raise CorruptModel(f"{folder.path(_FILE)} is missing. Download the model again.")
@@ -81,12 +78,15 @@ def _read_special_tokens(folder: TransformerFolder) -> tuple[tuple[str, str | No
 
 
 def _read_variables(folder: TransformerFolder) -> tuple[tuple[str, Any], ...]:
-    path = folder.path("sentence_bert_config.json")
-    arguments: Mapping[str, Any] = folder.settings.get("processing_kwargs") or {}
+    path = folder.settings_path
+    arguments = read_mapping(folder.settings, "processing_kwargs", file=path)
     if set(arguments) - {"chat_template"}:
         raise UnsupportedModel(f"{path}: processing_kwargs is supported for chat_template alone.")
-    variables = dict(arguments.get("chat_template") or {})
-    if not variables.pop("restore_suffix", True):
+    name = f"{path}: processing_kwargs"
+    variables = dict(read_mapping(arguments, "chat_template", file=name))
+    restores = read_flag(variables, "restore_suffix", default=True, file=f"{name}.chat_template")
+    variables.pop("restore_suffix", None)
+    if not restores:
         raise UnsupportedModel(
             f"{path}: processing_kwargs.chat_template.restore_suffix false is not supported."
         )

@@ -8,8 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import check_whole_number
+from vecmill.errors import CorruptModel
+from vecmill.models.config_fields import (
+    MOST_LABELS,
+    check_text,
+    check_whole_number,
+    read_choice,
+    read_mapping,
+)
 from vecmill.models.heads import Activation
 
 _DEFAULT_LABELS = 2
@@ -23,28 +29,30 @@ _ACTIVATION_OF_PROBLEM = {
 
 def read_labels(config: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     """Read the names of the logits, in order. Raises `CorruptModel` if they are not numbered from 0."""
-    names = config.get("id2label")
+    names = None if config.get("id2label") is None else read_mapping(config, "id2label", file=path)
     count = config.get("num_labels")
-    if names is None or (count is not None and count != len(names)):
-        count = check_whole_number(_DEFAULT_LABELS if count is None else count, f"{path}: num_labels")
-        return tuple(f"LABEL_{index}" for index in range(count))
+    if count is not None:
+        count = check_whole_number(count, f"{path}: num_labels", most=MOST_LABELS)
+    if names is None or count not in (None, len(names)):
+        return tuple(f"LABEL_{index}" for index in range(count or _DEFAULT_LABELS))
     try:
-        named = {int(key): str(label) for key, label in dict(names).items()}
-    except (TypeError, ValueError) as error:
+        named = {int(key): _label(value, f"{path}: id2label.{key}") for key, value in names.items()}
+    except ValueError as error:
         raise CorruptModel(f"{path}: id2label must name labels by number.") from error
     if not named or set(named) != set(range(len(named))):
         raise CorruptModel(f"{path}: id2label must number its labels from 0 without gaps.")
     return tuple(named[index] for index in range(len(named)))
 
 
+def _label(value: object, name: str) -> str:
+    """Return the name of a label, which may be written as a number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else check_text(value, name)
+
+
 def classification_activation(config: Mapping[str, Any], labels: tuple[str, ...]) -> Activation:
     """Return the activation of the text classification pipeline. Raises `UnsupportedModel`."""
-    problem = config.get("problem_type")
-    if problem is not None and problem not in _ACTIVATION_OF_PROBLEM:
-        raise UnsupportedModel(
-            f"config.json: problem_type {problem!r} is not supported; supported: "
-            f"{', '.join(_ACTIVATION_OF_PROBLEM)}."
-        )
+    problem = read_choice(config, "problem_type", _ACTIVATION_OF_PROBLEM)
     if problem == "regression":
         return Activation.IDENTITY
     if len(labels) == 1:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from vecmill.directory_layouts.late_interaction import add_late_interaction
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, find_module_weights
+from vecmill.models.config_fields import MOST_TOKENS, read_flag, read_size, read_text, read_texts
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_object
 from vecmill.models.heads import MultiVector
@@ -26,6 +27,7 @@ from vecmill.values.task import Task
 
 PUNCTUATION = tuple(string.punctuation)
 CLASSIC_QUERY_TOKENS = 32
+METADATA_FILE = "artifact.metadata"
 _CLASSIC_DIM = 128
 
 _PYLATE_KEYS = (
@@ -57,7 +59,7 @@ class PyLateSettings:
         prompts, prefixes = dict(settings.prompts), []
         for key, prompt in (("query_prefix", "query"), ("document_prefix", "document")):
             if key in values:
-                prefix = values[key] or ""
+                prefix = read_text(values, key, file=settings.path) or ""
                 prefixes.append(prefix)
                 prompts[prompt] = prefix + prompts.get(prompt, "").removeprefix(prefix)
         transformer = {
@@ -66,41 +68,44 @@ class PyLateSettings:
             if key in values and (values[key] is not None or key == "query_expansion")
         }
         if "query_expansion" not in transformer and any(key in values for key in _PYLATE_KEYS):
-            transformer["query_expansion"] = _translate_expansion(values)
+            transformer["query_expansion"] = _translate_expansion(settings)
             if transformer["query_expansion"] is not None:
                 transformer.pop("query_length", None)
-        skipped = values.get("skiplist_words")
+        has_skipped = values.get("skiplist_words") is not None
         return cls(
             MappingProxyType(transformer),
             MappingProxyType(prompts),
             tuple(prefixes),
-            None if skipped is None else tuple(map(str, skipped)),
+            read_texts(values, "skiplist_words", file=settings.path) if has_skipped else None,
         )
 
 
-def _translate_expansion(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    if values.get("do_query_expansion") is False:
+def _translate_expansion(settings: ModelSettings) -> dict[str, Any] | None:
+    values, file = settings.values, settings.path
+    if not read_flag(values, "do_query_expansion", default=True, file=file):
         return None
-    attend = values.get("attend_to_expansion_tokens", values.get("attend_to_mask_tokens"))
-    length = values.get("query_length") or CLASSIC_QUERY_TOKENS
-    return {"strategy": "fixed", "attend": bool(attend), "length": length}
+    older = read_flag(values, "attend_to_mask_tokens", default=False, file=file)
+    attend = read_flag(values, "attend_to_expansion_tokens", default=older, file=file)
+    length = read_size(values, "query_length", CLASSIC_QUERY_TOKENS, least=0, file=file)
+    return {"strategy": "fixed", "attend": attend, "length": length or CLASSIC_QUERY_TOKENS}
 
 
 def describe_stanford_model(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     """Describe a checkpoint of Stanford ColBERT. Raises `CorruptModel` or `UnsupportedModel`."""
-    metadata = read_object(location.directory, "artifact.metadata") or {}
+    metadata = read_object(location.directory, METADATA_FILE) or {}
+    path = location.directory / METADATA_FILE
     prompts = {
-        "query": (metadata.get("query_token_id") or "[unused0]") + " ",
-        "document": (metadata.get("doc_token_id") or "[unused1]") + " ",
+        "query": (read_text(metadata, "query_token_id", file=path) or "[unused0]") + " ",
+        "document": (read_text(metadata, "doc_token_id", file=path) or "[unused1]") + " ",
     }
-    dim = int(metadata.get("dim") or _CLASSIC_DIM)
+    dim = read_size(metadata, "dim", _CLASSIC_DIM, least=0, file=path) or _CLASSIC_DIM
     base = folder.describe(location)
     file = find_module_weights(location.directory, "")
     projection = Dense(file, folder.encoder.hidden_size, dim, bias=False, activation=DenseActivation.IDENTITY)
     expansion = {
         "strategy": "fixed",
-        "attend": bool(metadata.get("attend_to_mask_tokens")),
-        "length": metadata.get("query_maxlen") or CLASSIC_QUERY_TOKENS,
+        "attend": read_flag(metadata, "attend_to_mask_tokens", default=False, file=path),
+        "length": read_size(metadata, "query_maxlen", CLASSIC_QUERY_TOKENS, file=path),
     }
     description = replace(
         base,
@@ -109,9 +114,10 @@ def describe_stanford_model(location: ModelLocation, folder: TransformerFolder) 
         dim=dim,
         prompts=MappingProxyType(prompts),
         multi_vector=MultiVector(
-            skipped=PUNCTUATION if metadata.get("mask_punctuation", True) else (),
+            skipped=PUNCTUATION if read_flag(metadata, "mask_punctuation", default=True, file=path) else (),
             prefixes=tuple(prompts.values()),
         ),
     )
-    settings = {"document_length": metadata.get("doc_maxlen"), "query_expansion": expansion}
-    return add_late_interaction(description, folder, settings)
+    longest = read_size(metadata, "doc_maxlen", description.max_tokens, most=MOST_TOKENS, file=path)
+    settings = {"document_length": longest, "query_expansion": expansion}
+    return add_late_interaction(description, folder, settings, path)

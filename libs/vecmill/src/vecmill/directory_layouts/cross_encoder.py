@@ -14,6 +14,7 @@ from vecmill.directory_layouts.modules import MODULES_FILE, Module, StageReader,
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import read_choice, read_mapping, read_text, show
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import require_object
 from vecmill.models.heads import Activation, Head, HeadKind
@@ -98,19 +99,19 @@ def read_score_activation(
 
 
 def _configured_activation(folder: TransformerFolder, values: Mapping[str, Any]) -> Activation | None:
-    older = folder.config.get("sentence_transformers") or {}
-    name = values.get("activation_fn") or (
-        older["activation_fn"]
-        if isinstance(older, dict) and "activation_fn" in older
-        else folder.config.get("sbert_ce_default_activation_function")
+    older = read_mapping(folder.config, "sentence_transformers")
+    name = read_text(values, "activation_fn", file=ModelSettings.FILE) or (
+        read_text(older, "activation_fn", file="config.json: sentence_transformers")
+        if "activation_fn" in older
+        else read_text(folder.config, "sbert_ce_default_activation_function")
     )
     # sentence-transformers also replaces activations outside torch by its default.
-    if not isinstance(name, str) or not name.startswith("torch."):
+    if name is None or not name.startswith("torch."):
         return None
     kind = name.rpartition(".")[2]
     if kind not in _ACTIVATIONS:
         raise UnsupportedModel(
-            f"{folder.path('config.json')}: activation_fn {name!r} is not supported; supported are "
+            f"{folder.path('config.json')}: activation_fn {show(name)} is not supported; supported are "
             f"torch's {', '.join(_ACTIVATIONS)}."
         )
     return _ACTIVATIONS[kind]
@@ -121,18 +122,15 @@ def _describe_yes_no(
 ) -> ModelDescription:
     name = join(module.folder, "config.json")
     config = require_object(location.directory, name)
-    if config.get("module_input_name", "causal_logits") != "causal_logits":
-        raise UnsupportedModel(
-            f"{location.directory / name}: module_input_name {config['module_input_name']!r} is not "
-            "supported."
-        )
+    read_choice(config, "module_input_name", ("causal_logits",), file=location.directory / name)
     true_id, false_id = config.get("true_token_id"), config.get("false_token_id")
     token_ids = tuple(value for value in (true_id, false_id) if value is not None)
     if true_id is None or not all(
         type(value) is int and 0 <= value < folder.encoder.vocab_size for value in token_ids
     ):
         raise CorruptModel(
-            f"{location.directory / name}: true_token_id and false_token_id must be token ids of the model."
+            f"{location.directory / name}: true_token_id and false_token_id must be token ids of the model, "
+            "which are below vocab_size."
         )
     activation = read_score_activation(folder, values)
     return replace(

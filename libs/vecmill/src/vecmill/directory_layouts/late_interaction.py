@@ -11,23 +11,34 @@ from typing import Any
 
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import check_whole_number
+from vecmill.models.config_fields import (
+    MOST_TOKENS,
+    check_whole_number,
+    read_flag,
+    read_size,
+    read_text,
+)
 from vecmill.models.description import ModelDescription
 from vecmill.models.heads import QueryExpansion
 
 _EXPANSION_KEYS = frozenset({"strategy", "attend", "token", "length"})
+# Every query is padded to the length, so it costs memory in every request.
+MOST_EXPANSION = 2**16
+
 _STRATEGIES = ("fixed", "min")
 
 
 def add_late_interaction(
-    description: ModelDescription, folder: TransformerFolder, settings: Mapping[str, Any]
+    description: ModelDescription,
+    folder: TransformerFolder,
+    settings: Mapping[str, Any],
+    path: Path,
 ) -> ModelDescription:
     """Return `description` with the longest query and document, and the expansion of queries.
 
     `settings` are `query_length`, `document_length` and `query_expansion` of sentence-transformers'
-    Transformer. Raises `CorruptModel` for invalid values.
+    Transformer, read from `path`. Raises `CorruptModel` for invalid values.
     """
-    path = folder.path("sentence_bert_config.json")
     assert description.multi_vector is not None
     bound = folder.encoder.max_input_tokens
     query = _read_length(path, "query_length", settings, description.max_tokens)
@@ -39,7 +50,8 @@ def add_late_interaction(
         query, document = min(query, bound), min(document, bound)
         if expansion is not None and expansion.length > bound:
             raise CorruptModel(
-                f"{path}: query_expansion.length is above the encoder's limit of {bound} tokens."
+                f"{path}: query_expansion.length is above the encoder's limit of {bound} tokens, "
+                "which max_position_embeddings sets."
             )
     return replace(
         description,
@@ -51,8 +63,7 @@ def add_late_interaction(
 
 
 def _read_length(path: Path, key: str, settings: Mapping[str, Any], default: int) -> int:
-    value = settings.get(key)
-    return default if value is None else check_whole_number(value, f"{path}: {key}")
+    return read_size(settings, key, default, most=MOST_TOKENS, file=path)
 
 
 def _read_expansion(path: Path, folder: TransformerFolder, settings: Any) -> QueryExpansion | None:
@@ -64,13 +75,21 @@ def _read_expansion(path: Path, folder: TransformerFolder, settings: Any) -> Que
         )
     if settings.get("strategy") not in _STRATEGIES:
         raise CorruptModel(f"{path}: query_expansion.strategy must be {' or '.join(_STRATEGIES)}.")
-    length = check_whole_number(settings.get("length"), f"{path}: query_expansion.length")
-    token = settings.get("token") or folder.special_token("mask_token") or folder.special_token("eos_token")
+    name = f"{path}: query_expansion"
+    length = check_whole_number(settings.get("length"), f"{name}.length", most=MOST_EXPANSION)
+    token = (
+        read_text(settings, "token", file=name)
+        or folder.special_token("mask_token")
+        or folder.special_token("eos_token")
+    )
     if token is None:
         raise CorruptModel(
             f"{path}: query_expansion names no token, and tokenizer_config.json has no mask_token to "
             "use instead."
         )
     return QueryExpansion(
-        length, token, attend=bool(settings.get("attend", False)), fixed=settings["strategy"] == "fixed"
+        length,
+        token,
+        attend=read_flag(settings, "attend", default=False, file=name),
+        fixed=settings["strategy"] == "fixed",
     )

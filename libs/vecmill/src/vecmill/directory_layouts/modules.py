@@ -13,7 +13,15 @@ from typing import Any
 
 from vecmill.directory_layouts.transformer_folder import find_module_weights, join
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import check_whole_number
+from vecmill.models.config_fields import (
+    check_whole_number,
+    read_flag,
+    read_size,
+    read_text,
+    read_texts,
+    show,
+    show_name,
+)
 from vecmill.models.directory import read_json, read_object, require_object
 from vecmill.models.stages import Dense, DenseActivation, LayerNorm, Normalize, Pooling, PoolingMode, Stage
 
@@ -64,7 +72,9 @@ def _read_module(entry: object, directory: Path) -> Module:
     if kind in _RENAMED:
         return Module(_RENAMED[kind], path)
     if not kind.startswith("sentence_transformers."):
-        raise UnsupportedModel(f"{directory / MODULES_FILE} names {kind}: the model's own code is never run.")
+        raise UnsupportedModel(
+            f"{directory / MODULES_FILE} names {show(kind)}: the model's own code is never run."
+        )
     return Module(kind.rpartition(".")[2], path)
 
 
@@ -107,24 +117,27 @@ class StageReader:
     def _read_pooling(self, module: Module) -> Pooling:
         name = join(module.folder, "config.json")
         config = require_object(self.directory, name)
-        width = config.get("embedding_dimension", config.get("word_embedding_dimension", self.width))
-        self._check_width(name, width)
+        key = "embedding_dimension" if "embedding_dimension" in config else "word_embedding_dimension"
+        self._check_width(name, key, read_size(config, key, self.width, file=self.directory / name))
         if self.pooled:
             raise UnsupportedModel(f"{self.directory / MODULES_FILE}: only one Pooling module is supported.")
         modes = self._pooling_modes(name, config)
         self.pooled = True
         self.width *= len(modes)
-        return Pooling(modes, include_prompt=bool(config.get("include_prompt", True)))
+        return Pooling(modes, include_prompt=self._read_flag(name, config, "include_prompt", default=True))
 
     def _pooling_modes(self, name: str, config: dict[str, Any]) -> tuple[PoolingMode, ...]:
-        mode = config.get("pooling_mode")
+        mode, path = config.get("pooling_mode"), self.directory / name
+        flags = {flag: self._read_flag(name, config, flag, default=False) for flag in _POOLING_FLAGS}
         if mode is None:
-            mode = [kind for flag, kind in _POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
-        modes = [mode] if isinstance(mode, str) else list(mode)
-        if not modes or not set(modes) <= set(PoolingMode):
+            mode = [kind for flag, kind in _POOLING_FLAGS.items() if flags[flag]] or ["mean"]
+        modes = read_texts(
+            {"pooling_mode": [mode] if isinstance(mode, str) else mode}, "pooling_mode", file=path
+        )
+        if not modes or not set(modes) <= set(PoolingMode) or len(set(modes)) < len(modes):
             raise UnsupportedModel(
-                f"{self.directory / name}: pooling {' + '.join(map(str, modes)) or 'nothing'} is not "
-                f"supported; supported: {', '.join(PoolingMode)}."
+                f"{path}: pooling_mode: pooling {show_name(' + '.join(modes)) or 'nothing'} is not "
+                f"supported; supported: {', '.join(PoolingMode)}, each once."
             )
         return tuple(map(PoolingMode, modes))
 
@@ -132,34 +145,37 @@ class StageReader:
         """Read a `Dense` module, whose output is an embedding or, at the end, `output`."""
         name = join(module.folder, "config.json")
         config = require_object(self.directory, name)
-        reads = str(config.get("module_input_name", self.dense_input))
-        writes = config.get("module_output_name")
+        path = self.directory / name
+        reads = read_text(config, "module_input_name", self.dense_input, file=path)
+        writes = read_text(config, "module_output_name", file=path)
         if output is not None:
             if writes != output:
                 raise UnsupportedModel(
-                    f"{self.directory / name}: the last module writes {writes!r}; supported is {output!r}."
+                    f"{path}: the last module writes {show(writes)} by module_output_name; supported is "
+                    f"{output!r}."
                 )
             writes = None
         self._check_flow(name, reads, writes)
         inputs, outputs = (self._read_width(name, config, key) for key in ("in_features", "out_features"))
-        self._check_width(name, inputs)
+        self._check_width(name, "in_features", inputs)
         self.width = outputs
         file = find_module_weights(self.directory, module.folder)
         return Dense(
             file,
             inputs,
             outputs,
-            bias=bool(config.get("bias", True)),
+            bias=self._read_flag(name, config, "bias", default=True),
             activation=self._read_activation(name, config),
-            residual=bool(config.get("use_residual", False)),
+            residual=self._read_flag(name, config, "use_residual", default=False),
         )
 
     def _read_activation(self, name: str, config: dict[str, Any]) -> DenseActivation:
-        value = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-        package, _, kind = str(value).rpartition(".")
+        default, file = "torch.nn.modules.activation.Tanh", self.directory / name
+        value = read_text(config, "activation_function", default, file=file) or default
+        package, _, kind = value.rpartition(".")
         if kind not in set(DenseActivation) or not package.startswith("torch."):
             raise UnsupportedModel(
-                f"{self.directory / name}: activation_function {value!r} is not supported; supported are "
+                f"{self.directory / name}: activation_function {show(value)} is not supported; supported are "
                 f"torch's {', '.join(DenseActivation)}."
             )
         return DenseActivation(kind)
@@ -169,7 +185,7 @@ class StageReader:
         config = require_object(self.directory, name)
         self._check_flow(name, _TEXT, None)
         width = self._read_width(name, config, "dimension")
-        self._check_width(name, width)
+        self._check_width(name, "dimension", width)
         file = find_module_weights(self.directory, module.folder)
         return LayerNorm(file, width)
 
@@ -177,23 +193,30 @@ class StageReader:
         name = join(module.folder, "config.json")
         # Older releases wrote no config.json. The config.json in the model's own folder is the encoder's.
         config = (read_object(self.directory, name) if module.folder else None) or {}
-        self._check_flow(name, str(config.get("module_input_name", _TEXT)), config.get("module_output_name"))
+        path = self.directory / name
+        reads = read_text(config, "module_input_name", _TEXT, file=path)
+        self._check_flow(name, reads, read_text(config, "module_output_name", file=path))
         return Normalize()
 
-    def _check_flow(self, name: str, reads: str, writes: object) -> None:
+    def _check_flow(self, name: str, reads: str | None, writes: str | None) -> None:
         """Raise `UnsupportedModel` unless the module reads and writes the embeddings at this point."""
         expected = _TEXT if self.pooled else _TOKENS
         if reads != expected or writes not in (None, expected):
             raise UnsupportedModel(
-                f"{self.directory / MODULES_FILE}: the module of {name} reads {reads!r} and writes "
-                f"{writes or reads!r}, which is not supported {'after' if self.pooled else 'before'} pooling."
+                f"{self.directory / MODULES_FILE}: the module of {name} reads {show(reads)} "
+                f"(module_input_name) and writes {show(writes or reads)} (module_output_name), which is not "
+                f"supported {'after' if self.pooled else 'before'} pooling."
             )
 
-    def _check_width(self, name: str, width: object) -> None:
+    def _check_width(self, name: str, key: str, width: int) -> None:
         if width != self.width:
             raise CorruptModel(
-                f"{self.directory / name} reads {width} dimensions, but its input has {self.width}."
+                f"{self.directory / name}: by {key} the module reads {width} dimensions, but its input has "
+                f"{self.width}, by hidden_size or the module before it."
             )
+
+    def _read_flag(self, name: str, config: dict[str, Any], key: str, *, default: bool) -> bool:
+        return read_flag(config, key, default=default, file=self.directory / name)
 
     def _read_width(self, name: str, config: dict[str, Any], key: str) -> int:
         return check_whole_number(config.get(key), f"{self.directory / name}: {key}")

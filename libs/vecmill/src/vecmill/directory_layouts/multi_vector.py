@@ -12,6 +12,7 @@ from vecmill.directory_layouts.modules import MODULES_FILE, Module, StageReader,
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import read_text, read_texts
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import require_object
 from vecmill.models.heads import MultiVector
@@ -33,7 +34,7 @@ def describe_multi_vector_model(
             f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported in a multi-vector model are "
             "Transformer, and Dense, LayerNorm, Normalize and MultiVectorMask after it."
         )
-    if settings.values.get("similarity_fn_name") == "meanmaxsim":
+    if read_text(settings.values, "similarity_fn_name", file=settings.path) == "meanmaxsim":
         raise UnsupportedModel(
             f"{settings.path}: similarity_fn_name 'meanmaxsim' is not supported: token embeddings are "
             "compared by MaxSim alone."
@@ -65,7 +66,8 @@ def describe_multi_vector_model(
         multi_vector=replace(mask, prefixes=pylate.prefixes),
     )
     own = {key: folder.settings[key] for key in _LATE_INTERACTION_KEYS if key in folder.settings}
-    finished = add_late_interaction(description, folder, {**pylate.transformer, **own})
+    values = {**pylate.transformer, **own}
+    finished = add_late_interaction(description, folder, values, folder.settings_path)
     _refuse_masked_expansion_in_deberta(finished)
     return finished
 
@@ -85,8 +87,11 @@ def _read_mask(location: ModelLocation, module: Module) -> MultiVector:
     config = require_object(location.directory, name)
     if config.get("keep_only_token_ids"):
         raise UnsupportedModel(f"{location.directory / name}: keep_only_token_ids is not supported.")
-    sides = config.get("skiplist_tasks") or ["document"]
+    path = location.directory / name
+    sides = config.get("skiplist_tasks")
+    if isinstance(sides, str):
+        sides = [sides]
     return MultiVector(
-        skipped=tuple(map(str, config.get("skiplist_words") or ())),
-        skipped_in=(sides,) if isinstance(sides, str) else tuple(map(str, sides)),
+        skipped=read_texts(config, "skiplist_words", file=path),
+        skipped_in=read_texts({"skiplist_tasks": sides}, "skiplist_tasks", file=path) or ("document",),
     )

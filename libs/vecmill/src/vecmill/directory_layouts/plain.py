@@ -21,6 +21,7 @@ from vecmill.directory_layouts.qwen_reranker import describe_qwen_reranker
 from vecmill.directory_layouts.sparse import make_sparse
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import read_flag, show_name
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file
 from vecmill.models.heads import Activation, Head, HeadKind
@@ -55,7 +56,7 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
     if chosen not in possible:
         raise UnsupportedModel(
             f"{folder.path('config.json')}: the task {chosen} was requested, but a saved "
-            f"{folder.class_name or 'model of unknown class'} can do: {', '.join(possible)}."
+            f"{show_name(folder.class_name) or 'model of unknown class'} can do: {', '.join(possible)}."
         )
     return possible[chosen](location, folder)
 
@@ -80,7 +81,9 @@ def _possible_tasks(folder: TransformerFolder) -> dict[Task, Describe]:
 
 def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     folder.refuse_chat_template()
-    is_causal = folder.class_name.endswith("ForCausalLM") and folder.config.get("is_causal", True)
+    is_causal = folder.class_name.endswith("ForCausalLM") and read_flag(
+        folder.config, "is_causal", default=True
+    )
     mode = PoolingMode.LAST_TOKEN if is_causal else PoolingMode.MEAN
     return replace(folder.describe(location), stages=(Pooling((mode,)),))
 

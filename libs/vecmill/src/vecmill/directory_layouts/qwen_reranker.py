@@ -12,10 +12,12 @@ from typing import Any
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import check_token_number
 from vecmill.models.description import ModelDescription
-from vecmill.models.directory import MAX_TOKENIZER_BYTES, read_object
+from vecmill.models.directory import read_object
 from vecmill.models.heads import Activation, Head, HeadKind, PairTemplate
 from vecmill.models.location import ModelLocation
+from vecmill.models.tokenizer_file import read_vocabulary, tokenizer_limits
 from vecmill.values.task import Task
 
 TEMPLATE = PairTemplate(
@@ -37,7 +39,8 @@ def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -
             f"{folder.path('config.json')}: a {folder.class_name} as a reranker is supported for model_type "
             "'qwen3' alone."
         )
-    tokenizer = read_object(location.directory, "tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES) or {}
+    limits = tokenizer_limits(folder.encoder.vocab_size)
+    tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
     description = folder.describe(location)
     return ModelSettings.read(location.directory).add_prompts(
         replace(
@@ -56,11 +59,13 @@ def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -
 
 
 def _find_token(folder: TransformerFolder, tokenizer: dict[str, Any], token: str) -> int:
-    vocabulary = (tokenizer.get("model") or {}).get("vocab") or {}
+    path = folder.path("tokenizer.json")
+    vocabulary = read_vocabulary(tokenizer, path)
     token_id = vocabulary.get(token) if isinstance(vocabulary, dict) else None
-    if not isinstance(token_id, int) or token_id >= folder.encoder.vocab_size:
+    if token_id is not None:
+        token_id = check_token_number(token_id, f"{path}: model.vocab.{token}")
+    if token_id is None or token_id >= folder.encoder.vocab_size:
         raise UnsupportedModel(
-            f"{folder.path('tokenizer.json')} has no token {token!r}, with which a reranker of this "
-            "kind answers."
+            f"{path} has no token {token!r} below vocab_size, with which a reranker of this kind answers."
         )
     return token_id

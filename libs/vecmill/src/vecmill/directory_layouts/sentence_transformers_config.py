@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import check_whole_number
+from vecmill.models.config_fields import check_whole_number, read_mapping, read_text, show
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_object
 from vecmill.models.heads import Similarity
@@ -40,7 +40,7 @@ class ModelSettings:
     @property
     def model_type(self) -> str:
         """The class of sentence-transformers, by default `SentenceTransformer`."""
-        return str(self.values.get("model_type") or "SentenceTransformer")
+        return read_text(self.values, "model_type", file=self.path) or "SentenceTransformer"
 
     def add_prompts(self, description: ModelDescription) -> ModelDescription:
         """Return `description` with the prompts."""
@@ -48,9 +48,9 @@ class ModelSettings:
 
     def add_similarity(self, description: ModelDescription) -> ModelDescription:
         """Return `description` with the similarity measure of its embeddings, by default the cosine."""
-        name = self.values.get("similarity_fn_name")
+        name = read_text(self.values, "similarity_fn_name", file=self.path)
         # Other names belong to other kinds of models. sentence-transformers ignores them too.
-        similarity = Similarity(name) if name in tuple(Similarity) else Similarity.COSINE
+        similarity = Similarity(name) if name is not None and name in tuple(Similarity) else Similarity.COSINE
         return replace(description, similarity=similarity)
 
     def truncate(self, description: ModelDescription) -> ModelDescription:
@@ -63,10 +63,10 @@ class ModelSettings:
 
 
 def _read_prompts(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
-    prompts = values.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+    prompts = read_mapping(values, "prompts", file=path)
+    if not all(isinstance(text, str | None) for text in prompts.values()):
         raise CorruptModel(f"{path}: prompts must be an object of strings.")
-    return {key: text or "" for key, text in prompts.items()}
+    return {key: read_text(prompts, key, "", file=f"{path}: prompts") or "" for key in prompts}
 
 
 def _read_default(path: Path, values: Mapping[str, Any], prompts: Mapping[str, str]) -> str | None:
@@ -75,4 +75,4 @@ def _read_default(path: Path, values: Mapping[str, Any], prompts: Mapping[str, s
         return name
     if name in _DEFAULT_PROMPTS and values.get("model_type") != "CrossEncoder":
         return None  # an empty prompt
-    raise CorruptModel(f"{path}: default_prompt_name {name!r} is not one of its prompts.")
+    raise CorruptModel(f"{path}: default_prompt_name {show(name)} is not one of its prompts.")

@@ -6,6 +6,7 @@ from vecmill.directory_layouts.modules import MODULES_FILE, Module, name_kinds
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import read_choice, show
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import require_object
 from vecmill.models.heads import Head, HeadKind
@@ -34,7 +35,7 @@ def describe_sparse_model(
     similarity = settings.values.get("similarity_fn_name")
     if similarity not in (None, "dot"):
         raise UnsupportedModel(
-            f"{settings.path}: similarity_fn_name {similarity!r} is not supported in a sparse model: "
+            f"{settings.path}: similarity_fn_name {show(similarity)} is not supported in a sparse model: "
             "sparse embeddings are compared by dot product alone."
         )
     folder = TransformerFolder.read(location, modules[0].folder)
@@ -60,10 +61,5 @@ def _read_splade(location: ModelLocation, module: Module) -> Splade:
     config = require_object(location.directory, name)
     values = []
     for key, known in (("pooling_strategy", _STRATEGIES), ("activation_function", _ACTIVATIONS)):
-        value = config.get(key, known[0])
-        if value not in known:
-            raise UnsupportedModel(
-                f"{location.directory / name}: {key} {value!r} is not supported; {' and '.join(known)} are."
-            )
-        values.append(value)
+        values.append(read_choice(config, key, known, known[0], file=location.directory / name))
     return Splade(add_up=values[0] == "sum", twice=values[1] == "log1p_relu")

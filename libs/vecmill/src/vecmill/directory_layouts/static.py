@@ -17,10 +17,12 @@ from vecmill.directory_layouts.modules import Module, StageReader
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import find_weights, join
 from vecmill.errors import CorruptModel
+from vecmill.models.config_fields import MOST_TOKENS, read_choice, read_mapping, read_size
 from vecmill.models.description import ModelDescription
-from vecmill.models.directory import MAX_TOKENIZER_BYTES, read_object
+from vecmill.models.directory import read_object
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode
+from vecmill.models.tokenizer_file import token_numbers, tokenizer_limits
 from vecmill.models.weights import Weights
 from vecmill.values.task import Task
 
@@ -39,11 +41,13 @@ def describe_static_model(
     weights_files = find_weights(directory, folder)
     encoder = StaticConfig.of(Weights.open(*weights_files))
     tokenizer_name = join(folder, "tokenizer.json")
-    tokenizer = read_object(directory, tokenizer_name, max_bytes=MAX_TOKENIZER_BYTES)
+    limits = tokenizer_limits(encoder.vocab_size)
+    tokenizer = read_object(directory, tokenizer_name, limits=limits)
     if tokenizer is None:
         raise CorruptModel(f"{directory / tokenizer_name} is missing. Download the model again.")
-    _check_tokens(directory / tokenizer_name, tokenizer, encoder.vocab_size)
-    truncation = tokenizer.get("truncation") or {}
+    path = directory / tokenizer_name
+    _check_tokens(path, tokenizer, encoder.vocab_size)
+    truncation, name = read_mapping(tokenizer, "truncation", file=path), f"{path}: truncation"
     reader = StageReader(directory, encoder.hidden_size, pooled=True)
     stages = (Pooling((PoolingMode.MEAN,)), *reader.read(modules[1:]))
     description = ModelDescription(
@@ -53,11 +57,13 @@ def describe_static_model(
         architecture="static",
         encoder=encoder,
         dim=reader.width,
-        max_tokens=min(truncation.get("max_length", LONGEST_INPUT), LONGEST_INPUT),
+        max_tokens=min(
+            read_size(truncation, "max_length", LONGEST_INPUT, most=MOST_TOKENS, file=name), LONGEST_INPUT
+        ),
         vocab_size=encoder.vocab_size,
         stages=stages,
         lowercase=False,
-        truncate_left=truncation.get("direction") == "Left",
+        truncate_left=read_choice(truncation, "direction", ("Left", "Right"), file=name) == "Left",
         prompts=MappingProxyType({}),
         default_prompt_name=None,
         config=MappingProxyType({}),
@@ -70,10 +76,7 @@ def describe_static_model(
 
 
 def _check_tokens(path: Path, tokenizer: Mapping[str, Any], rows: int) -> None:
-    vocabulary = (tokenizer.get("model") or {}).get("vocab") or {}
-    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-    added = (token.get("id", 0) for token in tokenizer.get("added_tokens") or ())
-    highest = max((*ids, *added), default=0)
+    highest = max(token_numbers(tokenizer, path), default=0)
     if highest >= rows:
         raise CorruptModel(
             f"{path} has token ids up to {highest}, but the model has only {rows} token embeddings."

@@ -10,7 +10,6 @@
 Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,11 +18,24 @@ from typing import Any, Self
 
 from vecmill.architectures.registry import read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import (
+    MOST_TOKENS,
+    read_choice,
+    read_flag,
+    read_mapping,
+    read_size,
+    read_text,
+    read_texts,
+    show,
+    show_name,
+)
 from vecmill.models.description import ModelDescription
-from vecmill.models.directory import find_file, read_object, require_object
+from vecmill.models.directory import check_size, find_file, read_object, require_object
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
+from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
+from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.task import Task
 
@@ -80,6 +92,7 @@ class TransformerFolder:
     config: Mapping[str, Any]
     encoder: EncoderConfig
     settings: Mapping[str, Any]
+    settings_file: str
     tokenizer_config: Mapping[str, Any]
 
     @classmethod
@@ -106,7 +119,7 @@ class TransformerFolder:
         if has_foreign_code(tokenizer_config):
             raise UnsupportedModel(
                 f"{directory / folder / 'tokenizer_config.json'}: auto_map names "
-                f"{json.dumps(tokenizer_config['auto_map'])}: the tokenizer's own code is never run. Write a "
+                f"{show(tokenizer_config['auto_map'])}: the tokenizer's own code is never run. Write a "
                 "tokenizer.json, if the tokenizer supports it."
             )
         read = cls(
@@ -114,7 +127,7 @@ class TransformerFolder:
             folder,
             MappingProxyType(config),
             read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
-            _read_settings(directory, folder) if is_module else MappingProxyType({}),
+            *(_read_settings(directory, folder) if is_module else (MappingProxyType({}), _SETTINGS_FILES[0])),
             MappingProxyType(tokenizer_config),
         )
         read._check_settings(reads_chat_template)
@@ -125,15 +138,21 @@ class TransformerFolder:
         return self.directory / self.folder / name
 
     @property
+    def settings_path(self) -> Path:
+        """The path of the settings of sentence-transformers."""
+        return self.path(self.settings_file)
+
+    @property
     def task(self) -> str:
         """The task of sentence-transformers, which determines the head, if any."""
-        return str(self.settings.get("transformer_task", "feature-extraction"))
+        default = "feature-extraction"
+        return read_text(self.settings, "transformer_task", default, file=self.settings_path) or default
 
     @property
     def class_name(self) -> str:
         """The saved class of transformers, the first of `architectures`; empty if there is none."""
-        names = self.config.get("architectures")
-        return str(names[0]) if isinstance(names, list) and names else ""
+        names = read_texts(self.config, "architectures")
+        return names[0] if names else ""
 
     def describe(self, location: ModelLocation) -> ModelDescription:
         """Return the description of an embedding model without stages, which layouts complete."""
@@ -147,16 +166,25 @@ class TransformerFolder:
             max_tokens=self._longest_input(),
             vocab_size=self.encoder.vocab_size,
             stages=(),
-            lowercase=bool(self.settings.get("do_lower_case", False)),
-            truncate_left=self.tokenizer_config.get("truncation_side") == "left",
+            lowercase=read_flag(self.settings, "do_lower_case", default=False, file=self.settings_path),
+            truncate_left=read_choice(
+                self.tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG
+            )
+            == "left",
             prompts=MappingProxyType({}),
             default_prompt_name=None,
             config=self.config,
-            tokenizer_file=find_tokenizer(self.directory, self.folder),
+            tokenizer_file=self._find_tokenizer(),
             weights_files=self._find_weights(location.graph),
             weights_sha256=location.weights_sha256,
             tokenizer_config=self.tokenizer_config,
         )
+
+    def _find_tokenizer(self) -> Path:
+        """Return the tokenizer's file, whose size is checked because all of it is hashed and read."""
+        file = find_tokenizer(self.directory, self.folder)
+        check_size(file, tokenizer_limits(self.encoder.vocab_size).max_bytes)
+        return file
 
     def _find_weights(self, graph: str | None) -> tuple[Path, ...]:
         """Return the files of the weights, or of an exported graph if it is named or there are no others."""
@@ -168,7 +196,7 @@ class TransformerFolder:
         """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
         if self.task not in tasks:
             raise UnsupportedModel(
-                f"{self.path('sentence_bert_config.json')}: transformer_task {self.task!r} is not "
+                f"{self.settings_path}: transformer_task {show(self.task)} is not "
                 f"supported in this kind of model; {' or '.join(map(repr, tasks))} is."
             )
 
@@ -182,20 +210,19 @@ class TransformerFolder:
 
     def special_token(self, name: str) -> str | None:
         """Return the token of `name`, such as "mask_token", or `None`."""
-        value = self.tokenizer_config.get(name)
-        if value is None:
-            others = read_object(self.directory, join(self.folder, "special_tokens_map.json")) or {}
-            value = others.get(name)
-        content = value.get("content") if isinstance(value, dict) else value
-        return content if isinstance(content, str) else None
+        token = read_token(self.tokenizer_config, name, TOKENIZER_CONFIG)
+        if token is not None:
+            return token
+        others = read_object(self.directory, join(self.folder, SPECIAL_TOKENS_MAP)) or {}
+        return read_token(others, name, SPECIAL_TOKENS_MAP)
 
     def _check_settings(self, reads_chat_template: bool) -> None:
-        path = self.path("sentence_bert_config.json")
+        path = self.settings_path
         for kind, harmless in _HARMLESS_ARGUMENTS.items():
             for key in (_OLD_ARGUMENT_KEYS[kind], f"{kind}_kwargs"):
-                values = self.settings.get(key) or {}
+                values = read_mapping(self.settings, key, file=path)
                 for name in set(values) - harmless - {"trust_remote_code"}:
-                    raise UnsupportedModel(f"{path}: {key}.{name} is not supported.")
+                    raise UnsupportedModel(f"{path}: {key}.{show_name(name)} is not supported.")
         for key in ("tokenizer_name_or_path", *(() if reads_chat_template else ("processing_kwargs",))):
             if self.settings.get(key):
                 raise UnsupportedModel(f"{path}: {key} is not supported.")
@@ -204,9 +231,10 @@ class TransformerFolder:
     def _check_modalities(self, path: Path, reads_chat_template: bool) -> None:
         if self.task not in _OUTPUTS:
             raise UnsupportedModel(
-                f"{path}: transformer_task {self.task!r} is not supported; supported: {', '.join(_OUTPUTS)}."
+                f"{path}: transformer_task {show(self.task)} is not supported; supported: "
+                f"{', '.join(_OUTPUTS)}."
             )
-        modalities = self.settings.get("modality_config") or {}
+        modalities = read_mapping(self.settings, "modality_config", file=path)
         if "message" in modalities and not reads_chat_template:
             raise _no_template(path)
         expected = {"method": "forward", "method_output_name": _OUTPUTS[self.task]}
@@ -214,24 +242,27 @@ class TransformerFolder:
         allowed = {"text": (expected,), "message": formats}
         if any(entry not in allowed.get(name, ()) for name, entry in modalities.items()):
             raise UnsupportedModel(
-                f"{path}: modality_config is {modalities}; supported is text with {expected}."
+                f"{path}: modality_config is {show(modalities)}; supported is text with {expected}."
             )
 
     def _longest_input(self) -> int:
         """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
-        arguments = self.settings.get("processor_kwargs") or self.settings.get("tokenizer_args") or {}
+        file = self.settings_path
+        arguments = read_mapping(self.settings, "processor_kwargs", file=file)
+        arguments = arguments or read_mapping(self.settings, "tokenizer_args", file=file)
         bound = self.encoder.max_input_tokens
         for source, value in (
-            ("sentence_bert_config.json: model_max_length", arguments.get("model_max_length")),
-            ("sentence_bert_config.json: max_seq_length", self.settings.get("max_seq_length")),
+            (f"{self.settings_file}: model_max_length", arguments.get("model_max_length")),
+            (f"{self.settings_file}: max_seq_length", self.settings.get("max_seq_length")),
         ):
             if value is not None:
                 return _smallest(_check_length(self.path(""), source, value), bound)
         value = self.tokenizer_config.get("model_max_length")
         if value is not None:
             value = _check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
-        positions = self.config.get("max_position_embeddings")
-        limits = [limit for limit in (value, positions, bound) if isinstance(limit, int) and limit != -1]
+        # Some models with relative positions write -1.
+        positions = read_size(self.config, "max_position_embeddings", -1, least=-1, most=MOST_TOKENS)
+        limits = [limit for limit in (value, positions, bound) if limit is not None and limit > 0]
         longest = min(limits, default=_UNLIMITED_TOKENS)
         if longest >= _UNLIMITED_TOKENS:
             raise UnsupportedModel(
@@ -252,7 +283,7 @@ def has_foreign_code(config: Mapping[str, Any]) -> bool:
 
 def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:
     return UnsupportedModel(
-        f"{path}: auto_map names {json.dumps(config['auto_map'])}: the model needs its own code, which is "
+        f"{path}: auto_map names {show(config['auto_map'])}: the model needs its own code, which is "
         "not run by default. If you have read that code and trust it, allow it with --trust-remote-code; "
         "the torch engine then runs it."
     )
@@ -316,10 +347,14 @@ def find_module_weights(directory: Path, folder: str) -> Path:
 
 def _find_shards(directory: Path, folder: str, name: str, index: Mapping[str, Any]) -> tuple[Path, ...]:
     shards = index.get("weight_map")
-    if not isinstance(shards, dict) or not shards:
+    if (
+        not isinstance(shards, dict)
+        or not shards
+        or not all(isinstance(file, str) for file in shards.values())
+    ):
         raise CorruptModel(f"{directory / folder / name}: weight_map must name the files of tensors.")
     paths = []
-    for shard in sorted(set(map(str, shards.values()))):
+    for shard in sorted(set(shards.values())):
         path = find_file(directory, join(folder, shard))
         if path is None:
             raise CorruptModel(
@@ -329,19 +364,20 @@ def _find_shards(directory: Path, folder: str, name: str, index: Mapping[str, An
     return tuple(paths)
 
 
-def _read_settings(directory: Path, folder: str) -> Mapping[str, Any]:
+def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str]:
+    """Return the settings of sentence-transformers, and the name of their file."""
     for name in _SETTINGS_FILES:
         settings = read_object(directory, join(folder, name))
         if settings:
-            return MappingProxyType(settings)
-    return MappingProxyType({})
+            return MappingProxyType(settings), name
+    return MappingProxyType({}), _SETTINGS_FILES[0]
 
 
 def _check_length(path: Path, source: str, value: object) -> int:
     # 1e30 stands for "no limit", and some files write it as a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
         raise CorruptModel(f"{path}: {source} must be a number of at least 1.")
-    return int(value)
+    return int(min(value, MOST_TOKENS))
 
 
 def _smallest(value: int, bound: int | None) -> int:

@@ -7,6 +7,7 @@ import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +17,8 @@ from vecmill.architectures.registry import configured_architectures
 from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
+from vecmill.models.config_fields import show
+from vecmill.models.load_failures import load_failures
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.values.pip_command import pip_command
@@ -94,9 +97,12 @@ def find_engine(name: str) -> EngineClass:
     try:
         module = importlib.import_module(module_name)
     except (ImportError, OSError) as error:  # a shared library that is missing is an OSError
+        # Not `--force-reinstall vecmill[...]`, which reinstalls vecmill too, also where it is a clone's.
+        owners = packages_distributions()
+        broken = {owner for module in entry.needs for owner in owners.get(module, ())}
         raise MissingExtra(
-            f"The {name} engine is installed but cannot be imported: {error}. Reinstall it with "
-            f"{pip_command('install --force-reinstall', entry.package)}."
+            f"The {name} engine is installed but cannot be imported: {error}. Reinstall it: "
+            f"{pip_command('uninstall', *sorted(broken))}, then {pip_command('install', entry.package)}."
         ) from error
     return cast(EngineClass, getattr(module, class_name))
 
@@ -112,8 +118,8 @@ def default_engine(description: "ModelDescription") -> str:
     name = next(name for name, entry in ENGINES.items() if entry.runs_transformers)
     if not ENGINES[name].is_installed:
         raise UnsupportedModel(
-            f"{description.directory}: vecmill has no graph for model_type {description.architecture!r}. It "
-            f"has graphs for: {', '.join(configured_architectures())}. The {name} engine runs other "
+            f"{description.directory}: vecmill has no graph for model_type {show(description.architecture)}. "
+            f"It has graphs for: {', '.join(configured_architectures())}. The {name} engine runs other "
             f"architectures through transformers: {pip_command('install', ENGINES[name].package)}."
         )
     return name
@@ -123,17 +129,18 @@ def load_engine(description: "ModelDescription", plan: EnginePlan, *, cores: int
     """Import the planned engine and load the model into it.
 
     Raises the same errors as `find_engine`, `UnsupportedModel` for a model that the engine does not run, and
-    any `SetupError` that the engine raises.
+    any `SetupError` that the engine raises; `LoadFailed` for anything else that goes wrong.
     """
     engine = find_engine(plan.engine)
     if isinstance(description.encoder, TransformersConfig) and not ENGINES[plan.engine].runs_transformers:
         raise UnsupportedModel(
-            f"{description.directory}: vecmill has no graph for model_type {description.architecture!r}, and "
-            f"the {plan.engine} engine needs one. Use the {default_engine(description)} engine."
+            f"{description.directory}: vecmill has no graph for model_type {show(description.architecture)}, "
+            f"and the {plan.engine} engine needs one. Use the {default_engine(description)} engine."
         )
     if description.exported_graph is not None and not ENGINES[plan.engine].runs_exported:
         raise UnsupportedModel(
             f"The {plan.engine} engine does not run exported graphs such as {description.exported_graph}. "
             "Use the onnx engine, or a model directory with safetensors."
         )
-    return engine.load(description, plan, cores=cores, cache_dir=cache_dir)
+    with load_failures(description.directory):
+        return engine.load(description, plan, cores=cores, cache_dir=cache_dir)

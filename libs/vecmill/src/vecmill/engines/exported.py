@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vecmill.engines.session_calls import ExportedCall, Session, check_model_call
+from vecmill.models.config_fields import read_token_id
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.engine_plan import Precision
 
@@ -57,8 +58,8 @@ def open_exported(
     """
     graph = read_prepared(folder)
     stages = start(folder / STAGES_FILE) if graph.is_per_token else None
-    padding = description.config.get("pad_token_id")
-    call = ExportedCall(session, stages, graph, pad_id=padding if isinstance(padding, int) else 0)
+    padding = read_token_id(description.config, "pad_token_id", None)
+    call = ExportedCall(session, stages, graph, pad_id=max(0, padding or 0))
     # Many exported graphs do not declare their dimensions.
     check_model_call(description, call, source=f"{description.weights_files[0]}: ONNX Runtime")
     return call

@@ -25,6 +25,7 @@ from vecmill.engines.session_calls import StagesCall, join_embeddings, make_embe
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, prepared_name
+from vecmill.models.config_fields import read_token_id
 from vecmill.models.heads import HeadKind
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
@@ -152,8 +153,8 @@ class NeuronEngine:
             parallel_calls=1,
             batch_tokens=plan.max_batch_tokens or grid.buckets[-1].texts * grid.lengths[0],
         )
-        padding = description.config.get("pad_token_id")
-        pad_id = padding if isinstance(padding, int) else 0
+        padding = read_token_id(description.config, "pad_token_id", None)
+        pad_id = max(0, padding or 0)
         with prepared.closed_on_error():
             stages = (
                 StagesCall(open_cpu_session(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None

@@ -10,6 +10,9 @@ The threads of a wide session spin while a call runs: waking a thread for each o
 many operators do. They go on for `SPIN_US` after the call, so that a client that sends its next text at once
 finds them awake, and then sleep, so that an idle lane leaves its cores to other lanes.
 
+Long texts that use all cores have a session of their own (`yielding_session`). Its threads do not spin, and
+give way to the calls of short texts.
+
 Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
 themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
 that another program exported (`engines.exported`) are prepared and opened like the graphs that vecmill
@@ -42,9 +45,17 @@ from vecmill.engines.prepared import (
     prepare_model,
 )
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
-from vecmill.engines.session_calls import IndexedCall, LongTextCall, ModelCall, RaggedCall, make_embeddings
+from vecmill.engines.session_calls import (
+    IndexedCall,
+    LongTextCall,
+    ModelCall,
+    RaggedCall,
+    Shrinking,
+    make_embeddings,
+)
 from vecmill.engines.warming import warm_engine
-from vecmill.errors import InferenceFailed, UnsupportedModel
+from vecmill.engines.yielding_session import YieldingSession
+from vecmill.errors import InferenceFailed, UnsupportedModel, one_line
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
@@ -226,17 +237,19 @@ def _open_call(
     plan: EnginePlan,
     threads: int,
 ) -> ModelCall:
-    if prepared.built is None:
-        session = _open(prepared.path, threads, choice)
-    else:
-        session = _open_built(prepared.built, threads)
+    session = _open_prepared(prepared, choice, _options(threads))
     if description.exported_graph is not None:
         return open_exported(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
         )
     if choice.is_cpu:
         if has_long_texts(description):
-            return LongTextCall(session, description.output_shape, _shrinking_run(), _return_freed_memory)
+            long_session: Shrinking = session
+            if threads > 1 and prepared.built is None:  # else a session of its own packs weights of its own
+                long_session = _open_for_long_texts(prepared, choice, threads)
+            return LongTextCall(
+                session, description.output_shape, long_session, _shrinking_run(), _return_freed_memory
+            )
         return RaggedCall(session)
     return IndexedCall(
         session,
@@ -247,18 +260,26 @@ def _open_call(
     )
 
 
-def _open(path: Path, threads: int, choice: ProviderChoice = ON_CPU) -> "onnxruntime.InferenceSession":
-    options = _options(threads)
+def _open_for_long_texts(prepared: PreparedModel, choice: ProviderChoice, threads: int) -> Shrinking:
+    """Return a session whose threads neither spin nor keep a core from other calls."""
+    options = _options(threads, spins=False)
+    return YieldingSession(lambda: _open_prepared(prepared, choice, options))
+
+
+def _open_prepared(
+    prepared: PreparedModel, choice: ProviderChoice, options: Any
+) -> "onnxruntime.InferenceSession":
+    if prepared.built is not None:
+        return _open_built(prepared.built, options)
     if choice.is_cpu:
         # The file is optimised already; a second optimisation would undo the sharing of packed weights.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = _start(path, options, choice)
+    session = _start(prepared.path, options, choice)
     check_started(choice, session.get_providers())
     return session
 
 
-def _open_built(graph: BuiltGraph, threads: int) -> "onnxruntime.InferenceSession":
-    options = _options(threads)
+def _open_built(graph: BuiltGraph, options: Any) -> "onnxruntime.InferenceSession":
     if graph.weights is not None:
         # The session reads the weights where they are, without a copy.
         options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
@@ -273,14 +294,15 @@ def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession"
     return _start(path, _options(threads))
 
 
-def _options(threads: int) -> Any:
+def _options(threads: int, *, spins: bool = True) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     options.enable_mem_pattern = False  # for repeated shapes; here each batch has another shape
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if threads > 1 else "0")
-    if threads > 1:
+    spins &= threads > 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
+    if spins:
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
     return options
 
@@ -301,7 +323,7 @@ def _start(
     try:
         return onnxruntime.InferenceSession(given, options, providers=providers)
     except Exception as error:
-        raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {error}") from error
+        raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {one_line(error)}") from error
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:

@@ -33,7 +33,7 @@ from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_toke
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
 from vecmill.engines.warming import warm_engine
-from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
+from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel, one_line
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
@@ -249,7 +249,7 @@ def _compile_widths(
         model = core.read_model(path)
         return {width: CompiledWidth(core, model, precision, width, cores) for width in widths}
     except RuntimeError as error:
-        raise UnsupportedModel(f"OpenVINO cannot compile {path}: {error}") from error
+        raise UnsupportedModel(f"OpenVINO cannot compile {path}: {one_line(error)}") from error
 
 
 def _offered(core: "openvino.Core") -> tuple[Precision, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from vecmill.engines.buckets import pad_texts, select_texts
 from vecmill.engines.groups import compute_groups, group_long_texts, is_long
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import (
@@ -52,8 +52,8 @@ class Session(Protocol):
         ...
 
 
-class ShrinkingSession(Session, Protocol):
-    """A session whose calls may have run options."""
+class Shrinking(Protocol):
+    """The calls of a session that may have run options."""
 
     def run(self, names: list[str] | None, feed: dict[str, Any], run_options: Any = None) -> list[Any]:
         """Compute the outputs with these `names`, by default all outputs."""
@@ -99,20 +99,22 @@ class RaggedCall:
 class LongTextCall(RaggedCall):
     """A call of a graph with attention in blocks, in which each long text is computed alone.
 
-    A long text may need more memory than all later calls. `shrinking` are run options that free the unused
-    memory of the session, and `release` returns freed memory to the system.
+    Long texts are computed in `long_session`, which may be `session`. A long text may need more memory than
+    all later calls. `shrinking` are run options that free the unused memory of the session, and `release`
+    returns freed memory to the system.
     """
 
     def __init__(
         self,
-        session: ShrinkingSession,
+        session: Session,
         output_shape: OutputShape,
+        long_session: Shrinking,
         shrinking: Any,
         release: Callable[[], None],
     ) -> None:
         super().__init__(session)
         self._release = release
-        self._long_session = session
+        self._long_session = long_session
         self._output_shape = output_shape
         self._shrinking = shrinking
 
@@ -220,7 +222,7 @@ def check_model_call(description: "ModelDescription", call: ModelCall, *, source
         found = call(batch)[0]
     except Exception as error:
         raise UnsupportedModel(
-            f"{source} failed on two small texts: {type(error).__name__}: {error}"
+            f"{source} failed on two small texts: {type(error).__name__}: {one_line(error)}"
         ) from error
     count = len(batch.token_ids) if description.output_shape is OutputShape.TOKEN else len(batch)
     is_expected = description.output_shape is OutputShape.SPARSE or found.shape == (count, description.dim)

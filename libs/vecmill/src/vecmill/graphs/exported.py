@@ -17,11 +17,12 @@ from types import MappingProxyType
 import onnx
 import onnx_ir as ir
 
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.graphs.batch_layout import Layout, RaggedLayout
 from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
+from vecmill.models.config_fields import read_size
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file
 from vecmill.models.exported import ExportedGraph
@@ -103,7 +104,9 @@ def _load(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # the parser's exceptions have no common base class
-        raise CorruptModel(f"{path} is not a complete ONNX graph: {error}. Export it again.") from error
+        raise CorruptModel(
+            f"{path} is not a complete ONNX graph: {one_line(error)}. Export it again."
+        ) from error
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -126,7 +129,9 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
             f"{' and '.join(sorted(REQUIRED_INPUTS))}, and optionally "
             f"{' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))}."
         )
-    reads_types = "token_type_ids" in given or description.config.get("type_vocab_size", 0) < 2
+    reads_types = (
+        "token_type_ids" in given or read_size(description.config, "type_vocab_size", 0, least=0) < 2
+    )
     if description.task in (Task.RERANK, Task.CLASSIFY) and not reads_types:
         raise UnsupportedModel(
             f"{path}: the graph does not take token_type_ids, by which the model distinguishes two texts. "

@@ -50,7 +50,8 @@ def apply_stage(op: Ops, layout: Layout, stage: Stage, x: ir.Value) -> ir.Value:
 
 
 def _weight(op: Ops, file: Path, name: str, *shape: int) -> ir.Value:
-    tensor = Weights.open(file).tensor(name, shape)
+    keys = dict(zip(("out_features or dim", "in_features or dimension"), shape, strict=False))
+    tensor = Weights.open(file, asked_by=keys).tensor(name, shape)
     # Stages of a kind have the same tensor names, so the folder makes them unique.
     return op.weight(dataclasses.replace(tensor, name=f"{file.parent.name}.{name}"))
 

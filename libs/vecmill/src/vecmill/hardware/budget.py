@@ -28,12 +28,20 @@ class CoreBudget:
     `lock`, so a wake-up for one model never wakes a lane of another model instead. Cores go to the dispatcher
     that has received the fewest core seconds, so a busy model cannot starve the others. A dispatcher that had
     nothing to compute gets no credit for that time.
+
+    A call may borrow cores: it computes on more cores than it takes. The other cores stay free for other
+    calls, and as soon as one of these begins, the operating system shares the cores between them. `overlaps`
+    counts how often a call began that shares its cores. `long_cores` is the number of cores that calls with
+    long texts have taken.
     """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.free = total
         self.lock = threading.Lock()
+        self.overlaps = 0
+        self.long_cores = 0
+        self._borrowed = 0
         self._members: dict[threading.Condition, _Member] = {}
         self._takes = 0
 
@@ -62,10 +70,29 @@ class CoreBudget:
         others = [member for member in self._members.values() if member is not own]
         return all(own.goes_before(other) or not other.wants_core() for other in others)
 
-    def take(self, width: int, condition: threading.Condition, cost_s: float) -> None:
-        """Take `width` free cores for a call of `cost_s` core seconds. Call with `lock` held."""
+    @property
+    def is_shared(self) -> bool:
+        """Whether calls share cores now. Call with `lock` held."""
+        return self._borrowed > self.free
+
+    def take(
+        self,
+        width: int,
+        condition: threading.Condition,
+        cost_s: float,
+        *,
+        borrowed: int = 0,
+        is_long: bool = False,
+    ) -> None:
+        """Take `width` free cores for a call of `cost_s` core seconds, which computes on `borrowed` more.
+
+        Call with `lock` held.
+        """
         assert width <= self.free
         self.free -= width
+        self._borrowed += borrowed
+        self.long_cores += width * is_long
+        self.overlaps += self.is_shared
         own = self._members[condition]
         own.received_s += cost_s
         self._takes += 1
@@ -74,9 +101,11 @@ class CoreBudget:
             if member.received_s < own.received_s and not member.wants_core():
                 member.received_s = own.received_s
 
-    def give_back(self, width: int) -> None:
+    def give_back(self, width: int, *, borrowed: int = 0, is_long: bool = False) -> None:
         """Free `width` cores and notify all dispatchers. Call with `lock` held."""
         self.free += width
+        self._borrowed -= borrowed
+        self.long_cores -= width * is_long
         assert self.free <= self.total
         for condition in self._members:
             condition.notify()

@@ -1,4 +1,4 @@
-"""Reads files of a model directory, and refuses paths outside it.
+"""Reads files of a model directory within limits, and refuses paths outside it.
 
 The hub client's cache is the one exception, because its files are links. Large files may be links to links,
 because the models of a cache share them:
@@ -10,25 +10,44 @@ Source of the rules: huggingface_hub 2.4, `utils/_shared_blobs.py`.
 """
 
 import json
+import os
 import re
+import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecmill.errors import CorruptModel
-
-MAX_JSON_BYTES = 16 * 2**20  # far above any settings file
-MAX_TOKENIZER_BYTES = 256 * 2**20
+from vecmill.errors import CorruptModel, one_line
 
 _SHOWN_CHARACTERS = 100
 # The name of a file that the models of a cache share: a hash of its content.
 _SHARED = re.compile("[0-9a-f]{64}")
+_STRUCTURE = (b",", b"[", b"{")  # one of these begins or separates each value, apart from the first
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """The largest file that is read, in bytes, and the most values and nested levels of a JSON document.
+
+    A value of two bytes takes 70 bytes of memory, so the number of values bounds the memory of a document.
+    Commas and brackets within strings count as values too.
+    """
+
+    max_bytes: int
+    max_values: int
+    max_depth: int = 64
+
+
+# Far above the settings of published models, whose largest files list 100,000 labels or tensors.
+SETTINGS_LIMITS = FileLimits(max_bytes=16 * 2**20, max_values=1_000_000)
+MAX_TEMPLATE_BYTES = 2**20
 
 
 def find_file(directory: Path, name: str) -> Path | None:
     """Return the path of `name` under `directory`, or `None` if there is no such file.
 
-    Raises `CorruptModel` if the name or a link leads out of the directory, and for names and links that
-    cannot be followed.
+    Raises `CorruptModel` if the name or a link leads out of the directory, for names and links that cannot be
+    followed, and for anything but a regular file.
     """
     shown = ascii(name[:_SHOWN_CHARACTERS])
     if not name.isprintable():  # a NUL character, half a surrogate pair, or an escape sequence of terminals
@@ -43,6 +62,8 @@ def find_file(directory: Path, name: str) -> Path | None:
         raise CorruptModel(
             f"{path} leads out of the model directory. Copy the model with its links resolved (`cp -rL`)."
         )
+    if not is_file and path.exists():
+        raise CorruptModel(f"{path} is not a regular file.")
     return path if is_file else None
 
 
@@ -63,25 +84,88 @@ def _is_shared(file: Path) -> bool:
     return _SHARED.fullmatch(file.name) is not None and file.parent.name == file.name[:2]
 
 
-def read_json(directory: Path, name: str, *, max_bytes: int = MAX_JSON_BYTES) -> Any:
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a regular file of at most `max_bytes`. A larger file is not read.
+
+    `path` is a result of `find_file`. Raises `CorruptModel`.
+    """
+    try:
+        # Without waiting, because opening a pipe waits for its writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise CorruptModel(f"{path} is not a regular file.")
+            content = b"" if found.st_size > max_bytes else file.read(max_bytes + 1)
+    except OSError as error:
+        raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
+    if max(found.st_size, len(content)) > max_bytes:
+        raise _too_large(path, max_bytes)
+    return content
+
+
+def check_size(path: Path, max_bytes: int) -> None:
+    """Raise `CorruptModel` if the file `path` is larger than `max_bytes`, before anything reads it."""
+    if path.stat().st_size > max_bytes:
+        raise _too_large(path, max_bytes)
+
+
+def _too_large(path: Path, max_bytes: int) -> CorruptModel:
+    return CorruptModel(f"{path} is larger than {max_bytes >> 20} MiB, the limit for such a file.")
+
+
+def read_text(path: Path, max_bytes: int) -> str:
+    """Return the content of a text file as `read_file` does. Raises `CorruptModel`."""
+    try:
+        return read_file(path, max_bytes).decode("utf-8")
+    except ValueError as error:
+        raise CorruptModel(f"{path} cannot be read: {one_line(error)}. Download the model again.") from error
+
+
+def read_json(directory: Path, name: str, *, limits: FileLimits = SETTINGS_LIMITS) -> Any:
     """Read the JSON file `name`; `None` if there is no such file.
 
-    Raises `CorruptModel` if the file cannot be read, is too large or is not JSON.
+    Raises `CorruptModel` if the file cannot be read, exceeds `limits` or is not JSON.
     """
     path = find_file(directory, name)
     if path is None:
         return None
+    content = read_file(path, limits.max_bytes)
+    check_values(path, content, limits)
     try:
-        if path.stat().st_size > max_bytes:
-            raise CorruptModel(f"{path} is larger than {max_bytes >> 20} MiB, the limit for such a file.")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CorruptModel(f"{path} cannot be read as JSON: {error}. Download the model again.") from error
+        document = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CorruptModel(
+            f"{path} cannot be read as JSON: {one_line(error)}. Download the model again."
+        ) from error
+    if _depth_exceeds(document, limits.max_depth):
+        raise CorruptModel(f"{path} has more than {limits.max_depth} levels of nested values.")
+    return document
 
 
-def read_object(directory: Path, name: str, *, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any] | None:
+def check_values(path: Path, content: bytes, limits: FileLimits) -> None:
+    """Raise `CorruptModel` if `content`, the JSON document in `path`, has more values than `limits` allow."""
+    if sum(map(content.count, _STRUCTURE)) > limits.max_values:
+        raise CorruptModel(f"{path} has more than {limits.max_values} values, the limit for such a file.")
+
+
+def _depth_exceeds(document: Any, most: int) -> bool:
+    level = [document]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def read_object(directory: Path, name: str, *, limits: FileLimits = SETTINGS_LIMITS) -> dict[str, Any] | None:
     """Read a file as `read_json` does. Raises `CorruptModel` also if the file is not an object."""
-    document = read_json(directory, name, max_bytes=max_bytes)
+    document = read_json(directory, name, limits=limits)
     if document is not None and not isinstance(document, dict):
         raise CorruptModel(f"{directory / name} must hold a JSON object.")
     return document

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from vecmill.errors import ModelNotFound
+from vecmill.errors import CorruptModel, ModelNotFound
 from vecmill.models.directory import read_object
 from vecmill.models.exported import SUFFIX, directory_of
 from vecmill.models.hub import HubName, fetch_model
-from vecmill.values.pip_command import pip_command
+from vecmill.values.pip_command import FIND_LINKS_HINT, pip_command
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
 # The packages that hold the embedded model in a folder `model`. The first that is installed is used.
@@ -132,9 +132,16 @@ def _shorten(model: str) -> str:
 
 
 def _served_name(directory: Path) -> str:
-    """Return the name in the manifest of `vecmill optimize`, else the name of the directory."""
-    name = (read_object(directory, MANIFEST_FILE) or {}).get("model")
-    return name if isinstance(name, str) and name else directory.name
+    """Return the name in the manifest of `vecmill optimize`, else the name of the directory.
+
+    A manifest that cannot be read has no name. It is refused when the model is loaded, so that the error is
+    that of one model.
+    """
+    try:
+        name = (read_object(directory, MANIFEST_FILE) or {}).get("model")
+    except CorruptModel:
+        return directory.name
+    return name if isinstance(name, str) and name.isprintable() and name else directory.name
 
 
 def _locate_graph(graph: Path) -> ModelLocation:
@@ -159,9 +166,10 @@ def _missing_embedded(model: str | Path | None) -> ModelNotFound:
     if model is None:
         return ModelNotFound(
             f"No model is named, and the default model, {EMBEDDED_MODEL}, is not installed. Name a model of "
-            f"a hub, such as {_EXAMPLE}, or a directory, or install {EMBEDDED_MODEL} with `{command}`."
+            f"a hub, such as {_EXAMPLE}, or a directory, or install {EMBEDDED_MODEL} with `{command}` "
+            f"({FIND_LINKS_HINT})."
         )
     return ModelNotFound(
-        f"{EMBEDDED_MODEL} is not installed. Install it with `{command}`, or name it as "
-        f"{_EMBEDDED_ON_HUB} to download it from a hub."
+        f"{EMBEDDED_MODEL} is not installed. Install it with `{command}` ({FIND_LINKS_HINT}), or "
+        f"name it as {_EMBEDDED_ON_HUB} to download it from a hub."
     )

@@ -19,7 +19,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_flag, read_number, read_size, refuse_unless
+from vecmill.models.config_fields import (
+    MOST_HEAD_DIM,
+    MOST_TOKENS,
+    check_number,
+    check_text,
+    read_flag,
+    read_mapping,
+    read_number,
+    read_size,
+    refuse_unless,
+    show_name,
+)
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -85,8 +96,8 @@ def read_rope(config: Mapping[str, Any], *, theta: float, positions: int) -> Rop
     `positions` is the longest input. Raises `UnsupportedModel` for an unsupported scaling, and names it.
     """
     refuse_unless(config, {"partial_rotary_factor": (1,)})
-    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    values = _require_object(config.get(key) or {}, key)
+    key = "rope_scaling" if read_mapping(config, "rope_scaling") else "rope_parameters"
+    values = read_mapping(config, key)
     trained = config.get("original_max_position_embeddings")
     if trained is not None:
         values = {**values, "original_max_position_embeddings": trained}
@@ -107,8 +118,8 @@ def read_rope_by_layer_type(
     unsupported settings.
     """
     refuse_unless(config, {"partial_rotary_factor": (1,)})
-    by_type = _require_object(config.get("rope_parameters") or {}, "rope_parameters")
-    scaling = _require_object(config.get("rope_scaling") or {}, "rope_scaling")
+    by_type = read_mapping(config, "rope_parameters")
+    scaling = read_mapping(config, "rope_scaling")
     if scaling.get("type") is not None and scaling.get("rope_type") is None:
         # transformers ignores such a rope_scaling, which is hardly what its author meant.
         raise UnsupportedModel("config.json: rope_scaling with a type, but no rope_type, is not supported.")
@@ -119,7 +130,7 @@ def read_rope_by_layer_type(
         )
     ropes = {}
     for kind, (theta_key, default) in thetas.items():
-        values = _require_object(by_type.get(kind) or {}, f"rope_parameters.{kind}")
+        values = read_mapping(by_type, kind, file="config.json: rope_parameters")
         values = {**values, **scaling} if kind in scaled else values
         # transformers looks for `truncate` one level higher, and so never finds it.
         refuse_unless(values, {"truncate": (True,)})
@@ -148,6 +159,8 @@ class _RopeSettings:
             case "llama3":
                 return Rope(theta, scaling=self._llama3())
             case "yarn":
+                if theta == 1:  # every frequency would be the same
+                    raise CorruptModel(f"config.json: rope_theta of {self.key} must not be 1 with yarn.")
                 return Rope(theta, scaling=self._yarn())
             case "longrope":
                 return Rope(theta, scaling=self._long())
@@ -159,13 +172,15 @@ class _RopeSettings:
                 f"config.json: {self.key} with an object for each type of layer is not supported."
             )
         names = {
-            str(self.values[name]) for name in ("rope_type", "type") if self.values.get(name) is not None
+            check_text(self.values[name], f"config.json: {self.key}.{name}")
+            for name in ("rope_type", "type")
+            if self.values.get(name) is not None
         }
         name = names.pop() if names else "default"
         if names or name not in _TYPES:
             raise UnsupportedModel(
-                f"config.json: {self.key} of type {', '.join(sorted({name, *names}))} is not supported; "
-                f"supported are {', '.join(_TYPES)}."
+                f"config.json: {self.key} of type {', '.join(map(show_name, sorted({name, *names})))} is not "
+                f"supported; supported are {', '.join(_TYPES)}."
             )
         return name
 
@@ -209,9 +224,10 @@ class _RopeSettings:
 
     def _factors(self, key: str) -> tuple[float, ...]:
         values = self.values.get(key)
-        if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
+        if not isinstance(values, list) or len(values) > MOST_HEAD_DIM:
             raise CorruptModel(f"config.json: {self.key}.{key} must list numbers, one for each frequency.")
-        return tuple(map(float, values))
+        name = f"config.json: {self.key}.{key}"
+        return tuple(check_number(value, f"{name}[{index}]") for index, value in enumerate(values))
 
     def _factor(self) -> float:
         """Return the factor; null stands for the longest input divided by the trained positions."""
@@ -220,15 +236,11 @@ class _RopeSettings:
         return self._number("factor")
 
     def _trained_tokens(self) -> int:
-        return read_size(self.values, "original_max_position_embeddings", self.positions, least=2)
+        return read_size(
+            self.values, "original_max_position_embeddings", self.positions, least=2, most=MOST_TOKENS
+        )
 
     def _number(self, key: str) -> float:
         if self.values.get(key) is None:
             raise CorruptModel(f"config.json: {self.key} of type {self._type()} needs a {key}.")
         return read_number(self.values, key, 1)
-
-
-def _require_object(value: object, key: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise CorruptModel(f"config.json: {key} must be an object.")
-    return value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vecmill.errors import UnsupportedModel
-from vecmill.models.config_fields import read_size
+from vecmill.models.config_fields import MOST_TOKENS, read_size, show
 
 _VOCABULARY = ("vocab_size", "n_words")
 _WIDTH = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim")
@@ -37,7 +37,9 @@ class TransformersConfig:
         return cls(
             vocab_size=_read_size(config, _VOCABULARY, path),
             hidden_size=_read_size(config, _WIDTH, path),
-            max_input_tokens=read_size(config, positions, 0) if positions and is_bounded else None,
+            max_input_tokens=read_size(config, positions, 0, most=MOST_TOKENS)
+            if positions and is_bounded
+            else None,
             runs_code=runs_code,
         )
 
@@ -50,7 +52,7 @@ def _read_size(config: Mapping[str, Any], names: tuple[str, ...], path: str) -> 
     key = _find_key(config, names)
     if key is None:
         raise UnsupportedModel(
-            f"{path}: model_type {config.get('model_type')!r} has no built-in graph, and config.json has "
+            f"{path}: model_type {show(config.get('model_type'))} has no built-in graph, and config.json has "
             f"none of {', '.join(names)}, one of which must give a size."
         )
     return read_size(config, key, 0)

@@ -6,18 +6,22 @@ its header and its length. The names of several files (shards) form one set.
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.pytorch.weights_file import PyTorchFile
 from vecmill.values.aliases import FloatArray, IntArray
 
 PYTORCH_SUFFIX = ".bin"
+_PARTS = 4  # such as queries, keys and values
+MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
 
 _FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
@@ -46,22 +50,23 @@ def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
 
 
 class Weights:
-    """Open weights files, as one set of tensors."""
+    """Open weights files, as one set of tensors. `asked_by` are settings, for messages about wrong shapes."""
 
-    def __init__(self, files: Mapping[Path, Any]) -> None:
+    def __init__(self, files: Mapping[Path, Any], asked_by: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self._asked_by = asked_by
         self._path, *_ = files
         self._file_of = {name: file for file in files.values() for name in list(file.keys())}
         self._path_of = {name: path for path, file in files.items() for name in list(file.keys())}
         self._prefixes: tuple[str, ...] = ("",)
 
     @classmethod
-    def open(cls, *paths: Path) -> Self:
+    def open(cls, *paths: Path, asked_by: Mapping[str, Any] = MappingProxyType({})) -> Self:
         """Open `paths`: files named *.bin are PyTorch files, others are safetensors files.
 
         Raises `CorruptModel` if a file is not complete, `UnsupportedModel` if a PyTorch file has other
         content than weights.
         """
-        return cls({path: _open(path) for path in paths})
+        return cls({path: _open(path) for path in paths}, asked_by)
 
     def with_prefix(self, prefix: str) -> "Weights":
         """Return the same tensors, whose names may begin with `prefix`.
@@ -95,7 +100,7 @@ class Weights:
         if tuple(view.get_shape()) != shape:
             raise CorruptModel(
                 f"{path}: tensor {stored!r} has shape {list(view.get_shape())}, "
-                f"config.json asks for {list(shape)}."
+                f"config.json asks for {list(shape)}{self._name_sizes(shape, tuple(view.get_shape()))}."
             )
         if view.get_dtype() not in _FLOATS:
             raise UnsupportedModel(
@@ -147,8 +152,22 @@ class Weights:
     def _find(self, name: str) -> str:
         stored = self._spelling(name)
         if stored is None:
-            raise CorruptModel(f"{self._path} has no tensor {name!r}, which config.json asks for.")
+            keys = _join_keys(key for key, value in self._asked_by.items() if _asks_for(key, value, name))
+            raise CorruptModel(f"{self._path} has no tensor {name!r}, which config.json asks for{keys}.")
         return stored
+
+    def _name_sizes(self, asked: tuple[int, ...], stored: tuple[int, ...]) -> str:
+        """Return the keys of the settings that may ask for a wrong shape."""
+        pairs = zip(asked, stored, strict=True) if len(asked) == len(stored) else ((one, 0) for one in asked)
+        wrong = [one for one, other in pairs if one != other]
+        sizes = {
+            key: value
+            for key, value in self._asked_by.items()
+            if isinstance(value, int | float) and abs(value) < math.inf
+        }
+        exact = [key for key, value in sizes.items() if value in wrong]
+        parts = [key for key, value in sizes.items() if any(_is_part(value, one) for one in wrong)]
+        return _join_keys(exact or parts)
 
     def _spelling(self, name: str) -> str | None:
         """Return the name that the tensor `name` has in the file."""
@@ -169,13 +188,35 @@ class Weights:
         return np.ascontiguousarray(np.concatenate([view[row : row + 1] for row in rows]), np.float32)
 
 
+def _is_part(size: float, whole: int) -> bool:
+    """Return whether a dimension consists of a few parts of this size, which are stored as one tensor."""
+    return size >= 1 and whole % size == 0 and (size > 1 or whole <= _PARTS)
+
+
+def _asks_for(key: str, value: object, tensor: str) -> bool:
+    """Return whether a setting may ask for a tensor: a number of layers, or a flag for parts of it."""
+    is_flag = value in (True, 1) and not set(key.split("_")).isdisjoint(re.split("[._]", tensor))
+    is_untied = key.startswith("tie_") and not value
+    return is_flag or is_untied or "layer" in key or "group" in key
+
+
+def _join_keys(keys: Iterable[str]) -> str:
+    found = ", ".join(keys)
+    return f" by {found}" if found else ""
+
+
+def count_bytes(paths: Iterable[Path]) -> int:
+    """Return the size of the files that exist."""
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
 def fp32_bytes(paths: Sequence[Path]) -> int:
     """Return the size of the tensors of weights files in fp32, or the size of files of another kind.
 
     Returns 0 for files that cannot be read.
     """
     if any(path.suffix not in (".safetensors", PYTORCH_SUFFIX) for path in paths):
-        return sum(path.stat().st_size for path in paths if path.is_file())
+        return count_bytes(paths)
     try:
         files = [_open(path) for path in paths]
     except (CorruptModel, UnsupportedModel):
@@ -191,8 +232,29 @@ def _open(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
+        _check_header(path)
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
         raise CorruptModel(
-            f"{path} is not a complete safetensors file: {error}. Download the model again."
+            f"{path} is not a complete safetensors file: {one_line(error)}. Download the model again."
         ) from error
+
+
+def check_whole(paths: Iterable[Path]) -> None:
+    """Raise `CorruptModel` if the size of a safetensors file is not what its header says."""
+    for path in paths:
+        if path.suffix == ".safetensors":
+            _open(path)
+
+
+def _check_header(path: Path) -> None:
+    """Raise `CorruptModel` if the header is too large. The library would read it whole, several times."""
+    if not path.is_file():
+        raise CorruptModel(f"{path} is not a regular file.")
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > MAX_HEADER_BYTES:
+            raise CorruptModel(
+                f"{path} is not a complete safetensors file: its header has {size} bytes; at most "
+                f"{MAX_HEADER_BYTES} are read. Download the model again."
+            )

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
@@ -18,6 +19,7 @@ from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown
 from vecmill.models import ModelDescription
+from vecmill.operations.kept_sample import KeptSamples
 from vecmill.operations.output_ranges import SampleEmbeddings
 from vecmill.operations.tokenizing import Load, Tokenizing
 from vecmill.requests import Priority, Request, TextOptions
@@ -39,6 +41,9 @@ CHARACTERS_PER_TOKEN = 4
 # A request of fewer texts takes no more than a few milliseconds to tokenise.
 FEW_TEXTS = 16
 
+# So many requests of the largest size may wait to be tokenised: two of one client, and one of another.
+LARGEST_REQUESTS = 3
+
 # More than the special tokens that any tokenizer adds to a text.
 TOKENS_AROUND = 8
 
@@ -52,6 +57,7 @@ class Computation:
     sequences: list[TokenSequence]
     embeddings: list[Embedding]
     timings: Timings
+    left_s: float  # until the deadline of the request
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -87,14 +93,14 @@ class Admission:
         self.tokenizer = tokenizer
         self.pairs = pairs
         self.dispatcher = dispatcher
-        self.sample = SampleEmbeddings(config.inputs)
+        self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.queue.open_texts > 0)
         self.idle = asyncio.Event()
         self.idle.set()
         self._config = config
         self._observer = observer
         self._clock = clock
         self._tokenizing = Tokenizing(
-            2 * config.inputs.max_request_characters, observer=observer, clock=clock
+            LARGEST_REQUESTS * config.inputs.max_request_characters, observer=observer, clock=clock
         )
         self._computing = ThreadPoolExecutor(2, thread_name_prefix="vecmill-compute")
         self._open_requests = 0
@@ -142,7 +148,12 @@ class Admission:
         now = self._clock()
         if run is not None:
             run.resumed_at = now
-        return Computation(sequences, embeddings, _timings(ended, began, tokenized, now))
+        timings = _timings(ended, began, tokenized, now)
+        return Computation(sequences, embeddings, timings, ended.deadline - now)
+
+    def keep_sample(self, cache_dir: Path) -> None:
+        """Keep the sample embeddings of the model in this folder, and use those that are there."""
+        self.sample.kept = KeptSamples(cache_dir, self.description, self.dispatcher.info)
 
     @property
     def most_tokens(self) -> int:
@@ -180,6 +191,7 @@ class Admission:
     def close(self) -> None:
         """Stop tokenising. May be called twice."""
         self._is_closed = True
+        self.sample.close()
         self._tokenizing.close()
         self._computing.shutdown(wait=False)
 
@@ -246,7 +258,8 @@ class Admission:
         characters = sum(sizes)
         read = characters if most_read is None else sum(min(size, most_read) for size in sizes)
         deadline = self._clock() + self._longest_s(request)
-        return await self._tokenizing.run(work, Load(len(sizes), characters, read), deadline, check)
+        load = Load(len(sizes), characters, read, request.client)
+        return await self._tokenizing.run(work, load, deadline, check)
 
     def _likely_tokens(self, request: Request[Any], sizes: Sequence[int]) -> list[int]:
         """Return the likely number of tokens of each text, nothing for requests that are surely small."""

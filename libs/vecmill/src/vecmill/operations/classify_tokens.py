@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecmill.models import Task
+from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
 from vecmill.operations.admission import Admission
 from vecmill.operations.requirements import require_task
 from vecmill.requests import ClassifyTokens
@@ -47,7 +48,9 @@ async def classify_tokens(admission: Admission, request: ClassifyTokens) -> Clas
         return [sequence for sequence, _ in found]
 
     done = await admission.run(request, encode)
-    speller = Speller(tokenizer.library, description.tokenizer_config.get("unk_token"))
+    speller = Speller(
+        tokenizer.library, read_token(description.tokenizer_config, "unk_token", TOKENIZER_CONFIG)
+    )
 
     def find(text: str, sequence: TokenSequence, span: Spans, logits: Embedding) -> tuple[Entity, ...]:
         of_tokens = list(_of_tokens(softmax(dense(logits)), head.labels, text, sequence, span, speller))
@@ -64,11 +67,10 @@ async def classify_tokens(admission: Admission, request: ClassifyTokens) -> Clas
 class Speller:
     """The conversion of tokens to text, by a tokenizer of the tokenizers library."""
 
-    def __init__(self, library: Any, unknown: Any) -> None:
-        """`unknown` is `unk_token` of tokenizer_config.json: the token, an object with it, or `None`."""
+    def __init__(self, library: Any, unknown: str | None) -> None:
+        """`unknown` is the unknown token that tokenizer_config.json names, or `None`."""
         self._library = library
-        token = unknown.get("content") if isinstance(unknown, dict) else unknown
-        token = token or getattr(library.model, "unk_token", None)
+        token = unknown or getattr(library.model, "unk_token", None)
         self._unknown_id = library.token_to_id(token) if token else None
 
     def spell(self, token_id: int, text: str) -> str:

@@ -1,6 +1,7 @@
 """The `Embed` request: one embedding for each text."""
 
 import asyncio
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -26,15 +27,33 @@ from vecmill.vectors.transforms import (
 async def embed(admission: Admission, request: Embed) -> EmbedResult:
     """Return an embedding for each input. Raises the same errors as `Mill.run`."""
     _check_bytes(request, admission.description)
-    result = await (embed_chunks if request.late_chunking else _embed_texts)(admission, request)
+    if request.late_chunking:
+        result, left_s = await embed_chunks(admission, request), math.inf
+    else:
+        result, left_s = await _embed_texts(admission, request)
     if not any(dtype.needs_ranges for dtype in request.dtypes):
         return result
-    left_s = None if request.timeout_s is None else request.timeout_s - result.timings.total_s
     ranges = await _find_ranges(admission, request, left_s)
     return replace(result, ranges=ranges)
 
 
-async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
+async def measure_ranges(admission: Admission) -> None:
+    """Measure the ranges of int8 and uint8 embeddings while the model has nothing else to do.
+
+    Cancelling the call stops the measurement, unless a request waits for it. Raises the same errors as
+    `Mill.run`.
+    """
+    if admission.description.task is Task.EMBED:
+        await admission.sample.measure(partial(_embed_sample, admission))
+
+
+async def _embed_sample(admission: Admission, request: Embed) -> EmbedResult:
+    result, _ = await _embed_texts(admission, request)
+    return result
+
+
+async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResult, float]:
+    """Return an embedding for each input, and the seconds until the deadline of the request."""
     description = admission.description
     require_task(description, Task.EMBED, asked="embed texts")
     require_dimensions(request.dimensions, description)
@@ -52,7 +71,9 @@ async def _embed_texts(admission: Admission, request: Embed) -> EmbedResult:
         ),
         len(sizes) * description.dim,
     )
-    return EmbedResult(embeddings, done.token_counts, done.timings, truncated_count=done.truncated_count)
+    counts = done.token_counts
+    result = EmbedResult(embeddings, counts, done.timings, truncated_count=done.truncated_count)
+    return result, done.left_s
 
 
 def _encode(admission: Admission, request: Embed, prompt: str) -> Slices[list[TokenSequence]]:
@@ -82,17 +103,17 @@ def _check_bytes(request: Embed, description: ModelDescription) -> None:
         )
 
 
-async def _find_ranges(admission: Admission, request: Embed, timeout_s: float | None) -> FloatArray:
+async def _find_ranges(admission: Admission, request: Embed, left_s: float) -> FloatArray:
     """Return the range of each dimension: (2, dim), for embeddings truncated and normalised as requested.
 
-    The first call takes long, and the computation continues if the client gives up. Raises
-    `DeadlineExceeded`.
+    The first call may take longer than the `left_s` until the deadline, and the computation continues then.
+    Raises `DeadlineExceeded`.
     """
     description = admission.description
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(None if math.isinf(left_s) else left_s):
             sample = await admission.sample.get(
-                partial(_embed_texts, admission), is_raw=request.normalize is False
+                partial(_embed_sample, admission), is_raw=request.normalize is False
             )
     except TimeoutError:
         raise DeadlineExceeded(

@@ -2,24 +2,35 @@
 
 If the ranges were measured on the embeddings of each request, the same text would get different vectors in
 different requests, and these vectors could not be compared. So the ranges are measured once per model: sample
-texts are embedded when the first client requests int8 or uint8.
+texts are embedded when the first client requests int8 or uint8, or before that, when a server has nothing
+else to do.
+
+How it works. The sample is embedded in several requests of background priority, one after the other, so that
+other requests run in between. Their embeddings are kept in memory after a failure or a stop, and the whole
+sample in the cache folder (`kept_sample`). Before each request the folder is read again, because another
+process may have finished first.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import numpy as np
 
+from vecmill.batching.ticket import OWN_WORK
 from vecmill.config import InputConfig
-from vecmill.requests import Embed, TextOptions, Truncation
+from vecmill.errors import ShuttingDown
+from vecmill.operations.kept_sample import KeptSamples
+from vecmill.requests import Embed, Priority, TextOptions, Truncation
 from vecmill.results import EmbedResult
 from vecmill.values.aliases import FloatArray
 from vecmill.values.sample_texts import sample_texts
 
 # More texts hardly widen the ranges.
 SAMPLE_TEXTS = 400
-# A request of this many texts is of bulk priority, behind small requests.
 SAMPLE_REQUEST_TEXTS = 32
+# How often a measurement that nobody waits for looks whether the model has nothing else to do.
+BUSY_PAUSE_S = 0.5
 
 EmbedTexts = Callable[[Embed], Awaitable[EmbedResult]]
 
@@ -27,32 +38,99 @@ EmbedTexts = Callable[[Embed], Awaitable[EmbedResult]]
 class SampleEmbeddings:
     """The embeddings of the sample texts of one loaded model. Use from one event loop."""
 
-    def __init__(self, limits: InputConfig) -> None:
+    def __init__(self, limits: InputConfig, is_busy: Callable[[], bool]) -> None:
+        """`is_busy` returns whether texts wait or run."""
+        self.kept: KeptSamples | None = None  # on disk
         self._limits = limits
+        self._is_busy = is_busy
         self._tasks: dict[bool, asyncio.Task[FloatArray]] = {}
+        self._parts: dict[bool, list[FloatArray]] = {False: [], True: []}
+        self._waiting = 0
+        self._is_awaited = asyncio.Event()
 
     async def get(self, embed: EmbedTexts, *, is_raw: bool) -> FloatArray:
         """Return the embeddings, (texts, dim); `is_raw`: those before the model's own normalisation.
 
-        `embed` computes them at the first call, and again after a failure.
+        `embed` computes them at the first call, and again after a failure. The measurement continues if the
+        caller leaves. Raises `ShuttingDown`, and the same errors as `embed`.
         """
+        self._waiting += 1
+        self._is_awaited.set()
+        try:
+            return await self._share(embed, is_raw=is_raw)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._is_awaited.clear()
+
+    async def measure(self, embed: EmbedTexts) -> None:
+        """Measure the embeddings that most requests need, while the model has nothing else to do.
+
+        Cancelling the call stops the measurement, unless a request waits for it. Raises the same errors as
+        `get`.
+        """
+        try:
+            await self._share(embed, is_raw=False)
+        except asyncio.CancelledError:
+            if not self._waiting:
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop measuring. Callers that wait get `ShuttingDown`."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _share(self, embed: EmbedTexts, *, is_raw: bool) -> FloatArray:
         task = self._tasks.get(is_raw)
         if task is None or _has_failed(task):
             task = self._tasks[is_raw] = asyncio.create_task(self._embed_sample(embed, is_raw))
-        # The client that came first may leave; the others still wait.
-        return await asyncio.shield(task)
+        try:
+            # The client that came first may leave; the others still wait.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and (caller is None or not caller.cancelling()):
+                raise ShuttingDown("The server is shutting down.") from None
+            raise
 
     async def _embed_sample(self, embed: EmbedTexts, is_raw: bool) -> FloatArray:
-        """Embed the sample in several requests, in sequence, so that other requests run in between."""
+        requests, parts = self._requests(is_raw), self._parts[is_raw]
+        texts = [text for request in requests for text in request.inputs]
+        kept = self.kept
+        name = None if kept is None else await asyncio.to_thread(kept.name, requests[0], texts)
+        while len(parts) < len(requests):
+            if kept is not None and name is not None:
+                found = await asyncio.to_thread(kept.read, name, len(texts))
+                if found is not None:
+                    return found
+            while self._is_busy() and not self._waiting:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_awaited.wait(), BUSY_PAUSE_S)
+            parts.append((await embed(requests[len(parts)])).embeddings)
+        sample: FloatArray = np.concatenate(parts)
+        parts.clear()
+        if kept is not None and name is not None:
+            await asyncio.to_thread(kept.write, name, sample)
+        return sample
+
+    def _requests(self, is_raw: bool) -> list[Embed]:
+        """Return the requests that embed the sample."""
         limits = self._limits
         size = min(SAMPLE_REQUEST_TEXTS, limits.max_inputs)
         longest = min(limits.max_text_characters, max(1, limits.max_request_characters // size))
         texts = [text[:longest] for text in sample_texts(SAMPLE_TEXTS) if text]
         options = TextOptions(truncation=Truncation(max_tokens=max(1, limits.max_request_tokens // size)))
-        parts = [tuple(texts[start : start + size]) for start in range(0, len(texts), size)]
-        normalize = False if is_raw else None
-        results = [await embed(Embed(part, normalize=normalize, options=options)) for part in parts]
-        return np.concatenate([result.embeddings for result in results])
+        return [
+            Embed(
+                tuple(texts[start : start + size]),
+                normalize=False if is_raw else None,
+                options=options,
+                priority=Priority.BACKGROUND,
+                client=OWN_WORK,
+            )
+            for start in range(0, len(texts), size)
+        ]
 
 
 def _has_failed(task: "asyncio.Task[FloatArray]") -> bool:

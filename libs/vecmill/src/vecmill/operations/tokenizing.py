@@ -8,12 +8,16 @@ stops at its next piece. Small requests are done at once on the event loop.
 Threads. A piece may be long, if no rule says where its text may be split. One of the threads never begins
 such a piece, so that there is always a thread for short pieces.
 
+Room. Texts that wait are bounded in characters. One client may have `CLIENT_SHARE` of them waiting, beside a
+first request of any size, so it cannot keep the others out.
+
 Rules: `_condition` guards the turns and the sums. Futures are touched on the event loop only.
 """
 
 import asyncio
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +33,8 @@ from vecmill.values.observer import Observer, Rejection
 INLINE_CHARACTERS = 1_024
 # Many small requests that arrive together must not add up to a pause either. These take 4 to 8 ms.
 INLINE_CHARACTERS_PER_TURN = 16_384
+# The part of the characters that may wait which those of one client may be.
+CLIENT_SHARE = 2 / 3
 # The fixed time of a text, as characters.
 TEXT_CHARACTERS = 16
 
@@ -48,11 +54,15 @@ _Ending = tuple[Any, BaseException | None]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The size of a request's texts: how many, their `characters`, and how many of them will be read."""
+    """The size of a request's texts: how many, their `characters`, and how many of them will be read.
+
+    `client` is on whose behalf; `None` is a client too.
+    """
 
     texts: int
     characters: int
     read: int
+    client: str | None = None
 
     @property
     def work(self) -> int:
@@ -70,7 +80,7 @@ class Tokenizing:
         self._clock = clock
         self._condition = threading.Condition()
         self._turns = Turns()
-        self._waiting_characters = 0
+        self._waiting_characters: Counter[str | None] = Counter()  # by client
         self._pace = FIRST_PACE
         self._is_closing = False
         self._threads: list[threading.Thread] = []
@@ -97,7 +107,7 @@ class Tokenizing:
         if check is not None:
             job.check = check
         self._jobs[job] = future
-        self._waiting_characters += load.characters
+        self._waiting_characters[load.client] += load.characters
         timer = None
         if deadline != math.inf:
             timer = loop.call_later(max(0.0, deadline - self._clock()), self._expire, job)
@@ -108,7 +118,9 @@ class Tokenizing:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._waiting_characters -= load.characters
+            self._waiting_characters[load.client] -= load.characters
+            if not self._waiting_characters[load.client]:
+                del self._waiting_characters[load.client]
             del self._jobs[job]
             with self._condition:
                 self._turns.drop(job)
@@ -141,9 +153,12 @@ class Tokenizing:
         with self._condition:
             ahead_s = self._turns.work_before(load.work) / self._pace
             all_s = self._turns.work / self._pace
-        excess = self._waiting_characters + load.characters - self._most_characters
-        if self._waiting_characters and excess > 0:
-            share = min(1.0, excess / self._waiting_characters)
+        waiting, own = self._waiting_characters.total(), self._waiting_characters[load.client]
+        excess = waiting + load.characters - self._most_characters
+        if own:
+            excess = max(excess, own + load.characters - int(CLIENT_SHARE * self._most_characters))
+        if waiting and excess > 0:
+            share = min(1.0, excess / waiting)
             raise self._full(
                 "The server has as many texts to tokenise as it accepts. Try again later.", share * all_s
             )

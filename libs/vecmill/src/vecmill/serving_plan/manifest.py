@@ -15,16 +15,17 @@
 }
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel, one_line
+from vecmill.models.config_fields import check_text, read_mapping, show
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.accuracy import Accuracy, kind_of
-from vecmill.serving_plan.plan_json import read_plan
+from vecmill.serving_plan.plan_json import read_accuracy, read_plan
 from vecmill.values.engine_plan import EnginePlan
 
 PREPARED_FOLDER = "prepared"
@@ -53,37 +54,46 @@ class Manifest:
             return None
         if document.get("schema") != SCHEMA:
             raise UnsupportedModel(
-                f"{directory / MANIFEST_FILE}: schema is {document.get('schema')!r}, but this release reads "
-                f"schema {SCHEMA}. Optimise the model again."
+                f"{directory / MANIFEST_FILE}: schema is {show(document.get('schema'))}, but this release "
+                f"reads schema {SCHEMA}. Optimise the model again."
             )
         try:
-            return cls._of(document)
+            return cls._of(document, f"{directory / MANIFEST_FILE}")
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptModel(
-                f"{directory / MANIFEST_FILE} is not a manifest of vecmill optimize ({error}). "
+                f"{directory / MANIFEST_FILE} is not a manifest of vecmill optimize ({one_line(error)}). "
                 "Optimise the model again."
             ) from error
 
     @classmethod
-    def _of(cls, document: Mapping[str, Any]) -> Self:
-        name = document["model"]
-        if not isinstance(name, str) or not name:
+    def _of(cls, document: Mapping[str, Any], file: str) -> Self:
+        name = check_text(document.get("model"), f"{file}: model")
+        if not name:
             raise ValueError("model must be a non-empty string")
-        accuracies = {
-            read_plan(entry["plan"]): Accuracy(**entry["accuracy"])
-            for entry in document["candidates"]
-            if entry["accuracy"] is not None
-        }
+        versions = read_mapping(document, "versions", file=file)
+        machine = read_mapping(document, "machine", file=file)
         return cls(
             model=name,
-            model_fingerprint=document["model_fingerprint"],
-            machine_fingerprint=document["machine"]["fingerprint"],
-            versions=dict(document["versions"]),
-            plan=read_plan(document["plan"]),
-            accuracies=accuracies,
+            model_fingerprint=check_text(document.get("model_fingerprint"), f"{file}: model_fingerprint"),
+            machine_fingerprint=check_text(machine.get("fingerprint"), f"{file}: machine.fingerprint"),
+            versions={key: check_text(value, f"{file}: versions.{key}") for key, value in versions.items()},
+            plan=read_plan(read_mapping(document, "plan", file=file), f"{file}: plan"),
+            accuracies=dict(_read_accuracies(document, file)),
         )
 
     def accuracy_of(self, plan: EnginePlan) -> Accuracy | None:
         """Return the measured accuracy of a plan, or of a plan of the same kind; `None` if not measured."""
         alike = (found for other, found in self.accuracies.items() if kind_of(other) == kind_of(plan))
         return self.accuracies.get(plan) or next(alike, None)
+
+
+def _read_accuracies(document: Mapping[str, Any], file: str) -> Iterator[tuple[EnginePlan, Accuracy]]:
+    """Yield the candidates whose accuracy was measured. Raises `CorruptModel` for invalid values."""
+    candidates = document.get("candidates")
+    if not isinstance(candidates, list) or not all(isinstance(entry, dict) for entry in candidates):
+        raise CorruptModel(f"{file}: candidates must be a list of objects. Optimise the model again.")
+    for index, entry in enumerate(candidates):
+        name = f"{file}: candidates[{index}]"
+        if entry.get("accuracy") is not None:
+            plan = read_plan(read_mapping(entry, "plan", file=name), f"{name}.plan")
+            yield plan, read_accuracy(read_mapping(entry, "accuracy", file=name), f"{name}.accuracy")

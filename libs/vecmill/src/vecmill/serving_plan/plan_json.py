@@ -5,10 +5,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from vecmill.errors import CorruptModel
+from vecmill.models.config_fields import MOST_TOKENS, check_text, check_whole_number
 from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.values.engine_plan import EnginePlan, Precision
 
 JsonObject = dict[str, Any]
+
+MOST_CORES = 4096
 
 
 def write_plan(plan: EnginePlan) -> JsonObject:
@@ -16,23 +20,60 @@ def write_plan(plan: EnginePlan) -> JsonObject:
     return {**asdict(plan), "lane_widths": list(plan.lane_widths)}
 
 
-def read_plan(document: Mapping[str, Any]) -> EnginePlan:
-    """Convert a JSON object to a plan. Raises `KeyError`, `TypeError` or `ValueError` if invalid."""
-    precision = document["precision"]
-    plan = EnginePlan(
+def read_plan(document: Mapping[str, Any], name: str = "plan") -> EnginePlan:
+    """Convert a JSON object to a plan.
+
+    Raises `CorruptModel`, whose message begins with `name`, for an invalid value, and `TypeError` for one
+    that plans do not have.
+    """
+    device = document.get("device")
+    widths = document.get("lane_widths")
+    if not isinstance(widths, list):
+        raise CorruptModel(f"{name}.lane_widths must be a list.")
+    counts = {
+        key: None if document.get(key) is None else check_whole_number(document.get(key), f"{name}.{key}")
+        for key in ("length_multiple", "max_batch_tokens")
+    }
+    read = {
+        "engine": check_text(document.get("engine"), f"{name}.engine"),
+        "precision": _read_precision(document.get("precision"), f"{name}.precision"),
+        "device": None if device is None else check_text(device, f"{name}.device"),
+        "lane_widths": tuple(
+            check_whole_number(width, f"{name}.lane_widths", most=MOST_CORES) for width in widths
+        ),
+        **counts,
+    }
+    return EnginePlan(**{**document, **read})
+
+
+def _read_precision(value: object, name: str) -> Precision | None:
+    if value is None:
+        return None
+    if check_text(value, name) not in tuple(Precision):
+        raise CorruptModel(f"{name} must be one of {', '.join(Precision)}.")
+    return Precision(str(value))
+
+
+def read_accuracy(document: Mapping[str, Any], name: str) -> Accuracy:
+    """Convert a JSON object to an accuracy. Raises the same errors as `read_plan`."""
+    optional = ("cosine_min", "cosine_mean", "kept")
+    read = {
+        "reference": check_text(document.get("reference"), f"{name}.reference"),
+        "texts": check_whole_number(document.get("texts"), f"{name}.texts", 0, MOST_TOKENS),
+        "largest_difference": _check_float(document.get("largest_difference"), f"{name}.largest_difference"),
+        "scale": _check_float(document.get("scale"), f"{name}.scale"),
         **{
-            **document,
-            "precision": None if precision is None else Precision(precision),
-            "lane_widths": tuple(document["lane_widths"]),
-        }
-    )
-    _require(isinstance(plan.engine, str), "engine")
-    _require(isinstance(plan.device, str | None), "device")
-    _require(all(_is_count(width) for width in plan.lane_widths), "lane_widths")
-    for name in ("length_multiple", "max_batch_tokens"):
-        value = getattr(plan, name)
-        _require(value is None or _is_count(value), name)
-    return plan
+            key: None if document.get(key) is None else _check_float(document.get(key), f"{name}.{key}")
+            for key in optional
+        },
+    }
+    return Accuracy(**{**document, **read})
+
+
+def _check_float(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise CorruptModel(f"{name} must be a number.")
+    return float(value)
 
 
 def write_accuracy(accuracy: Accuracy) -> JsonObject:
@@ -41,12 +82,3 @@ def write_accuracy(accuracy: Accuracy) -> JsonObject:
         name: min(value, sys.float_info.max) if isinstance(value, float) else value
         for name, value in asdict(accuracy).items()
     }
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _require(condition: bool, name: str) -> None:
-    if not condition:
-        raise ValueError(f"{name} has an invalid value")

@@ -1,7 +1,8 @@
 """Renders the chat template of a reranker, which joins a query and a document to one text.
 
-A template is a Jinja program of the model. It runs in Jinja's sandbox, as in transformers, and renders two or
-three messages. A template that does not render both texts of a pair is refused.
+A template is a Jinja program of the model. It runs in Jinja's sandbox, as in transformers, within limits on
+time and memory (`template_limits`), and renders two or three messages. A template that does not render both
+texts of a pair is refused.
 
 Sources of the rules: transformers 5.23 (`utils/chat_template_utils.py`), sentence-transformers 6.2
 (`base/modality.py`: `pair_to_messages`, `prepend_prompt_to_messages`, `pair_roles_failure`).
@@ -11,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.heads import ChatTemplate
 from vecmill.values.pip_command import pip_command
 
@@ -34,19 +35,22 @@ def compile_chat(template: ChatTemplate) -> Render:
     Raises `UnsupportedModel` if the template cannot be read, or omits a text.
     """
     program = _compile(template)
+    from vecmill.tokenization.template_limits import limited_steps
 
     def render(instruction: str, query: str, document: str) -> str:
-        return program.render(
+        values = (
             {"tools": None, "documents": None, "add_generation_prompt": False}
             | dict(template.special_tokens)
             | dict(template.variables)
             | {"messages": _messages(template, instruction, query, document)}
         )
+        with limited_steps():
+            return program.render(values)
 
     try:
         base, other_query, other_document = (render("", query, document) for query, document in _PROBES)
     except Exception as error:  # a template may raise anything
-        raise _refusal(template, f"fails for a query and a document: {error}") from error
+        raise _refusal(template, f"fails for a query and a document: {one_line(error)}") from error
     for role, changed in (("query", other_query), ("document", other_document)):
         if changed == base:
             raise _refusal(template, f"does not show the {role} of a pair")
@@ -64,22 +68,20 @@ def _messages(template: ChatTemplate, instruction: str, query: str, document: st
 
 def _compile(template: ChatTemplate) -> "jinja2.Template":
     try:
-        import jinja2.ext
         import jinja2.meta
-        import jinja2.sandbox
+
+        from vecmill.tokenization.template_limits import LimitedSandbox
     except ImportError as error:
         command = pip_command("install", "jinja2")
         raise _refusal(template, f"needs a package that is not installed: {command}") from error
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
+    environment = LimitedSandbox()
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     try:
         used = jinja2.meta.find_undeclared_variables(environment.parse(template.source))
         program = environment.from_string(template.source)
     except jinja2.TemplateError as error:
-        raise _refusal(template, f"cannot be read: {error}") from error
+        raise _refusal(template, f"cannot be read: {one_line(error)}") from error
     unknown = used - _GIVEN - dict(template.special_tokens).keys() - dict(template.variables).keys()
     # transformers has defaults of such tokens for some classes; without them the text would silently differ.
     if undefined := sorted(name for name in unknown if name.endswith("_token")):

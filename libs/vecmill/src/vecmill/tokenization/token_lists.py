@@ -1,12 +1,17 @@
 """The tokens of one text as lists, and the special tokens around them."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from vecmill.errors import CorruptModel
+from vecmill.models.config_fields import read_size
 from vecmill.tokenization.pieces import NO_PLACES, Body, to_places
 from vecmill.values.aliases import IntArray
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +72,18 @@ class SpecialTokens:
             before.words + body.words + after.words,
             np.concatenate([before.offsets, *body.places, after.offsets]),
             [*before.is_special, *[0] * count, *after.is_special],
+        )
+
+
+def check_special(tokens: TokenLists, description: "ModelDescription") -> None:
+    """Raise `CorruptModel` if the model's tables have no row for a special token or for its type."""
+    if description.special_tokens and not tokens.ids:
+        raise CorruptModel(
+            f"{description.tokenizer_file} makes no tokens of a text. Download the model again."
+        )
+    most_types = max(2, read_size(description.config, "type_vocab_size", 2, least=0))
+    if max(tokens.types, default=0) >= most_types or max(tokens.ids, default=0) >= description.token_count:
+        raise CorruptModel(
+            f"{description.tokenizer_file} adds tokens to texts whose ids or types are above the model's "
+            "vocab_size or type_vocab_size. Download the model again."
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vecmill.errors import InvalidRequest, RequestTooLarge
+from vecmill.models.load_failures import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
 from vecmill.tokenization.boundaries import Boundaries
@@ -24,12 +25,15 @@ from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.pieces import Known, PieceReader, Reading
 from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
 from vecmill.tokenization.slices import Slices, complete, is_short
-from vecmill.tokenization.token_lists import SpecialTokens, TokenLists
+from vecmill.tokenization.token_lists import SpecialTokens, TokenLists, check_special
 from vecmill.values.batch import TokenSequence
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
     from vecmill.models.heads import QueryExpansion
+
+
+_UNKNOWN = "\U00010380"  # a letter of Ugaritic, which few vocabularies have
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +63,23 @@ class Tokenizer:
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         # An encoded text is `leading` special tokens, the tokens of the text, and `trailing` special tokens.
         framed = tokenizer.encode("a", add_special_tokens=self._adds_special)
+        tokenizer.encode(_UNKNOWN)  # fails without a token for unknown words
         mask = framed.special_tokens_mask
         self._leading = mask.index(0) if 0 in mask else len(mask)
         self._trailing = sum(mask) - self._leading
         tokens = TokenLists.of(framed, self._types(framed), places=True)
+        check_special(tokens, description)
         self._special = SpecialTokens.of(tokens, self._leading, self._trailing)
         boundaries = Boundaries.of(tokenizer) if 0 in mask else None
         self._pieces = None if boundaries is None else PieceReader(self._encode_part, boundaries)
 
     @classmethod
     def load(cls, description: "ModelDescription") -> Self:
-        """Read the model's tokenizer. Raises the same errors as `read_tokenizer`."""
+        """Read the model's tokenizer. Raises the errors of `read_tokenizer`, and `LoadFailed`."""
         # The library would use every core of the machine and ignore the core budget.
         os.putenv("TOKENIZERS_PARALLELISM", "false")
-        return cls(read_tokenizer(description), description)
+        with load_failures(description.tokenizer_file):
+            return cls(read_tokenizer(description), description)
 
     @property
     def library(self) -> Any:

@@ -5,6 +5,9 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+# How a command that installs a package of vecmill itself finds it before a package index has it.
+FIND_LINKS_HINT = "add `--find-links dist` to install from the wheels that `make wheels` builds in a clone"
+
 # The folders in uv's cache with the environments of `uvx`.
 _UVX_FOLDERS = ("archive-v", "environments-v")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vecmill.commands.embed.embed_model import EmbedModel
 from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder, EmbedParameters, Vectors
 from vecmill.commands.embed.input_records import InputPart, Record
 from vecmill.commands.embed.input_scan import Columns, ColumnType, check_record
@@ -22,6 +23,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
 from vecmill.values.aliases import JsonValue
 from vecmill.values.engine_plan import Precision
+from vecmill.values.task import Task
 from vecmill_ray.bulk.block_files import BlockCounts, RejectedRow, encode_block
 from vecmill_ray.bulk.blocks import BulkBlock, order_by_length
 from vecmill_ray.bulk.bulk_manifest import Identity
@@ -37,6 +39,12 @@ class BulkModel:
     config: MillConfig
     parameters: EmbedParameters
     trusts_code: bool = False
+    task: Task | None = None
+
+    @property
+    def embed_model(self) -> EmbedModel:
+        """The model without the settings of its embeddings."""
+        return EmbedModel(self.model, self.config, self.task, self.trusts_code)
 
     def pinned_to(self, identity: Identity) -> "BulkModel":
         """Return the choice with the engine and the precision of `identity`."""
@@ -75,9 +83,7 @@ def identity_of(embedder: Embedder) -> Identity:
 
 async def find_identity(choice: BulkModel) -> Identity:
     """Load the model, and return its identity. Raises `SetupError`."""
-    async with open_local(
-        choice.model, choice.config, choice.parameters, trusts_code=choice.trusts_code
-    ) as embedder:
+    async with open_local(choice.embed_model, choice.parameters) as embedder:
         return identity_of(embedder)
 
 
@@ -86,9 +92,7 @@ async def open_embedder(job: BulkJob, node: str) -> AsyncIterator["BlockEmbedder
     """Load the model of a job on the node with this name or address. Raises `SetupError`."""
     inputs = open_inputs(job.address, job.inputs)
     choice = job.choice
-    async with open_local(
-        choice.model, choice.config, choice.parameters, trusts_code=choice.trusts_code
-    ) as embedder:
+    async with open_local(choice.embed_model, choice.parameters) as embedder:
         others = identity_of(embedder).differences(job.identity)
         if others:
             raise InvalidConfig(

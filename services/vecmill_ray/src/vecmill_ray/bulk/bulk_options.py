@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vecmill.commands.embed.embed_model import choose_model
 from vecmill.commands.embed.input_scan import ColumnOptions
-from vecmill.commands.embed.run import parse_columns, parse_config, parse_parameters
-from vecmill_ray.absolute_paths import absolute_model, absolute_values
+from vecmill.commands.embed.run import parse_columns, parse_parameters
+from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
 from vecmill_ray.bulk.block_embedding import BulkModel
 from vecmill_ray.bulk.inputs import InputAddress
 from vecmill_ray.bulk.storage import absolute_address
@@ -28,15 +29,23 @@ class BulkOptions:
 def parse_options(address: str, output: str, options: Mapping[str, Any]) -> BulkOptions:
     """Convert the options of the command line, which are given by name. Paths become absolute.
 
-    Raises `ModelNotFound` if the model is a file that is not a model.
+    Raises `SetupError` if the model or the configuration file is invalid.
     """
     options = absolute_values(options)
-    model = absolute_model(options["model"])
+    # The actors decide about cores, not the machine of the server that the file describes.
+    found = choose_model(options, cores=options["cores"])
+    model = BulkModel(
+        absolute_model(found.model),
+        absolute_config(found.config),
+        parse_parameters(options),
+        found.trusts_code,
+        found.task,
+    )
     return BulkOptions(
         InputAddress(absolute_address(address), options["query"], options["key_column"]),
         absolute_address(output),
         parse_columns(options),
-        BulkModel(model, parse_config(options), parse_parameters(options), options["trusts_code"]),
+        model,
         options["block_rows"],
         options["actors"],
         options["shared_files"],

@@ -1,12 +1,14 @@
 """The Serve application: the deployments of a plan, and their options."""
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import serve
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from ray.serve.exceptions import RayServeException
@@ -14,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
 from vecmill.errors import InvalidConfig
-from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, wait_for_replica
+from vecmill_ray.serving.forwarding import Failover, ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import (
     PlannedModel,
     ServingPlan,
@@ -41,6 +43,8 @@ ROUTER = "router"
 # Serve's own limit on requests in a replica. The queue of the replica refuses requests long before.
 OUT_OF_REACH = 1_000_000
 
+FAILOVER = Failover(lost=(RayActorError,))
+
 POLICY = "vecmill_ray.serving.autoscaling:QueuedWork"
 
 
@@ -52,16 +56,32 @@ def build_application(args: dict[str, Any]) -> Application:
         raise InvalidConfig("The argument config is missing: the path of the configuration file.")
     settings = RaySettings.of(values)
     plan = read_plan(Path(path), cores=settings.replica_cores)
-    return bind_plan(on_all_interfaces(plan), settings)
+    return bind_plan(on_all_interfaces(plan), settings, count_nodes())
 
 
-def bind_plan(plan: ServingPlan, settings: RaySettings) -> Application:
-    """Return the application of a plan. The only model takes the requests itself, several have a router."""
+def count_nodes() -> int:
+    """Return the number of nodes of the cluster that this process belongs to, 1 if there is none."""
+    return max(1, sum(node["Alive"] for node in ray.nodes())) if ray.is_initialized() else 1
+
+
+def bind_plan(plan: ServingPlan, settings: RaySettings, nodes: int) -> Application:
+    """Return the application of a plan for a cluster of so many nodes.
+
+    The only model takes the requests itself, several have routers.
+    """
     if len(plan.models) == 1:
         return _bind_model(serve.ingress()(ModelReplica), plan.models[0], settings)
     models = {model.name: _bind_model(RoutedReplica, behind_router(model), settings) for model in plan.models}
     options = _common_options(plan.settings)
-    router = serve.deployment(serve.ingress()(Router), name=ROUTER, num_replicas=settings.routers, **options)
+    # A router waits more than it computes. With a core of its own, a small cluster would have no room for it.
+    options["ray_actor_options"] |= {"num_cpus": 0}
+    count = settings.count_routers(nodes)
+    # The loss of a node then leaves the routers of the other nodes.
+    options |= {
+        "num_replicas": count,
+        "max_replicas_per_node": math.ceil(count / settings.count_nodes(nodes)),
+    }
+    router = serve.deployment(serve.ingress()(Router), name=ROUTER, **options)
     return router.bind(plan, models)
 
 
@@ -108,6 +128,7 @@ class Router:
         service, self._mills = router_service(plan)
         self._service: Service = replace(service, batches_off=BATCHES_OFF)
         self._models = models
+        self._streams = {name: handle.options(stream=True) for name, handle in models.items()}
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application, when a replica of each model has started."""
@@ -118,17 +139,10 @@ class Router:
         return OneRequestId(create_app(self._service, routes=routes))
 
     async def _forward(self, name: str, request: ForwardedRequest) -> ForwardedResponse:
-        answer = self._models[name].answer.remote(request)
         limit_s = self._mills[name].config.queue.timeout_s
         try:
-            # Ray has no public call for this. The replica itself limits the time that it computes.
-            await wait_for_replica(answer._fetch_future_result_async(), name, limit_s)
-            response: ForwardedResponse = await answer
-        except asyncio.CancelledError:
-            answer.cancel()
-            raise
+            return await FAILOVER.ask(lambda: self._streams[name].answer.remote(request), name, limit_s)
         except (RayError, RayServeException) as error:
             raise ModelUnavailable(
                 f"No replica of the model `{name}` has answered. Another replica may answer."
             ) from error
-        return response

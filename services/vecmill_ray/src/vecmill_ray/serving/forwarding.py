@@ -1,14 +1,31 @@
-"""HTTP requests on their way from the router to a replica, and the run of such a request in the replica."""
+"""HTTP requests on their way from the router to a replica, and the run of such a request in the replica.
+
+How it works. The replica sends heartbeats until it has the response. If a replica dies or falls silent, for
+example because its node is cut off, the router sends the request to another one.
+"""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import NamedTuple
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
 from vecmill_server.errors import ModelUnavailable
 from vecmill_server.request_context import HeaderList, RequestContext, header
 from vecmill_server.request_priority import HEADER
+
+logger = logging.getLogger(__name__)
+
+# A replica computes in threads, so its event loop sends heartbeats while it computes. Ray itself gives up a
+# node that is cut off after about a minute.
+HEARTBEAT_S = 1.0
+SILENCE_S = 5.0
+
+# Serve may choose the lost replica once more, as long as it has not noticed.
+MOST_SENDS = 3
+MOST_SENDS_TO_DEATH = 2
 
 # Serve adds this header to responses. The router adds both headers.
 _ID_HEADERS = (b"x-request-id", b"request-id")
@@ -76,18 +93,80 @@ class ForwardedResponse(NamedTuple):
     body: bytes
 
 
-async def wait_for_replica(assigned: Awaitable[object], model: str, limit_s: float) -> None:
-    """Wait until Serve has assigned a request for `model` to a replica.
+class Attempt(Protocol):
+    """A request at one replica: its heartbeats, which are `None`, and then its response."""
 
-    Serve itself waits without limit while there is no replica. Raises `ModelUnavailable` after `limit_s`.
+    def __anext__(self) -> "Awaitable[ForwardedResponse | None]": ...
+
+    def cancel(self) -> object:
+        """End the request at the replica."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """When a request is sent to another replica.
+
+    A replica is lost if it gives no sign of life for `silence_s`, or with an error of `lost`. An inference
+    changes nothing, so it can be computed twice. A request that ends processes must not end them all,
+    so there are few attempts.
     """
+
+    lost: tuple[type[Exception], ...]
+    silence_s: float = SILENCE_S
+
+    async def ask(self, send: Callable[[], Attempt], model: str, limit_s: float) -> ForwardedResponse:
+        """Return the response of the first replica that stays alive until it responds.
+
+        Without any replica, Serve holds a request without limit. Raises `ModelUnavailable` if there is none
+        for `limit_s`, or if several replicas in succession are lost.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        for sent in range(1, MOST_SENDS + 1):
+            if sent > 1:
+                logger.warning("a replica of the model %s is lost; its request is sent again", model)
+            attempt, is_heard = send(), False
+            try:
+                while True:
+                    # The last attempt waits for a replica, if Serve has none.
+                    waits = sent == MOST_SENDS and not is_heard
+                    end = deadline if waits else loop.time() + self.silence_s
+                    async with asyncio.timeout_at(end if is_heard else min(end, deadline)):
+                        response = await attempt.__anext__()
+                    is_heard = True
+                    if response is not None:
+                        return response
+            except asyncio.CancelledError:
+                attempt.cancel()
+                raise
+            except TimeoutError as error:
+                attempt.cancel()
+                if not is_heard and loop.time() >= deadline:
+                    raise ModelUnavailable(
+                        f"The model `{model}` has had no replica for {limit_s:g} seconds. Try again later."
+                    ) from error
+            except self.lost as error:
+                if sent >= MOST_SENDS_TO_DEATH:
+                    raise _no_answer(model) from error
+        raise _no_answer(model)
+
+
+def _no_answer(model: str) -> ModelUnavailable:
+    return ModelUnavailable(f"No replica of the model `{model}` has answered. Another replica may answer.")
+
+
+async def with_heartbeats(
+    running: Coroutine[Any, Any, ForwardedResponse], period_s: float = HEARTBEAT_S
+) -> AsyncGenerator[ForwardedResponse | None, None]:
+    """Run a request, and yield `None` each `period_s` until its response, which is the last item."""
+    task = asyncio.ensure_future(running)
     try:
-        async with asyncio.timeout(limit_s):
-            await assigned
-    except TimeoutError as error:
-        raise ModelUnavailable(
-            f"The model `{model}` has had no replica for {limit_s:g} seconds. Try again later."
-        ) from error
+        while not (await asyncio.wait({task}, timeout=period_s))[0]:
+            yield None
+        yield task.result()
+    finally:
+        task.cancel()  # has no effect on a request that has ended
 
 
 async def run_request(app: ASGIApp, request: ForwardedRequest) -> ForwardedResponse:

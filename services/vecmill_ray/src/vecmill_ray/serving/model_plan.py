@@ -2,29 +2,36 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
-from vecmill.models import locate_model
-from vecmill.models.location import find_hub_name
-from vecmill_ray.absolute_paths import absolute_model, absolute_values
+from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
 from vecmill_ray.serving.serve_address import ALL_INTERFACES
 from vecmill_server.catalog import ANY_NAME
-from vecmill_server.config_file import ConfiguredModel, read_config_file
+from vecmill_server.config_file import read_config_file
 from vecmill_server.middleware.origins import ANY as ANY_HOST
+from vecmill_server.model_choice import ModelChoice, own_name
 from vecmill_server.options import build_settings, list_settings
-from vecmill_server.service import ModelChoice
+from vecmill_server.served_models import read_served_models
 from vecmill_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
 # The settings about connections and processes, which belong to HAProxy, uvicorn and Ray there.
 NO_EFFECT = frozenset(
-    ("max_header_bytes", "header_timeout_s", "write_timeout_s", "max_connections", "uds", "fd", "processes")
+    (
+        "max_header_bytes",
+        "header_timeout_s",
+        "write_timeout_s",
+        "max_connections",
+        "max_connection_age_s",
+        "uds",
+        "fd",
+        "processes",
+    )
 )
 
 # The names that Serve accepts everywhere, in paths and metrics too.
@@ -52,11 +59,11 @@ class ServingPlan:
 def read_plan(path: Path, *, cores: int) -> ServingPlan:
     """Read a configuration file, and plan its deployments, whose replicas have `cores` cores each.
 
-    Models of a hub are not downloaded. Raises `SetupError` if the file is invalid or a directory is missing.
+    As for `vecmill serve`, variables such as VECMILL_ENGINE go before the file. Models of a hub are not
+    downloaded. Raises `SetupError` if the file is invalid or a directory is missing.
     """
     config = read_config_file(path)
-    options = absolute_values(config.options)
-    values = {**_defaults(ServerSettings), **_defaults(MillConfig), **options, "cores": cores}
+    values = {**_defaults(ServerSettings), **absolute_values(config.options)}
     settings = build_settings(ServerSettings, values)
     if settings.batch_dir is not None:
         raise InvalidConfig(
@@ -65,16 +72,13 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
         )
     for name in sorted(NO_EFFECT & set(config.options)):
         logger.warning("%s: server.%s has no effect on Ray (docs/ray.md)", path, name)
-    # The embedded model is the default, as on the command line.
-    choices = [_choose(path, each, values) for each in config.models] or [
-        ModelChoice(None, build_settings(MillConfig, values))
-    ]
+    choices = [_with_absolute_paths(each) for each in read_served_models(path, {"cores": cores})]
     return plan_models(choices, settings)
 
 
 def plan_models(choices: Sequence[ModelChoice], settings: ServerSettings) -> ServingPlan:
     """Return the plan of the models `choices`. Raises `SetupError`."""
-    names = [choice.name or served_name(choice.model) for choice in choices]
+    names = [choice.name or own_name(choice.model) for choice in choices]
     aliases = (*settings.alias, *_own_aliases(choices, names))
     models = tuple(
         PlannedModel(
@@ -122,12 +126,6 @@ def aliases_of(name: str, first: str, aliases: Sequence[str]) -> tuple[str, ...]
     return tuple(found)
 
 
-def served_name(model: str | None) -> str:
-    """Return the name under which `vecmill serve` serves a model. Raises `ModelNotFound`."""
-    on_hub = find_hub_name(model)
-    return locate_model(model).name if on_hub is None else on_hub.repository
-
-
 def _deployment_name(name: str) -> str:
     return _NOT_IN_NAMES.sub("--", name)
 
@@ -138,13 +136,9 @@ def _own_aliases(choices: Sequence[ModelChoice], names: Sequence[str]) -> list[s
     ]
 
 
-def _choose(path: Path, model: ConfiguredModel, values: Mapping[str, Any]) -> ModelChoice:
-    try:
-        config = build_settings(MillConfig, {**values, **absolute_values(model.values)})
-    except InvalidConfig as error:
-        raise InvalidConfig(f"{path}: the model {model.model}: {error.message}") from error
-    path_or_name = absolute_model(model.model)
-    return ModelChoice(path_or_name, config, model.aliases, model.task, model.trusts_code, model.name)
+def _with_absolute_paths(choice: ModelChoice) -> ModelChoice:
+    config = None if choice.config is None else absolute_config(choice.config)
+    return replace(choice, model=absolute_model(choice.model), config=config)
 
 
 def _defaults(kind: type) -> dict[str, Any]:

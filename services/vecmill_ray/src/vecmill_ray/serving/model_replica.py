@@ -1,6 +1,8 @@
 """A replica of one model: the ASGI application of the server, run by Ray Serve."""
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vecmill.config import MillConfig
 from vecmill.errors import NotReady
 from vecmill.values.task import Task
-from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request
+from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request, with_heartbeats
 from vecmill_ray.serving.model_plan import PlannedModel
 from vecmill_ray.serving.work_meter import WorkMeter
 from vecmill_server.app import create_app
@@ -91,9 +93,11 @@ class RoutedReplica(ModelReplica):
             raise NotReady(f"The model {self._model.name} is not loaded.")
         return ModelCard(task)
 
-    async def answer(self, request: ForwardedRequest) -> ForwardedResponse:
-        """Return the response to a request that the router forwards."""
-        return await run_request(self._inner, request)
+    async def answer(self, request: ForwardedRequest) -> AsyncIterator[ForwardedResponse | None]:
+        """Yield heartbeats, which are `None`, and then the response to a request of the router."""
+        async with aclosing(with_heartbeats(run_request(self._inner, request))) as items:
+            async for item in items:
+                yield item
 
 
 class OneRequestId:

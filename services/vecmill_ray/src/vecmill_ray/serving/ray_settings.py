@@ -27,17 +27,32 @@ class RaySettings:
     )
     upscale_delay_s: float = setting(10.0, "The time before Serve adds a replica, in seconds.")
     downscale_delay_s: float = setting(300.0, "The time before Serve removes a replica, in seconds.")
-    routers: int = setting(1, "The number of routers, which several models need.")
+    routers: int | None = setting(
+        None, "The number of routers, which several models need; by default one on each node."
+    )
+    nodes: int | None = setting(
+        None,
+        "The number of nodes that the cluster will have, if they start later; by default those that it has.",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("replicas", "replica_cores", "routers"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        for name in ("replicas", "replica_cores", "routers", "nodes"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} must be at least 1")
         most = self.max_replicas
         _require(most is None or most >= self.replicas, "max_replicas must not be less than replicas")
         _require(self.replica_gpus >= 0, "replica_gpus must not be negative")
         _require(self.queue_s > 0, "queue_s must be more than 0")
         for name in ("upscale_delay_s", "downscale_delay_s"):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
+
+    def count_nodes(self, alive: int) -> int:
+        """Return the number of nodes that routers are spread over, for a cluster with so many now."""
+        return alive if self.nodes is None else max(self.nodes, alive)
+
+    def count_routers(self, alive: int) -> int:
+        """Return the number of routers for a cluster that has so many nodes now."""
+        return self.count_nodes(alive) if self.routers is None else self.routers
 
     @property
     def scales(self) -> bool:

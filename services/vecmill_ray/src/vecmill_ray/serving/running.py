@@ -15,7 +15,7 @@ from ray.serve.exceptions import RayServeException
 
 from vecmill.errors import InvalidConfig, SetupError
 from vecmill.values.environment import environment_variables
-from vecmill_ray.serving.application import bind_plan
+from vecmill_ray.serving.application import bind_plan, count_nodes
 from vecmill_ray.serving.model_plan import ServingPlan, read_plan
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_ray.serving.serve_address import check_host, format_url
@@ -43,7 +43,7 @@ def run_application(path: Path, settings: RaySettings, address: str | None) -> I
     _refuse_second_application()
     running = _running_address()
     if running is None:
-        check_host(server.host, sum(node["Alive"] for node in ray.nodes()))
+        check_host(server.host, count_nodes())
     host, port = running or (server.host, server.port)
     serve.start(
         proxy_location="EveryNode",
@@ -56,7 +56,7 @@ def run_application(path: Path, settings: RaySettings, address: str | None) -> I
         controller_options=controller_options(server),
     )
     try:
-        _run(bind_plan(plan, settings))
+        _run(bind_plan(plan, settings, count_nodes()))
         yield format_url(host, port, server.url_prefix)
     finally:
         if _is_deployed():
@@ -122,21 +122,19 @@ def _check_cores(plan: ServingPlan, settings: RaySettings, *, is_own: bool) -> N
     Raises `InvalidConfig` if a cluster on this machine alone has too few. Other clusters may grow: the log
     has a warning.
     """
-    count = len(plan.models)
-    routers = settings.routers if count > 1 else 0
-    needed = count * settings.replicas * settings.replica_cores + routers
+    needed = len(plan.models) * settings.replicas * settings.replica_cores
     available = int(ray.cluster_resources().get("CPU", 0))
     if needed <= available:
         return
     if is_own:
         ray.shutdown()
         raise InvalidConfig(
-            f"The replicas and routers need {needed} cores, and this machine has {available}. Lower "
+            f"The replicas need {needed} cores, and this machine has {available}. Lower "
             f"--replicas or --replica-cores, or start Ray with more cores than there are: ray start --head "
             f"--num-cpus={needed}."
         )
     logger.warning(
-        "the replicas and routers need %d cores, and the cluster has %d; the start waits for the others",
+        "the replicas need %d cores, and the cluster has %d; the start waits for the others",
         *(needed, available),
     )
 

@@ -30,8 +30,11 @@ Rules, by which no line is lost or answered twice, at whatever point the process
    open batch refers to is removed at the next start.
 5. `synchronous=FULL`: committed states survive a power failure. There are at most a few transactions a
    second, because lines are committed in groups.
-6. Bytes are counted before they are written (`stored_bytes`). If the disk is full, a batch pauses and repeats
-   the lines that are not committed.
+6. Bytes are counted before they are written (`stored_bytes`), and each file counts more than its content. If
+   the disk is full, a batch pauses and repeats the lines that are not committed.
+
+Files are read in slices (`slice_turns`), and the owners take turns at it. At least one batch of each owner is
+checked, run or ended at any time, so no owner waits for the batches of another.
 
 Batches have the lowest priority: their lines get a share of the engine, and their age does not raise
 their priority. The number of texts in flight is limited to those answered within half a second

@@ -6,13 +6,14 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from vecmill_server.batches.execution import BatchContext
-from vecmill_server.batches.folder import is_disk_full, new_file_id
+from vecmill_server.batches.folder import Folder, is_disk_full, new_file_id
 from vecmill_server.batches.objects import BatchObject, FileObject, FilePurpose, NewBatch, Page
 from vecmill_server.batches.scheduler import BatchScheduler
 from vecmill_server.batches.store import Store
-from vecmill_server.batches.stored_bytes import Reservation
+from vecmill_server.batches.stored_bytes import FILE_BYTES, Reservation
 from vecmill_server.batches.uploads import FORM_BYTES, Reserve, check_purpose, read_age_s, receive_form
 from vecmill_server.errors import StorageFull, UnknownObject
 
@@ -62,8 +63,8 @@ class BatchService:
         Raises `InvalidRequest`, `StorageFull`, and the errors of `body`.
         """
         thread = self._store_thread
-        # Refused before the body is read if it cannot fit. A full store has no room for one byte.
-        least = max(1, size - FORM_BYTES)
+        # Refused before the body is read if it cannot fit.
+        least = FILE_BYTES + max(0, size - FORM_BYTES)
         await thread.call(lambda store: store.stored.check(owner, least))
         reservation = await thread.call(lambda store: Reservation(store.stored, owner))
 
@@ -71,6 +72,7 @@ class BatchService:
             await thread.call(lambda _: reservation.grow(size))
 
         try:
+            await reserve(FILE_BYTES)
             with _explain_full_disk():
                 return await self._receive(content_type, body, reservation, reserve)
         finally:
@@ -88,9 +90,8 @@ class BatchService:
             kept_s = self._kept_s(read_age_s(form))
             await asyncio.to_thread(folder.seal, content)
         except BaseException:
-            with suppress(OSError):  # flushing the buffered bytes can fail on a full disk
-                content.close()
-            folder.remove(file_id)
+            # In a thread, because large files take long to remove. It goes on if the request is cancelled.
+            await asyncio.shield(asyncio.to_thread(_discard, folder, file_id, content))
             raise
         now = self._context.now
         expires_at = None if kept_s is None else now + kept_s
@@ -104,7 +105,7 @@ class BatchService:
         try:
             await self._store_thread.call(add)
         except sqlite3.Error:
-            folder.remove(file_id)
+            await asyncio.to_thread(folder.remove, file_id)
             raise
         return record
 
@@ -161,6 +162,12 @@ class BatchService:
     def _kept_s(self, asked_s: int | None) -> int | None:
         ages = [age for age in (self._context.settings.batch_keep_s, asked_s) if age is not None]
         return min(ages, default=None)
+
+
+def _discard(folder: Folder, file_id: str, content: BinaryIO) -> None:
+    with suppress(OSError):  # flushing the buffered bytes can fail on a full disk
+        content.close()
+    folder.remove(file_id)
 
 
 @contextmanager

@@ -84,14 +84,14 @@ class Database:
         ).fetchall()
         return rows[: page.limit], len(rows) > page.limit
 
-    def keep_newest(self, table: str, condition: str, count: int) -> int:
+    def keep_newest(self, table: str, condition: str, count: int, by: str = "place") -> int:
         """Delete the oldest objects of each owner with more than `count` that meet the condition.
 
-        Returns the number of deleted objects.
+        `by` is the column of their age. Returns the number of deleted objects.
         """
         return self.execute(
             f"""DELETE FROM {table} WHERE place IN (SELECT place FROM (
-                SELECT place, row_number() OVER (PARTITION BY owner ORDER BY place DESC) AS number
+                SELECT place, row_number() OVER (PARTITION BY owner ORDER BY {by} DESC) AS number
                 FROM {table} WHERE {condition}) WHERE number > ?)""",
             (count,),
         ).rowcount

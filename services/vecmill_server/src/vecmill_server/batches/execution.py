@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from typing import TypeVar
 
 from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
 from vecmill_server.batches.in_flight_limit import InFlightLimit
@@ -27,6 +28,7 @@ from vecmill_server.batches.jsonl import (
     write_failure,
 )
 from vecmill_server.batches.objects import BatchObject, BatchProgress, BatchStatus, LineError
+from vecmill_server.batches.slice_turns import SliceTurns
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.catalog import Catalog
@@ -40,9 +42,13 @@ from vecmill_server.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)
 
-# The interval and size of commits, which bound the work that is repeated after the process ends.
+T = TypeVar("T")
+
+# The interval and size of commits, which bound the work that is repeated after the process ends, and the
+# time of the event loop for one of them.
 COMMIT_S = 0.2
 COMMIT_BYTES = 4 * 1024 * 1024
+COMMIT_LINES = 512
 
 # Temporary errors: a retry may succeed, in this process or in the one that replaces it.
 PASSING = (OverloadError, UnavailableError, DeviceLost)
@@ -67,6 +73,7 @@ class BatchContext:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     report_unknown: Callable[[Sequence[str], str], None] = lambda *_: None
     tracer: Tracer | None = None
+    slices: SliceTurns = field(default_factory=SliceTurns)
 
     @property
     def now(self) -> int:
@@ -77,7 +84,7 @@ class BatchContext:
 async def validate_batch(context: BatchContext, batch_id: str) -> None:
     """Check the input of a batch that is validating, and set it in progress or failed.
 
-    Raises `FileNotFoundError` if the file was removed from the disk.
+    Ends early if the batch is cancelled. Raises `FileNotFoundError` if the file was removed from the disk.
     """
     settings = context.settings
     batch = await context.store_thread.call(lambda store: store.batch(batch_id))
@@ -92,8 +99,14 @@ async def validate_batch(context: BatchContext, batch_id: str) -> None:
     def read_on() -> None:
         check.read(read_lines(path, check.offset, check.lines, settings.max_body_bytes))
 
-    while not check.is_done:
-        await asyncio.to_thread(read_on)
+    looked_at = context.clock()
+    while not check.is_done and batch.status is BatchStatus.VALIDATING:
+        await context.slices.run(batch.owner, read_on)
+        if context.clock() - looked_at >= COMMIT_S:
+            batch = await context.store_thread.call(lambda store: store.batch(batch_id))
+            looked_at = context.clock()
+    if not check.is_done:
+        return
     if check.errors:
         await fail_batch(context, batch_id, check.errors)
     else:
@@ -172,16 +185,17 @@ class _BatchRun:
 
     async def drop_rest(self) -> None:
         """Write an error for each line that has not been run, unless there is no more space for results."""
-        while not self.batch.errors and (lines := await self._read()):
-            self.ended.extend(write_dropped(self.batch.id, line, self.batch.ending) for line in lines)
-            await self._commit()
+        write = partial(write_dropped, self.batch.id, ending=self.batch.ending)
+        while not self.batch.errors and (results := await self._read(write)):
+            self.ended.extend(results)
+            if self._is_time():
+                await self._commit()
+        await self._commit()
 
     async def _start_lines(self) -> None:
         while self.limit.has_room:
             if not self.unread:
-                lines = await self._read()
-                requests = await asyncio.to_thread(self._read_requests, lines)
-                self.unread.extend(requests)
+                self.unread.extend(await self._read(self._read_request))
             if not self.unread:
                 return
             request = self.unread.popleft()
@@ -204,7 +218,11 @@ class _BatchRun:
 
     def _is_time(self) -> bool:
         late = self.context.clock() - self.committed_at >= COMMIT_S
-        return late or sum(len(one.written) for one in self.ended) >= COMMIT_BYTES
+        return (
+            late
+            or len(self.ended) >= COMMIT_LINES
+            or sum(len(one.written) for one in self.ended) >= COMMIT_BYTES
+        )
 
     async def _commit(self) -> None:
         """Store the results, and update the state of the batch: it may be cancelled or expired."""
@@ -249,20 +267,25 @@ class _BatchRun:
             if one.is_completed:
                 self.context.metrics.work_done(batch.owner, one.model, texts=one.texts, tokens=one.tokens)
 
-    async def _read(self) -> list[InputLine]:
+    async def _read(self, convert: Callable[[InputLine], T]) -> list[T]:
+        """Return the results of `convert` for the next lines. An empty list means the end of the file."""
         path = self.context.store_thread.store.folder.path(self.batch.input_file_id)
-        # Without a limit: the lines were validated, perhaps by a server with other settings.
-        lines = await asyncio.to_thread(read_lines, path, self.read_offset, self.read_count)
-        self.read_offset += sum(line.size for line in lines)
-        self.read_count = lines[-1].number if lines else self.read_count
-        return lines
+        offset, count = self.read_offset, self.read_count
 
-    def _read_requests(self, lines: list[InputLine]) -> list[LineRequest]:
-        requests = [read_line_request(line, self.batch.endpoint, self.context.options) for line in lines]
-        for request in requests:
-            if request.unknown:
-                self.context.report_unknown(request.unknown, "batches")
-        return requests
+        def read() -> tuple[list[T], int, int]:
+            # Without a limit: the lines were validated, perhaps by a server with other settings.
+            lines = read_lines(path, offset, count)
+            size = sum(line.size for line in lines)
+            return [convert(line) for line in lines], offset + size, lines[-1].number if lines else count
+
+        results, self.read_offset, self.read_count = await self.context.slices.run(self.batch.owner, read)
+        return results
+
+    def _read_request(self, line: InputLine) -> LineRequest:
+        request = read_line_request(line, self.batch.endpoint, self.context.options)
+        if request.unknown:
+            self.context.report_unknown(request.unknown, "batches")
+        return request
 
     async def _answer(self, request: LineRequest) -> LineResult | ModelUnavailable:
         """Return the result of a line, or the error if its model cannot answer in this process.

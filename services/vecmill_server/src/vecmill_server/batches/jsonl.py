@@ -4,11 +4,12 @@ An input line is `{"custom_id", "method", "url", "body"}`, an output line `{"id"
 "error"}`. Source: OpenAI's guide to its Batch API.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 from vecmill.errors import VecmillError
 from vecmill.requests import Priority
@@ -25,9 +26,12 @@ ENDPOINTS: Mapping[str, type[InferenceBody]] = MappingProxyType(
     {"/v1/embeddings": EmbeddingsRequest, "/embeddings": EmbeddingsRequest}
 )
 
-# The bytes to read in one call; a longer line is read whole.
+# The bytes and lines to read in one call, a few milliseconds of work. A longer line is read whole.
 SLICE_BYTES = 64 * 1024
+SLICE_LINES = 512
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# The same characters as `bytes.isspace`, matched at any position without a copy.
+_WHITESPACE = re.compile(rb"\s*")
 
 # OpenAI's codes and messages for a line that was not run.
 DROPPED: Mapping[BatchStatus, tuple[str, str]] = MappingProxyType(
@@ -60,7 +64,7 @@ class InputLine:
     @property
     def is_blank(self) -> bool:
         """True if the line has no request."""
-        return not self.is_cut and not self.text.strip()
+        return not self.is_cut and (not self.text or self.text.isspace())
 
 
 def read_lines(
@@ -72,23 +76,52 @@ def read_lines(
     """
     lines: list[InputLine] = []
     limit = -1 if max_line_bytes is None else max_line_bytes + 1
-    left, number = SLICE_BYTES, lines_before
+    left = SLICE_BYTES
     with path.open("rb") as content:
         content.seek(offset)
-        while left > 0 and (read := content.readline(limit)):
-            number += 1
-            left -= len(read)
-            is_cut = len(read) == limit and not read.endswith(b"\n")
-            text = read.rstrip(b"\r\n")
-            if number == 1:
-                text = text.removeprefix(_BYTE_ORDER_MARK)
-            line = InputLine(number, text, len(read), is_cut)
+        for line in _lines_of(content, lines_before, limit):
+            left -= line.size
             if lines and lines[-1].is_blank and line.is_blank:
-                line = InputLine(number, b"", lines.pop().size + line.size, is_cut=False)
+                line = InputLine(line.number, b"", lines.pop().size + line.size, is_cut=False)
             lines.append(line)
-            if is_cut:
+            if left <= 0 or len(lines) == SLICE_LINES or line.is_cut:
                 break
     return lines
+
+
+def _lines_of(content: BinaryIO, number: int, limit: int) -> Iterator[InputLine]:
+    """Read lines, of which the first follows line `number`. Of no line more than `limit` bytes, unless -1."""
+    while block := _read_block(content, limit):
+        start = 0
+        while start < len(block):
+            line = _line_at(block, start, number, limit)
+            number, start = line.number, start + line.size
+            yield line
+
+
+def _read_block(content: BinaryIO, limit: int) -> bytes:
+    """Read several whole lines, or one longer line. Returns no bytes at the end of the file."""
+    begin = content.tell()
+    block = content.read(SLICE_BYTES if limit < 0 else min(SLICE_BYTES, limit))
+    end = block.rfind(b"\n") + 1
+    content.seek(begin + end)
+    return block[:end] or content.readline(limit)
+
+
+def _line_at(block: bytes, start: int, lines_before: int, limit: int) -> InputLine:
+    """Return the line at `start`, or all blank lines from there, which are not split one by one."""
+    whitespace = _WHITESPACE.match(block, start)
+    assert whitespace is not None  # it may be empty
+    blank_end = block.rfind(b"\n", start, whitespace.end()) + 1
+    if blank_end:
+        number = lines_before + block.count(b"\n", start, blank_end)
+        return InputLine(number, b"", blank_end - start, is_cut=False)
+    end = block.find(b"\n", start) + 1 or len(block)
+    text = block[start:end].rstrip(b"\r\n")
+    if lines_before == 0:
+        text = text.removeprefix(_BYTE_ORDER_MARK)
+    is_cut = end == limit and not block.endswith(b"\n")
+    return InputLine(lines_before + 1, text, end - start, is_cut)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
-"""The scheduler of batches, which runs a few open batches at a time, the oldest first.
+"""The scheduler of batches, which runs a few open batches at a time, and at least one of each owner.
 
 The validation of inputs, the running of lines, and the ending of batches have separate workers. So an invalid
-file is reported soon, and a waiting batch can be cancelled, however long other batches take. A batch whose
-model cannot answer in this process leaves its place to another batch.
+file is reported soon, and a waiting batch can be cancelled, however long other batches take. An owner without
+a batch among the running ones does not wait for the batches of others. A batch whose model cannot answer in
+this process leaves its place to another batch.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 
 from vecmill_server.batches.execution import BatchContext, fail_batch, run_batch, validate_batch
 from vecmill_server.batches.folder import is_disk_full
@@ -18,6 +20,7 @@ from vecmill_server.errors import ModelUnavailable
 
 logger = logging.getLogger(__name__)
 
+# The jobs of a kind that run at a time, if more of one owner wait. Each other owner has one job besides.
 VALIDATIONS_AT_ONCE = 1
 BATCHES_AT_ONCE = 4
 ENDINGS_AT_ONCE = 4
@@ -35,7 +38,9 @@ GONE = LineError(
     "new batch.",
 )
 
-Find = Callable[[Store], list[str]]
+# The owners of batches by their ids, in the order in which to run the batches.
+Owners = Mapping[str, str]
+Find = Callable[[Store], Owners]
 Job = Callable[[BatchContext, str], Awaitable[None]]
 
 
@@ -49,7 +54,9 @@ class BatchScheduler:
         self._groups = (
             _Workers(context, _find_unchecked, validate_batch, VALIDATIONS_AT_ONCE, busy),
             _Workers(context, _find_unanswered, run_batch, BATCHES_AT_ONCE, busy),
-            _Workers(context, lambda store: store.ending_ids(context.now), run_batch, ENDINGS_AT_ONCE, busy),
+            _Workers(
+                context, lambda store: store.ending_batches(context.now), run_batch, ENDINGS_AT_ONCE, busy
+            ),
         )
 
     def start(self) -> None:
@@ -82,18 +89,19 @@ class BatchScheduler:
             await context.pause(LOOK_S)
 
 
-def _find_unchecked(store: Store) -> list[str]:
-    return store.batch_ids((BatchStatus.VALIDATING,))
+def _find_unchecked(store: Store) -> Owners:
+    return store.batch_owners((BatchStatus.VALIDATING,))
 
 
-def _find_unanswered(store: Store) -> list[str]:
-    return store.batch_ids((BatchStatus.IN_PROGRESS,))
+def _find_unanswered(store: Store) -> Owners:
+    return store.batch_owners((BatchStatus.IN_PROGRESS,))
 
 
 class _Workers:
-    """Workers that run one job for each batch that `find` returns, unless it is `busy`; `at_once` at a time.
+    """Workers that run one job for each batch that `find` returns, unless it is `busy`.
 
-    The store answers calls in order, so `find` never returns a batch that another job has just ended.
+    They run `at_once` jobs at a time, and more if each of these is of another owner. The store answers calls
+    in order, so `find` never returns a batch that another job has just ended.
     """
 
     def __init__(self, context: BatchContext, find: Find, job: Job, at_once: int, busy: set[str]) -> None:
@@ -104,6 +112,7 @@ class _Workers:
         self._at_once = at_once
         self._busy = busy
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._jobs_of = Counter[str]()  # the running jobs of each owner
         self._resting: dict[str, float] = {}  # the times until which batches wait for their models
 
     async def run(self, wake: Callable[[], None]) -> None:
@@ -130,14 +139,14 @@ class _Workers:
             return
         now = self._context.clock()
         self._resting = {batch_id: end for batch_id, end in self._resting.items() if end > now}
-        for batch_id in waiting:
-            if len(self._running) >= self._at_once:
-                return
-            if batch_id not in self._busy and batch_id not in self._resting:
+        for batch_id, owner in waiting.items():
+            has_place = len(self._running) < self._at_once or not self._jobs_of[owner]
+            if has_place and batch_id not in self._busy and batch_id not in self._resting:
                 self._busy.add(batch_id)
-                self._running[batch_id] = asyncio.create_task(self._run_job(batch_id, wake))
+                self._jobs_of[owner] += 1
+                self._running[batch_id] = asyncio.create_task(self._run_job(batch_id, owner, wake))
 
-    async def _run_job(self, batch_id: str, wake: Callable[[], None]) -> None:
+    async def _run_job(self, batch_id: str, owner: str, wake: Callable[[], None]) -> None:
         try:
             await self._do_or_fail(batch_id)
         except ModelUnavailable as error:
@@ -152,6 +161,7 @@ class _Workers:
             await self._context.pause(REST_S)
         finally:
             del self._running[batch_id]
+            self._jobs_of[owner] -= 1
             self._busy.remove(batch_id)
             wake()
 

@@ -6,6 +6,7 @@ Methods for clients have an `owner`, for which the objects of other owners do no
 """
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,16 +28,17 @@ from vecmill_server.batches.objects import (
     Page,
     StoreLimits,
 )
-from vecmill_server.batches.stored_bytes import StoredBytes
-from vecmill_server.batches.tables import read_batch, read_file
+from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES, StoredBytes, count_bytes
+from vecmill_server.batches.tables import OPEN, read_batch, read_file
 from vecmill_server.errors import Conflict, UnknownObject
 from vecmill_server.json_io import encode_json
 
-_OPEN = f"({', '.join(repr(str(status)) for status in OPEN_STATUSES)})"
 # The `Retry-After` at the limit of open batches.
 ROOM_RETRY_S = 30.0
-# The time for which the place of a deleted file is kept, for clients that read the next page after it.
+# The time for which the place of a deleted file is kept, for clients that read the next page after it, and
+# the number of places for each owner. The limit on stored bytes does not count them.
 DELETED_KEEP_S = 24 * 3600
+KEPT_PLACES = 10_000
 
 
 class Store:
@@ -56,7 +58,7 @@ class Store:
                 f"The batches in {root} cannot be read: {error}. Name another folder with --batch-dir."
             ) from error
         self.folder.sweep(self._known_contents())
-        self.stored = StoredBytes(limits.max_bytes, limits.owner_count, self._count_bytes())
+        self.stored = StoredBytes(limits.max_bytes, limits.owner_count, count_bytes(self._database))
 
     def close(self) -> None:
         """Close the database, and release the folder."""
@@ -92,7 +94,7 @@ class Store:
         """Delete a file. Raises `UnknownObject`, or `Conflict` if an open batch reads the file."""
         record = self.file(owner, file_id)
         reader = self._database.execute(
-            f"SELECT id FROM batches WHERE input_file_id = ? AND status IN {_OPEN}", (file_id,)
+            f"SELECT id FROM batches WHERE input_file_id = ? AND status IN {OPEN}", (file_id,)
         ).fetchone()
         if reader is not None:
             raise Conflict(f"The batch `{reader['id']}` still reads this file. Cancel it first.")
@@ -101,11 +103,12 @@ class Store:
     def delete_expired(self, now: int) -> int:
         """Delete expired files, except the inputs of open batches. Return the number of deleted files."""
         query = f"""SELECT * FROM files WHERE expires_at <= ?
-            AND id NOT IN (SELECT input_file_id FROM batches WHERE status IN {_OPEN})"""
+            AND id NOT IN (SELECT input_file_id FROM batches WHERE status IN {OPEN})"""
         records = [read_file(row) for row in self._database.execute(query, (now,))]
         self._delete(records, now)
         with self._database.transaction():
             self._database.execute("DELETE FROM deleted_files WHERE deleted_at <= ?", (now - DELETED_KEEP_S,))
+            self._database.keep_newest("deleted_files", "1", KEPT_PLACES, by="deleted_at")
         return len(records)
 
     def _delete(self, records: Sequence[FileObject], now: int) -> None:
@@ -119,7 +122,7 @@ class Store:
             self._delete_rows(records, now)
         for record in records:
             self.folder.remove(record.id)
-            self.stored.give_back(record.owner, record.bytes)
+            self.stored.give_back(record.owner, record.bytes + FILE_BYTES)
 
     def _delete_rows(self, records: Sequence[FileObject], now: int) -> None:
         with self._database.transaction():
@@ -135,10 +138,11 @@ class Store:
     def add_batch(self, owner: str, new: NewBatch, output_ids: tuple[str, str], now: int) -> BatchObject:
         """Add a batch of an owner, whose responses and errors will be the files `output_ids`.
 
-        Raises `UnknownObject` if the input file does not exist, and `QueueFull` at the limit of open batches.
+        Raises `UnknownObject` if the input file does not exist, `QueueFull` at the limit of open batches, and
+        `StorageFull` if there is no room for two more files.
         """
         batch_id = new_batch_id()
-        with self._database.transaction():
+        with self.stored.taken(owner, BATCH_BYTES), self._database.transaction():
             source = self._database.find("files", new.input_file_id, owner)
             if source is None or source["purpose"] != FilePurpose.BATCH:
                 raise UnknownObject(
@@ -167,8 +171,8 @@ class Store:
         return self.batch(batch_id)
 
     def _check_open(self, owner: str) -> None:
-        of_all, limits = len(self.batch_ids(OPEN_STATUSES)), self._limits
-        of_owner = len(self.batch_ids(OPEN_STATUSES, owner))
+        owners, limits = Counter(self.batch_owners(OPEN_STATUSES).values()), self._limits
+        of_all, of_owner = owners.total(), owners[owner]
         share = max(1, limits.max_open // max(1, limits.owner_count()))
         if of_all < limits.max_open and of_owner < share:
             return
@@ -194,28 +198,33 @@ class Store:
         rows, has_more = self._database.page("batches", owner, page)
         return [read_batch(row) for row in rows], has_more
 
-    def batch_ids(self, statuses: Collection[BatchStatus], owner: str | None = None) -> list[str]:
-        """Return the ids of the batches with these statuses, of `owner` or of all owners.
+    def batch_owners(
+        self, statuses: Collection[BatchStatus], expired_at: int | None = None
+    ) -> dict[str, str]:
+        """Return the owners of the batches with these statuses, by the ids of the batches.
 
-        The oldest batch of each owner comes first, then the second oldest of each, and so on.
+        Batches in progress whose completion window is over at `expired_at` are included. The oldest batch of
+        each owner comes first, then the second oldest of each, and so on.
         """
         marks = ", ".join("?" * len(statuses))
-        condition, values = ("", ()) if owner is None else (" AND owner = ?", (owner,))
-        query = f"""SELECT id FROM batches WHERE status IN ({marks}){condition}
+        query = f"""SELECT id, owner FROM batches
+            WHERE status IN ({marks}) OR (status = ? AND expires_at <= ?)
             ORDER BY row_number() OVER (PARTITION BY owner ORDER BY place), place"""
-        return [row["id"] for row in self._database.execute(query, (*statuses, *values))]
+        values = (*statuses, BatchStatus.IN_PROGRESS, -1 if expired_at is None else expired_at)
+        return {row["id"]: row["owner"] for row in self._database.execute(query, values)}
 
-    def ending_ids(self, now: int) -> list[str]:
-        """Return the ids of the started batches with no more lines to run, the oldest first."""
-        query = """SELECT id FROM batches
-            WHERE status IN (?, ?) OR (status = ? AND expires_at <= ?) ORDER BY place"""
-        values = (BatchStatus.FINALIZING, BatchStatus.CANCELLING, BatchStatus.IN_PROGRESS, now)
-        return [row["id"] for row in self._database.execute(query, values)]
+    def batch_ids(self, statuses: Collection[BatchStatus]) -> list[str]:
+        """Return the ids of the batches with these statuses, in the order of `batch_owners`."""
+        return list(self.batch_owners(statuses))
+
+    def ending_batches(self, now: int) -> dict[str, str]:
+        """Return the owners of the started batches with no more lines to run, by the ids of the batches."""
+        return self.batch_owners((BatchStatus.FINALIZING, BatchStatus.CANCELLING), expired_at=now)
 
     def forget_batches(self, kept: int) -> None:
         """Delete the oldest ended batches of each owner with more than `kept`. Their files are kept."""
         with self._database.transaction():
-            self._database.keep_newest("batches", f"status NOT IN {_OPEN}", kept)
+            self._database.keep_newest("batches", f"status NOT IN {OPEN}", kept)
 
     def begin(self, batch_id: str, total: int, now: int) -> BatchObject:
         """Set a batch in progress, whose input is valid and has `total` requests."""
@@ -239,7 +248,7 @@ class Store:
         if before.is_open and not changed.is_open:
             for content in (changed.output_file_id, changed.error_file_id):
                 self.folder.remove(content)
-            self.stored.give_back(changed.owner, before.output_bytes + before.error_bytes)
+            self.stored.give_back(changed.owner, before.output_bytes + before.error_bytes + BATCH_BYTES)
         return changed
 
     def stop(self, batch_id: str, error: LineError) -> BatchObject:
@@ -259,14 +268,15 @@ class Store:
 
         Raises `UnknownObject`, and `Conflict` if the batch cannot be cancelled.
         """
-        self.batch(batch_id, owner)
-        ending = BatchStatus.CANCELLED
+        before, ending = self.batch(batch_id, owner), BatchStatus.CANCELLED
         changed = self._change(
             batch_id,
             "status = ?, ending = ?, cancelling_at = ?, cancelled_at = ?",
             (BatchStatus.CANCELLED, ending, now, now),
             (BatchStatus.VALIDATING,),
         )
+        if before.status is BatchStatus.VALIDATING:
+            self.stored.give_back(owner, BATCH_BYTES)
         changed = self._change(
             batch_id,
             "status = ?, ending = ?, cancelling_at = ?",
@@ -287,17 +297,12 @@ class Store:
         Raises `StorageFull` if they pass a limit on stored bytes, and `OSError` or `sqlite3.Error` if the
         disk is full. Then nothing is stored.
         """
-        size = len(progress.output) + len(progress.errors)
-        self.stored.take(batch.owner, size)
-        try:
+        with self.stored.taken(batch.owner, len(progress.output) + len(progress.errors)):
             if progress.output:
                 self.folder.write_at(batch.output_file_id, batch.output_bytes, progress.output)
             if progress.errors:
                 self.folder.write_at(batch.error_file_id, batch.error_bytes, progress.errors)
             self._count_lines(batch, progress)
-        except BaseException:
-            self.stored.give_back(batch.owner, size)
-            raise
         return self.batch(batch.id)
 
     def _count_lines(self, batch: BatchObject, progress: BatchProgress) -> None:
@@ -360,6 +365,7 @@ class Store:
             self._database.execute(
                 f"UPDATE batches SET status = ending, {batch.ending}_at = ? WHERE id = ?", (now, batch_id)
             )
+        self.stored.give_back(batch.owner, FILE_BYTES * sum(not size for _, size, _ in outputs))
         return self.batch(batch_id)
 
     # The database.
@@ -367,20 +373,10 @@ class Store:
     def _known_contents(self) -> set[str]:
         known = {row["id"] for row in self._database.execute("SELECT id FROM files")}
         for row in self._database.execute(
-            f"SELECT output_file_id, error_file_id FROM batches WHERE status IN {_OPEN}"
+            f"SELECT output_file_id, error_file_id FROM batches WHERE status IN {OPEN}"
         ):
             known.update(row)
         return known
-
-    def _count_bytes(self) -> dict[str, int]:
-        """Return the bytes of all files, and of the results that open batches have written, by owner."""
-        query = f"""
-            SELECT owner, sum(bytes) AS bytes FROM (
-                SELECT owner, bytes FROM files
-                UNION ALL SELECT owner, output_bytes + error_bytes FROM batches WHERE status IN {_OPEN}
-            ) GROUP BY owner
-        """
-        return {row["owner"]: row["bytes"] for row in self._database.execute(query)}
 
     def _change(
         self, batch_id: str, setting: str, values: tuple[Any, ...], if_in: Collection[BatchStatus]

@@ -4,7 +4,14 @@ import sqlite3
 from dataclasses import fields
 from types import MappingProxyType
 
-from vecmill_server.batches.objects import BatchObject, BatchStatus, FileObject, FilePurpose, LineError
+from vecmill_server.batches.objects import (
+    OPEN_STATUSES,
+    BatchObject,
+    BatchStatus,
+    FileObject,
+    FilePurpose,
+    LineError,
+)
 from vecmill_server.json_io import decode_object
 
 # Incremented when a table changes. A newer version is refused, and an older version is migrated.
@@ -48,6 +55,9 @@ ALTER TABLE batches ADD COLUMN owner TEXT NOT NULL DEFAULT '';
         + _OWNERS
     }
 )
+
+# The statuses of open batches, for `IN`.
+OPEN = f"({', '.join(repr(str(status)) for status in OPEN_STATUSES)})"
 
 _FILE_COLUMNS = tuple(field.name for field in fields(FileObject))
 _BATCH_COLUMNS = tuple(field.name for field in fields(BatchObject))

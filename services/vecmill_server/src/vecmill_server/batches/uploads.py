@@ -57,6 +57,7 @@ class _FormReader:
 
     def __init__(self, boundary: bytes) -> None:
         self.form = UploadForm()
+        self._parts = 0
         self._name = ""
         self._is_file = False
         self._header_name = b""
@@ -78,6 +79,9 @@ class _FormReader:
         )
 
     def _begin_part(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_FIELDS + 1:  # of which one is the file
+            raise InvalidRequest(f"The form has more than {MAX_FIELDS} fields.")
         self._disposition = b""
         self._value = bytearray()
 
@@ -116,8 +120,6 @@ class _FormReader:
     def _end_part(self) -> None:
         if self._is_file:
             return
-        if len(self.form.fields) >= MAX_FIELDS:
-            raise InvalidRequest(f"The form has more than {MAX_FIELDS} fields.")
         self.form.fields[self._name] = self._value.decode("utf-8", "replace")
 
     def _end(self) -> None:

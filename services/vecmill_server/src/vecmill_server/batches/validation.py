@@ -18,6 +18,8 @@ from vecmill_server.json_measure import DocumentLimits, measure_document
 # A file with this many errors probably repeats one mistake, so the validation stops.
 MAX_ERRORS = 100
 MAX_CUSTOM_ID_CHARACTERS = 512
+# The lines of a file, blank ones included, for each request that it may have.
+LINES_PER_REQUEST = 10
 
 
 @dataclass(slots=True)
@@ -40,14 +42,32 @@ class Validation:
         for line in lines:
             self.offset += line.size
             self.lines = line.number
-            if not line.is_blank:
+            if self.lines > self.max_file_lines:
+                self._stop_at_lines()
+            elif not line.is_blank:
                 self.total += 1
                 self.errors.extend(self._check(line))
-            if line.is_cut or self.total > self.max_lines or len(self.errors) >= MAX_ERRORS:
-                self.is_done = True
+                self.is_done = line.is_cut or self.total > self.max_lines or len(self.errors) >= MAX_ERRORS
+            if self.is_done:
                 break
         if not lines:
             self._end()
+
+    @property
+    def max_file_lines(self) -> int:
+        """The maximum number of lines, blank ones included."""
+        return LINES_PER_REQUEST * self.max_lines
+
+    def _stop_at_lines(self) -> None:
+        self.is_done = True
+        self.errors.append(
+            LineError(
+                "too_many_lines",
+                f"The file has more than {self.max_file_lines} lines, blank lines included. Remove the blank "
+                "lines, create several batches, or start the server with a larger --max-batch-lines.",
+                line=self.max_file_lines + 1,
+            )
+        )
 
     def _end(self) -> None:
         self.is_done = True

@@ -15,6 +15,7 @@ from vecmill.models.location import EMBEDDED_MODEL
 from vecmill_server.config_file import ConfigFile, ConfiguredModel, read_config_file
 from vecmill_server.deployment.deploy_settings import DeploySettings
 from vecmill_server.drain import DEFAULT_LAME_DUCK_S
+from vecmill_server.model_choice import ModelChoice, choose_models
 from vecmill_server.options import build_settings, list_settings
 from vecmill_server.settings import ServerSettings
 
@@ -37,13 +38,13 @@ class DeployedServer:
 
     `name` is made from the name of the configuration file, whose text is `text`. `directories` are the
     model directories, as absolute paths, and `hub_models` the names of models of a hub, both by their places
-    in the file. `defaults` are the options of every model.
+    in the file. `choices` are what the models are served with, as `vecmill serve` reads the file.
     """
 
     name: str
     text: str
     settings: ServerSettings
-    defaults: MillConfig
+    choices: tuple[ModelChoice, ...]
     models: tuple[ConfiguredModel, ...]
     deploy: DeploySettings
     directories: Mapping[str, Path]
@@ -52,9 +53,10 @@ class DeployedServer:
     @property
     def chosen_options(self) -> tuple[str, ...]:
         """The options of the file that an image or a shell may set too, in an environment variable."""
-        of_all = {name for name in _IMAGE_OPTIONS if getattr(self.defaults, name) is not None}
-        of_models = {name for each in self.models for name in each.values}
-        chosen = [name for name in _IMAGE_OPTIONS if name in of_all | of_models]
+        configs = [each.config for each in self.choices]
+        chosen = [
+            name for name in _IMAGE_OPTIONS if any(getattr(each, name, None) is not None for each in configs)
+        ]
         return ("model", *chosen) if self.models else tuple(chosen)
 
     @property
@@ -119,12 +121,7 @@ def read_server(path: Path) -> DeployedServer:
 def _check(path: Path, config: ConfigFile) -> DeployedServer:
     settings = build_settings(ServerSettings, {**_defaults(ServerSettings), **config.options})
     of_models = {**_defaults(MillConfig), **config.options}
-    defaults = build_settings(MillConfig, of_models)
-    for index, model in enumerate(config.models):
-        try:
-            build_settings(MillConfig, {**of_models, **model.values})
-        except InvalidConfig as error:
-            raise InvalidConfig(f"models[{index}]: {error.message}") from error
+    choices = choose_models((), config.models, of_models, ())
     _refuse_secrets(settings)
     places = {f"models[{index}].model": each.model for index, each in enumerate(config.models)}
     if settings.api_key_file is not None:
@@ -133,7 +130,7 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
         name=_NOT_IN_NAMES.sub("-", path.stem.lower()).strip("-")[:_LONGEST_NAME].strip("-") or "vecmill",
         text=path.read_text(encoding="utf-8"),
         settings=settings,
-        defaults=defaults,
+        choices=tuple(choices),
         models=config.models,
         deploy=config.deploy,
         directories=dict(_find_directories(places)),

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.values.engine_plan import Precision
 from vecmill_server.deployment.containers import (
@@ -64,13 +65,12 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
 
 def _refuse_open_engines(server: DeployedServer) -> None:
     """Raise `InvalidConfig` if an image would choose the engine of a model in a reduced precision."""
-    for index, model in enumerate(server.models):
-        precision = model.values.get("precision", server.defaults.precision)
-        engine = model.values.get("engine", server.defaults.engine)
-        if engine is None and precision not in (None, Precision.FP32):
+    for index, choice in enumerate(server.choices):
+        config = choice.config or MillConfig()
+        if not config.engine and config.precision not in (None, Precision.FP32):
             raise InvalidConfig(
-                f"models[{index}] has the precision {precision}, but no engine. The engines of two images "
-                f"would compute different vectors. Set models[{index}].engine too."
+                f"models[{index}] has the precision {config.precision}, but no engine. The engines of two "
+                f"images would compute different vectors. Set models[{index}].engine too."
             )
 
 

@@ -11,12 +11,14 @@ from vecmill_server.deployment.containers import (
     secret_commands,
     secret_name,
 )
-from vecmill_server.deployment.deployed_server import DeployedServer
+from vecmill_server.deployment.deployed_server import CONFIG_FILE, DeployedServer
 from vecmill_server.deployment.rendering import Rendering, fill_template, quote
 from vecmill_server.drain import DEFAULT_LAME_DUCK_S
 
 _FOLDER = "ray"
-_SERVICE, _JOB = "ray-service.yaml", "ray-job.yaml"
+_CONFIG, _SERVICE, _JOB = "ray-config.yaml", "ray-service.yaml", "ray-job.yaml"
+# Where the pods have the configuration file.
+_MOUNTED = f"/etc/vecmill-ray/{CONFIG_FILE}"
 
 
 def render_files(server: DeployedServer, folder: Path) -> Rendering:
@@ -32,6 +34,8 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
     _refuse_key_folder(server)
     models = max(len(server.models), 1)
     lame_duck_s = DEFAULT_LAME_DUCK_S if settings.lame_duck_s is None else settings.lame_duck_s
+    # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
+    digest = hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8]
     service = fill_template(
         _FOLDER,
         _SERVICE,
@@ -41,7 +45,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         workers=deploy.replicas * models,
         has_router=models > 1,
         lame_duck_s=f"{max(0.1, lame_duck_s):g}",
-        digest=hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8],
+        digest=digest,
         secret=secret_name(server),
     )
     job = fill_template(
@@ -50,14 +54,16 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         server=server,
         deploy=deploy,
         cores=deploy.cores or 1,
-        entrypoint=quote(" ".join(_embed_command(server))),
+        digest=digest,
+        entrypoint=quote(f"vecmill ray embed $INPUT --output $OUTPUT --config {_MOUNTED}"),
     )
-    service_path, job_path = folder / _SERVICE, folder / _JOB
+    config = fill_template(_FOLDER, _CONFIG, server=server, digest=digest)
+    config_path, service_path, job_path = folder / _CONFIG, folder / _SERVICE, folder / _JOB
     return Rendering(
-        {_SERVICE: service, _JOB: job},
+        {_CONFIG: config, _SERVICE: service, _JOB: job},
         (
             *secret_commands(server),
-            f"kubectl apply --filename {service_path}",
+            f"kubectl apply --filename {config_path} --filename {service_path}",
             "INPUT=s3://bucket/texts OUTPUT=s3://bucket/embeddings envsubst '$INPUT $OUTPUT' "
             f"< {job_path} | kubectl create --filename -",
         ),
@@ -78,16 +84,3 @@ def _refuse_key_folder(server: DeployedServer) -> None:
             "server.api_key_file must be in a folder of its own for ray, such as /etc/vecmill/keys, because "
             "a Secret is mounted as that folder."
         )
-
-
-def _embed_command(server: DeployedServer) -> list[str]:
-    """Return the command that embeds with the first model of the file."""
-    words = ["vecmill", "ray", "embed", "$INPUT", "--output", "$OUTPUT"]
-    if not server.models:
-        return words
-    first = server.models[0]
-    words += ["--model", first.model]
-    for name in ("engine", "precision", "device"):
-        if first.values.get(name) is not None:
-            words += [f"--{name}", str(first.values[name])]
-    return words

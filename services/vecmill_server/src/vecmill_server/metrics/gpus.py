@@ -1,4 +1,4 @@
-"""The memory and the use of NVIDIA GPUs, read through NVML at each scrape.
+"""The memory and the use of NVIDIA GPUs, read through NVML for each page.
 
 NVML's binding, the package nvidia-ml-py, is imported when a model has been loaded on an NVIDIA GPU, so other
 servers neither need nor load it. A reading may take some milliseconds, so `read` is called in a thread, and
@@ -44,7 +44,7 @@ class GpuCollector(Collector):
         self._devices = devices
         self._nvml: Any = None
         self._is_broken = False
-        self._lock = threading.Lock()  # scrapes may come side by side
+        self._lock = threading.Lock()  # pages of several formats may be written side by side
         self._readings: tuple[GpuReading, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 """The aliases of metrics, with the names that dashboards for Infinity, TEI and vLLM use.
 
-Nothing is counted twice: at each scrape, the metrics of the server's registry are renamed, and series whose
-labels become equal are summed. A foreign metric without an equivalent here has no alias.
+Nothing is counted twice: for each page, the copied counts are renamed, and series whose labels become equal
+are summed. A foreign metric without an equivalent here has no alias.
 
 Source of the names and labels: prometheus-fastapi-instrumentator with its defaults, as Infinity uses it, the
 router of TEI (Text Embeddings Inference), and the module `vllm.v1.metrics.loggers` of vLLM.
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from vecmill.values.task import Task
 from vecmill_server.metrics import definitions
@@ -101,21 +100,21 @@ class ServedRoutes:
     sole_model: str | None = None
 
 
-class AliasCollector(Collector):
-    """The metrics of `source` under the names of `peers`, computed at each scrape."""
+class AliasTable:
+    """The metrics of the server under the names of `peers`."""
 
-    def __init__(self, source: Collector, peers: Sequence[MetricAliases], served: ServedRoutes) -> None:
+    def __init__(self, peers: Sequence[MetricAliases], served: ServedRoutes) -> None:
         tables = {
             MetricAliases.INFINITY: infinity_aliases,
             MetricAliases.TEI: tei_aliases,
             MetricAliases.VLLM: vllm_aliases,
         }
-        self._source = source
         self._aliases = [alias for peer in dict.fromkeys(peers) for alias in tables[peer](served)]
 
-    def collect(self) -> Iterable[Metric]:
-        families = {family.name: family for family in self._source.collect()}
-        return (alias.rename(families[alias.source]) for alias in self._aliases)
+    def rename(self, counts: Iterable[Metric]) -> list[Metric]:
+        """Return the counts that have an alias, under their aliases."""
+        families = {family.name: family for family in counts}
+        return [alias.rename(families[alias.source]) for alias in self._aliases]
 
 
 def infinity_aliases(served: ServedRoutes) -> list[Alias]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from vecmill.mill import Mill
 from vecmill_server.byte_budget import ByteBudget
@@ -11,18 +10,20 @@ from vecmill_server.error_responses import REASONS
 from vecmill_server.metrics import definitions
 from vecmill_server.metrics.gpus import GpuCollector
 from vecmill_server.metrics.key_use import KeyUse
+from vecmill_server.metrics.metrics_page import MetricsCopy
 from vecmill_server.metrics.model_metrics import Exemplar, ModelMetrics, ModelObserver, OnBatch
 from vecmill_server.metrics.process_metrics import add_process_metrics
 from vecmill_server.metrics.state_collectors import LogCollector, QueueCollector
-
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 # The status, in metrics and logs only, of a request whose client disconnected before the response.
 CLIENT_GONE_STATUS = 499
 
 
 class ServerMetrics:
-    """The registry, the counters of HTTP requests and batches, and an observer for each model."""
+    """The counters of HTTP requests and batches, an observer for each model, and the copy of all counts.
+
+    `registry` has what is copied on the event loop, except the use by key.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -34,14 +35,15 @@ class ServerMetrics:
         self._unknown_fields = definitions.UNKNOWN_FIELDS.create(self.registry)
         self._batch_lines = definitions.BATCH_LINES.create(self.registry)
         self._batches_ended = definitions.BATCHES_ENDED.create(self.registry)
-        add_process_metrics(self.registry)
         self._model_metrics = ModelMetrics(self.registry)
         self._queues = QueueCollector()
         self.registry.register(self._queues)
         self._log_lines = LogCollector()
         self.registry.register(self._log_lines)
-        self.gpus = GpuCollector(self._queues.devices)
-        self.registry.register(self.gpus)
+        self._gpus = GpuCollector(self._queues.devices)
+        self._machine = CollectorRegistry()  # reading it may take long, so it is read in a thread
+        add_process_metrics(self._machine)
+        self._machine.register(self._gpus)
         self._key_use: KeyUse | None = None
         # `labels` takes a lock and builds a key, so its results are cached.
         self._request_children: dict[tuple[str, int], Counter] = {}
@@ -64,7 +66,7 @@ class ServerMetrics:
 
     def watch_keys(self) -> None:
         """Count the texts and tokens of each owner of API keys from now on."""
-        self._key_use = KeyUse(self.registry)
+        self._key_use = KeyUse()
 
     def work_done(self, owner: str | None, model: str, *, texts: int, tokens: int) -> None:
         """Count complete work for a key. `owner` is `None` if the request needed no key."""
@@ -112,6 +114,11 @@ class ServerMetrics:
         definitions.BUFFERED_BYTES.create(self.registry).set_function(lambda: budget.held)
         definitions.BUFFERED_BYTES_LIMIT.create(self.registry).set(budget.limit)
 
-    def render(self) -> bytes:
-        """Return all metrics in the format `CONTENT_TYPE`."""
-        return generate_latest(self.registry)
+    def copy(self) -> MetricsCopy:
+        """Copy all counts in one step. Call on the event loop, so that no request is counted meanwhile."""
+        return MetricsCopy(
+            tuple(self.registry.collect()),
+            None if self._key_use is None else self._key_use.copy(),
+            self._machine,
+            self._gpus if self._gpus.is_needed else None,
+        )

@@ -29,6 +29,7 @@ class Browsers:
     def __init__(self, app: ASGIApp, page: BrowserPage) -> None:
         self._app = app
         self._page = page
+        self._inference_routes = routes_by_path()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not wants_page(scope):
@@ -44,21 +45,20 @@ class Browsers:
     async def _answer(self, error: VecmillError, scope: Scope, send: Send) -> None:
         response = error_response(error)
         RequestContext.of(scope).reason = response.reason
-        headers, body = self._page.render(scope, message_of(error), _find_example(scope))
+        headers, body = self._page.render(scope, message_of(error), self._find_example(scope))
         kept = [(name, value) for name, value in response.headers if name not in _OF_BODY]
         await send({"type": "http.response.start", "status": response.status, "headers": [*headers, *kept]})
         await send({"type": "http.response.body", "body": body})
 
-
-def _find_example(scope: Scope) -> Mapping[str, Any] | None:
-    """Return an example of the body that this path accepts, `None` if it accepts no JSON body."""
-    if "router" not in scope:  # the request was refused before routing
-        return None
-    routes: Sequence[Route] = scope["router"].routes
-    by_path = routes_by_path()
-    found = (by_path[route.path] for route in routes if _matches(route, scope) and route.path in by_path)
-    examples = (example for route in found for example in examples_of(route).values())
-    return next(examples, None)
+    def _find_example(self, scope: Scope) -> Mapping[str, Any] | None:
+        """Return an example of the body that this path accepts, `None` if it accepts no JSON body."""
+        if "router" not in scope:  # the request was refused before routing
+            return None
+        routes: Sequence[Route] = scope["router"].routes
+        known = self._inference_routes
+        found = (known[route.path] for route in routes if route.path in known and _matches(route, scope))
+        examples = (example for route in found for example in examples_of(route).values())
+        return next(examples, None)
 
 
 def _matches(route: Route, scope: Scope) -> bool:

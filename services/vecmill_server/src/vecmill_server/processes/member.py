@@ -1,7 +1,6 @@
 """One of several server processes: its listening socket, its share of the limits, and its supervisor."""
 
 import os
-import select
 import signal
 import socket
 import threading
@@ -14,11 +13,12 @@ from vecmill_server.drain import Drain
 from vecmill_server.listener import Listener
 from vecmill_server.processes.siblings import Siblings
 
-# The messages of a process to its supervisor. A process receives PROBED and the number of a signal.
+# The messages of a process to its supervisor.
 READY = b"r"
+ALIVE = b"a"
 PROBED = b"p"
-
-CHECK_EVERY_S = 1.0
+# The messages of the supervisor to a process are QUESTION, PROBED, and the number of a signal.
+QUESTION = b"?"
 
 
 class Member:
@@ -51,39 +51,48 @@ class Member:
         )
 
     def watch(self, drain: Drain) -> None:
-        """Start a thread that tells the supervisor of probes, and stops the process when told to."""
+        """Start a thread that answers the supervisor, and stops the process when told to.
+
+        The thread runs whatever the event loop does, which the `watchdog` of the process watches.
+        """
         threading.Thread(target=self._watch, args=(drain,), name="vecmill-member", daemon=True).start()
 
     def announce(self, announce: Callable[[str], None], message: str) -> None:
         """Tell the supervisor that this process is ready. The first process prints the ready message."""
         if self._is_first:
             announce(message)
-        with suppress(OSError):  # the supervisor has ended, and this process is about to stop
-            self._control.sendall(READY)
+        self._tell(READY)
 
     def _others_accept(self) -> bool:
         return self._outlives_server or not self._is_server_stopping
 
     def _watch(self, drain: Drain) -> None:
         told_of = drain.probed_at
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        while not self._is_server_stopping:
-            if poll.poll(CHECK_EVERY_S * 1e3):
-                self._stop(drain)
-            elif drain.probed_at != told_of:
-                told_of = drain.probed_at
-                with suppress(OSError):
-                    self._control.sendall(PROBED)
+        while messages := self._receive():
+            for message in messages:
+                if message == QUESTION[0]:
+                    probed_at = drain.probed_at
+                    self._tell(ALIVE if probed_at == told_of else PROBED + ALIVE)
+                    told_of = probed_at
+                elif message == PROBED[0]:
+                    drain.note_probe(time.monotonic())
+                else:
+                    self._stop(message)
+        if not self._is_server_stopping:  # the supervisor has ended
+            self._stop(signal.SIGTERM)
 
-    def _stop(self, drain: Drain) -> None:
-        """Stop as the supervisor says, or as at SIGTERM if the supervisor has ended."""
+    def _receive(self) -> bytes:
+        """Return the next messages of the supervisor; none if it has ended."""
         try:
-            message = self._control.recv(64)
+            return self._control.recv(64)
         except OSError:
-            message = b""
-        if message.startswith(PROBED):
-            drain.note_probe(time.monotonic())
-            message = message.removeprefix(PROBED)
+            return b""
+
+    def _tell(self, message: bytes) -> None:
+        with suppress(OSError):  # the supervisor has ended, and this process is about to stop
+            self._control.sendall(message)
+
+    def _stop(self, number: int) -> None:
+        """Stop as at the signal `number`."""
         self._is_server_stopping = True
-        os.kill(os.getpid(), message[0] if message else signal.SIGTERM)
+        os.kill(os.getpid(), number)

@@ -2,7 +2,7 @@
 
 How it works. A scrape reaches any of the processes. Each process listens on a Unix socket of its own, and
 writes its page to every connection. The process that was asked reads the pages of the others, and adds the
-label to every sample.
+label to every sample, in a thread.
 
 Rules:
 1. The counters of processes are not added up. A counter that starts again at 0, because its process was
@@ -16,7 +16,10 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from vecmill_server.shared_page import Render, call_in_thread
 
 LABEL = "process"
 PAGE_S = 1.0
@@ -24,8 +27,6 @@ BACKLOG = 64
 
 _CREDENTIALS = struct.Struct("3i")  # the process, user and group of a peer
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{)?")
-
-Render = Callable[[], bytes]
 
 
 class Siblings:
@@ -36,26 +37,27 @@ class Siblings:
         self._number = number
         self._socket = sockets[number]
         self._names = [listening.getsockname() for listening in sockets]
-        self._render: Render = bytes
+        self._render: Render | None = None
         self._server: asyncio.Server | None = None
 
     def offer(self, render: Render) -> None:
-        """Let the other processes read the page that `render` returns."""
+        """Let all processes read the page of this process, which `render` returns."""
         self._render = render
 
     async def open(self) -> None:
         """Start to answer the other processes."""
         self._server = await asyncio.start_unix_server(self._answer, sock=self._socket.dup())
 
-    async def merge(self, own: bytes) -> bytes:
-        """Return the page of all processes. `own` is the page of this process."""
-        numbers = [number for number in range(len(self._names)) if number != self._number]
-        others = await asyncio.gather(*(self._read(number) for number in numbers))
-        pages = {number: page for number, page in zip(numbers, others, strict=True) if page is not None}
-        return merge_pages(dict(sorted({self._number: own, **pages}.items())))
+    async def merge(self) -> bytes:
+        """Return the page of all processes. Raises what `render` raises for this process."""
+        found = await asyncio.gather(*(self._read(number) for number in range(len(self._names))))
+        pages = {number: page for number, page in enumerate(found) if page is not None}
+        return await call_in_thread("vecmill-metrics", partial(merge_pages, pages))
 
     async def _read(self, number: int) -> bytes | None:
-        """Return the page of another process; `None` if that process does not answer."""
+        """Return the page of a process; `None` if it is another one, which does not answer."""
+        if number == self._number and self._render is not None:
+            return await self._render()
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
         try:
@@ -74,9 +76,11 @@ class Siblings:
         peer = writer.get_extra_info("socket")
         credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, user, _ = _CREDENTIALS.unpack(credentials)
-        if user == os.getuid():
-            writer.write(self._render())
-        writer.close()
+        try:
+            if user == os.getuid() and self._render is not None:
+                writer.write(await self._render())
+        finally:
+            writer.close()
 
 
 def open_page_sockets(count: int) -> list[socket.socket]:

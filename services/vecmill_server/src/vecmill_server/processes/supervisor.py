@@ -1,21 +1,29 @@
 """The supervisor of several server processes on one listening socket (`--processes`).
 
 How it works. The supervisor opens the socket and forks the processes, which accept connections from it. A
-pair of sockets connects the supervisor and each process. The process tells when it is ready and when it was
-probed, and the supervisor tells the process to stop. When one of them ends, the other reads the end of the
-stream.
+pair of sockets connects the supervisor and each process. The supervisor asks each process every `TICK_S` for
+a sign of life, and tells it to stop. The process answers, and tells when it is ready and that it was probed.
+When one of them ends, the other reads the end of the stream.
 
 Rules:
 1. The first process prepares the models. The others start when it is ready. Until then, its end is the end of
    the server, with the same exit status.
 2. A process that ends later is replaced, after a pause that grows while replacements do not last. If a
    replacement ends before it is ready and no other process is ready, the server ends with its exit status.
-3. A stop signal is passed on to all processes. If any process answered a readiness probe in the last minute,
+3. A process that was ready and has not answered for `SILENT_TICKS` is killed (SIGKILL), and replaced like any
+   other. It is frozen, and its clients would wait for ever. A process that loads its models may be silent,
+   and so may one that a debugger holds. A process whose event loop is blocked ends itself (see `watchdog`).
+4. A stop signal is passed on to all processes. If any process answered a readiness probe in the last minute,
    all processes keep the lame-duck time. A second signal ends the processes at once.
-4. If the supervisor is killed, the processes stop as at SIGTERM.
-5. The supervisor has no threads, because it forks.
+5. A stop ends. Processes that are left `STOP_GRACE_S` after the lame-duck and the drain time are killed, and
+   `FORCED_S` after a second signal. The supervisor does not wait longer than `KILL_S` for killed ones.
+6. Time without an answer and the time of a stop are counted in ticks of the supervisor. While it is stopped
+   (SIGSTOP), or the whole machine stands still, nobody is killed.
+7. If the supervisor is killed, the processes stop as at SIGTERM. A frozen one is woken for this by SIGCONT.
+8. The supervisor has no threads, because it forks.
 """
 
+import ctypes
 import math
 import os
 import selectors
@@ -32,10 +40,11 @@ from types import FrameType
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill_server.byte_budget import default_budget_bytes
-from vecmill_server.drain import PROBE_MEMORY_S
+from vecmill_server.drain import DEFAULT_LAME_DUCK_S, PROBE_MEMORY_S
 from vecmill_server.exit_status import ExitStatus
 from vecmill_server.listener import Listener, open_listener
-from vecmill_server.processes.member import PROBED, READY, Member
+from vecmill_server.liveness import Silence, is_traced
+from vecmill_server.processes.member import ALIVE, PROBED, QUESTION, READY, Member
 from vecmill_server.processes.siblings import Siblings, open_page_sockets
 from vecmill_server.settings import ServerSettings
 
@@ -43,7 +52,17 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 # A process that lived so long is replaced after the shortest pause.
 LASTING_S = 60.0
+TICK_S = 1.0
+# Longer than a process needs to end itself for a fault, and to log its cause.
+SILENT_TICKS = 20
+# In this time a process answers its last requests and closes its models, or its watchdog ends it.
+STOP_GRACE_S = 20.0
+FORCED_S = 3.0
+# A process in a system call that never returns does not even end at SIGKILL.
+KILL_S = 5.0
 MIN_BUFFERED_BYTES = 1024 * 1024
+
+_PR_SET_PDEATHSIG = 1  # Linux: the signal that a process gets when its parent ends
 
 Report = Callable[[str], None]
 
@@ -59,6 +78,8 @@ class _Place:
     control: socket.socket | None = None
     started_at: float = 0.0
     is_ready: bool = False
+    is_asked: bool = False  # and has not answered yet
+    silence: Silence = field(default_factory=lambda: Silence(SILENT_TICKS))
 
 
 def start_processes(settings: ServerSettings, cores: int | None, report: Report) -> Member | int:
@@ -76,7 +97,13 @@ def start_processes(settings: ServerSettings, cores: int | None, report: Report)
             "Lower --processes."
         )
     shares = [divide_limits(settings, total, number) for number in range(settings.processes)]
-    return Supervisor(open_listener(settings), shares, report).run()
+    return Supervisor(open_listener(settings), shares, report, longest_stop_s(settings)).run()
+
+
+def longest_stop_s(settings: ServerSettings) -> float:
+    """Return the time after which a stop kills the processes that are left, in seconds."""
+    lame_duck_s = DEFAULT_LAME_DUCK_S if settings.lame_duck_s is None else settings.lame_duck_s
+    return lame_duck_s + settings.drain_s + STOP_GRACE_S
 
 
 def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[str, int]:
@@ -98,11 +125,15 @@ def name_process(name: str) -> None:
 
 @dataclass(slots=True)
 class Supervisor:
-    """The supervisor, described in the docstring of this module. `shares` are the options of each process."""
+    """The supervisor, described in the docstring of this module.
+
+    `shares` are the options of each process. A stop takes at most `stop_s`.
+    """
 
     listener: Listener
     shares: Sequence[Mapping[str, int]]
     report: Report
+    stop_s: float
     _places: list[_Place] = field(init=False)
     _pages: list[socket.socket] = field(init=False)
     _selector: selectors.BaseSelector = field(init=False)
@@ -110,6 +141,8 @@ class Supervisor:
     _handlers: dict[int, object] = field(default_factory=dict)
     _has_started: bool = False
     _is_stopping: bool = False
+    _stop_left_s: float = math.inf
+    _tick_at: float = 0.0
     _probed_at: float = -math.inf
     _status: int = ExitStatus.CLEAN
 
@@ -129,7 +162,10 @@ class Supervisor:
                         return member
                 if self._is_stopping and not any(place.pid for place in self._places):
                     return self._status
+                if self._stop_left_s <= -KILL_S:
+                    return max(self._status, ExitStatus.LOST)
                 self._wait()
+                self._tick_if_due()
 
     def _due_places(self) -> list[_Place]:
         if self._is_stopping:
@@ -147,12 +183,13 @@ class Supervisor:
         if pid:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             theirs.close()
-            place.pid, place.control, place.is_ready = pid, ours, False
+            place.pid, place.control, place.is_ready, place.is_asked = pid, ours, False, False
             place.started_at = time.monotonic()
             self._selector.register(ours, selectors.EVENT_READ, place)
             return None
         ours.close()
         os.setpgid(0, 0)  # the signals of the terminal go to the supervisor, which passes them on
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
         self._leave()
         name_process(f"vecmill-{place.number}")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -169,9 +206,10 @@ class Supervisor:
                 place.control.close()
 
     def _wait(self) -> None:
-        """Handle what happens until the next process is due."""
+        """Handle what happens until the next process or the next tick is due."""
         dues = [place.due_at for place in self._places if not place.pid and self._has_started]
-        timeout_s = None if self._is_stopping or not dues else max(0.0, min(dues) - time.monotonic())
+        next_at = min([self._tick_at, *(() if self._is_stopping else dues)])
+        timeout_s = max(0.0, next_at - time.monotonic())
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, _Place):
                 self._read(key.data)
@@ -180,6 +218,41 @@ class Supervisor:
         while self._signals:
             self._on_signal(self._signals.pop(0))
 
+    def _tick_if_due(self) -> None:
+        """Do once per tick what is counted in ticks. Ticks that were missed are not made up for."""
+        if time.monotonic() < self._tick_at:
+            return
+        for place in self._places:
+            if place.control is not None:
+                self._watch(place)
+        if self._is_stopping:
+            was_left_s = self._stop_left_s
+            self._stop_left_s -= TICK_S
+            if self._stop_left_s <= 0 < was_left_s:
+                self._kill_left()
+        self._tick_at = time.monotonic() + TICK_S
+
+    def _watch(self, place: _Place) -> None:
+        """Kill a process that has been silent for too long, else ask it for a sign of life."""
+        assert place.control is not None
+        is_excused = not place.is_asked or not place.is_ready or is_traced(place.pid)
+        if place.silence.tick(is_alive=is_excused):
+            self._kill(place, f"has not answered for {SILENT_TICKS * TICK_S:g} s")
+            place.silence = Silence(SILENT_TICKS)
+        elif not place.is_asked:
+            place.is_asked = True
+            with suppress(OSError):  # the process has ended
+                place.control.sendall(QUESTION)
+
+    def _kill_left(self) -> None:
+        for place in self._places:
+            if place.pid:
+                self._kill(place, "has not ended in time")
+
+    def _kill(self, place: _Place, reason: str) -> None:
+        self.report(f"server process {place.number} (pid {place.pid}) {reason}; it is killed")
+        os.kill(place.pid, signal.SIGKILL)
+
     def _read(self, place: _Place) -> None:
         """Read what a process tells."""
         assert place.control is not None
@@ -187,6 +260,8 @@ class Supervisor:
             told = place.control.recv(64)
         except OSError:
             told = b""
+        if ALIVE in told:
+            place.is_asked = False
         if PROBED in told:
             self._probed_at = time.monotonic()
         if READY in told:
@@ -228,13 +303,14 @@ class Supervisor:
         if not self._is_stopping:
             self._stop(number)
         elif number != signal.SIGHUP:  # a terminal that closes sends it twice
+            self._stop_left_s = min(self._stop_left_s, FORCED_S)
             for place in self._places:
                 if place.pid:
                     os.kill(place.pid, number)
 
     def _stop(self, number: int) -> None:
         """Tell every process to stop as at the signal `number`."""
-        self._is_stopping = True
+        self._is_stopping, self._stop_left_s = True, self.stop_s
         # The processes have copies. The last one that closes its copy ends the listening.
         self.listener.socket.close()
         was_probed = time.monotonic() - self._probed_at <= PROBE_MEMORY_S

@@ -15,7 +15,7 @@ from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject,
 from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES, WRITE_BYTES
 from vecmill_server.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.errors import BatchesOff
-from vecmill_server.json_io import decode_object, encode_json
+from vecmill_server.json_io import decode_object, encode_json, run_off_loop
 from vecmill_server.json_schema import STRING, Component, Schema, described, word
 from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.operations import Paths, as_json, at, describe_error
@@ -27,6 +27,8 @@ from vecmill_server.service import Service
 MOST_FILES = 10_000
 BATCHES_BY_DEFAULT = 20
 MOST_BATCHES = 100
+# A longer list is written in a thread.
+MOST_ON_LOOP = 16
 
 # The request body that creates a batch is short. Decoding a long body would block the event loop.
 MOST_REQUEST_BYTES = 256 * 1024
@@ -81,7 +83,7 @@ class FileRoutes:
                 return _json((await batches.upload(owner, kind, size, body)).to_json())
         page = read_page(request.query_params, default=MOST_FILES, most=MOST_FILES)
         files, has_more = await batches.files(owner, page, request.query_params.get("purpose") or None)
-        return _json(_list(files, has_more))
+        return await _list(files, has_more)
 
     async def one(self, request: Request) -> Response:
         """Describe a file, or delete it."""
@@ -119,7 +121,7 @@ class BatchRoutes:
             new = BatchRequest(decode_object(body), self._service.dialect_options).read()
             return _json((await batches.create(owner, new)).to_json())
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)
-        return _json(_list(*await batches.batches(owner, page)))
+        return await _list(*await batches.batches(owner, page))
 
     async def one(self, request: Request) -> Response:
         """Describe a batch, with its progress."""
@@ -143,14 +145,19 @@ def _owner(request: Request) -> str:
     return RequestContext.of(request.scope).owner or UNNAMED
 
 
-def _list(kept: list[FileObject] | list[BatchObject], has_more: bool) -> dict[str, JsonValue]:
-    return {
-        "object": "list",
-        "data": [one.to_json() for one in kept],
-        "first_id": kept[0].id if kept else None,
-        "last_id": kept[-1].id if kept else None,
-        "has_more": has_more,
-    }
+async def _list(kept: list[FileObject] | list[BatchObject], has_more: bool) -> Response:
+    def write() -> Response:
+        return _json(
+            {
+                "object": "list",
+                "data": [one.to_json() for one in kept],
+                "first_id": kept[0].id if kept else None,
+                "last_id": kept[-1].id if kept else None,
+                "has_more": has_more,
+            }
+        )
+
+    return await run_off_loop(len(kept) > MOST_ON_LOOP, write)
 
 
 def _json(value: Mapping[str, JsonValue]) -> Response:

@@ -1,7 +1,8 @@
 """The routes of the OpenAPI document, `/openapi.json`, and of the page that renders it, `/docs`."""
 
+import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -19,6 +20,7 @@ from vecmill_server.openapi.operations import Paths, as_json, get, path_paramete
 from vecmill_server.openapi.response_headers import headers
 from vecmill_server.service import Service
 from vecmill_server.settings import ServerSettings
+from vecmill_server.shared_page import SharedPage, call_in_thread
 from vecmill_server.web_console.page_assets import media_type
 
 # Allows the page to load only from this server, and no other page to show it in a frame. Swagger UI's icons
@@ -34,8 +36,8 @@ PAGE_HEADERS = {
 }
 
 _PAGE_FOLDER = "openapi/docs_page"
-# The files that the page loads, by name: the folder of the package that has them. Swagger UI is a megabyte,
-# so files are read on demand.
+# The files that the page loads, by name: the folder of the package that has them. Swagger UI has 2 MB, so a
+# file is read when it is first asked for, and then kept.
 ASSETS = {
     "console.css": "web_console/assets",
     "docs.css": _PAGE_FOLDER,
@@ -60,13 +62,18 @@ def docs_routes(
     settings = service.settings
     prefix = settings.url_prefix
 
-    @cache
-    def document() -> bytes:
-        first = next((model.name for model in service.catalog), None)
+    def write_document(first: str | None) -> bytes:
         return encode_json(describe(settings, first))
 
+    async def render_document() -> bytes:  # in a thread, because it takes a tenth of a second
+        first = next((model.name for model in service.catalog), None)
+        return await call_in_thread("vecmill-openapi", partial(write_document, first))
+
+    document = SharedPage(render_document, math.inf)
+    read_asset = cache(_read_file)  # the files that the page loads, which are those of `ASSETS`
+
     async def openapi(request: Request) -> Response:
-        return Response(document(), media_type="application/json")
+        return Response(await document.read(), media_type="application/json")
 
     async def page(request: Request) -> Response:
         template = Template(_read_file(_PAGE_FOLDER, "page.html").decode())
@@ -78,7 +85,7 @@ def docs_routes(
         name = request.path_params["name"]
         if name not in ASSETS:
             raise UnknownRoute("The page has no asset with this name.")
-        content = _read_file(ASSETS[name], name)
+        content = read_asset(ASSETS[name], name)
         return Response(content, media_type=media_type(name), headers=_ASSET_HEADERS)
 
     return [

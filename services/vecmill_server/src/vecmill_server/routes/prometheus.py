@@ -1,63 +1,75 @@
-"""The route `/metrics`, with the metrics of the server in the format of Prometheus."""
+"""The route `/metrics`, with the metrics of the server in the format of Prometheus.
 
-import asyncio
-from collections.abc import Sequence
+How it works. Everybody may ask, as often as they like, so a page is shared: the counts are copied on the
+event loop, the page is written in a thread, and who asks within `PAGE_AGE_S` gets the same page. Each format
+has a page of its own. With several processes, the page of one of them may be half as old, and the page that
+is made of them as well, so the page of all is no older than that of one process would be.
+"""
 
-from prometheus_client import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from prometheus_client.metrics_core import Metric
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from vecmill.values.task import Task
 from vecmill_server.json_schema import STRING
-from vecmill_server.metrics.metric_aliases import AliasCollector, ServedRoutes
-from vecmill_server.metrics.server_metrics import CONTENT_TYPE
+from vecmill_server.metrics.metric_aliases import AliasTable, ServedRoutes
+from vecmill_server.metrics.metrics_page import (
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    MetricsCopy,
+    write_openmetrics,
+    write_text,
+)
 from vecmill_server.openapi.operations import Paths, get
 from vecmill_server.routes.endpoint import Endpoint
 from vecmill_server.service import Service
+from vecmill_server.shared_page import SharedPage, call_in_thread
 
-# The format that has exemplars, for clients that ask for it. It ends with a line of its own.
+# The format that has exemplars, for clients that ask for it.
 OPENMETRICS = "application/openmetrics-text"
-OPENMETRICS_END = b"# EOF\n"
+
+# The counts of a page were copied at most this long before the page was asked for.
+PAGE_AGE_S = 1.0
+
+Write = Callable[[Sequence[Metric]], bytes]
 
 
 def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
     """Return the route. `others` are the routes whose requests the metrics count."""
     peers = service.settings.metric_aliases
-    aliases = AliasCollector(service.metrics.registry, peers, _served(service, others)) if peers else None
+    aliases = AliasTable(peers, _served(service, others)) if peers else None
+
+    async def render(write: Write) -> bytes:
+        copy = service.metrics.copy()
+        return await call_in_thread("vecmill-metrics", partial(_write_page, write, copy, aliases))
+
+    def share(write: Write, longest_age_s: float = PAGE_AGE_S) -> SharedPage:
+        return SharedPage(partial(render, write), longest_age_s, service.page_clock)
 
     siblings = service.siblings
-
-    def render() -> bytes:
-        body = service.metrics.render()
-        return body if aliases is None else body + generate_latest(aliases)
-
-    if siblings is not None:
-        siblings.offer(render)
-
-    def render_openmetrics() -> bytes:
-        body = _write_openmetrics(service.metrics.registry)
-        return body if aliases is None else body.removesuffix(OPENMETRICS_END) + _write_openmetrics(aliases)
+    if siblings is None:
+        text = share(write_text)
+    else:
+        siblings.offer(share(write_text, PAGE_AGE_S / 2).read)
+        text = SharedPage(siblings.merge, PAGE_AGE_S / 2, service.page_clock)
+    exemplars = share(write_openmetrics)
 
     async def metrics(request: Request) -> Response:
-        if service.metrics.gpus.is_needed:
-            await asyncio.to_thread(service.metrics.gpus.read)
         # The page of several processes has no exemplars.
         if siblings is None and OPENMETRICS in request.headers.get("accept", ""):
-            headers = {"content-type": openmetrics.CONTENT_TYPE_LATEST}
-            return Response(render_openmetrics(), headers=headers)
-        body = render() if siblings is None else await siblings.merge(render())
-        return Response(body, headers={"content-type": CONTENT_TYPE})
+            return Response(await exemplars.read(), headers={"content-type": OPENMETRICS_TYPE})
+        return Response(await text.read(), headers={"content-type": TEXT_TYPE})
 
     return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
 
 
-def _write_openmetrics(metrics: Collector) -> bytes:
-    # The default escaping replaces the colon in the names of samples, which is valid in vLLM's names.
-    body: bytes = openmetrics.generate_latest(metrics, escaping=openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
-    return body
+def _write_page(write: Write, copy: MetricsCopy, aliases: AliasTable | None) -> bytes:
+    families = copy.families()
+    return write(families if aliases is None else [*families, *aliases.rename(copy.counts)])
 
 
 def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:

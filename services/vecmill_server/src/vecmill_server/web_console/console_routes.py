@@ -3,7 +3,7 @@
 Only the page asks for them, and they change with it: the OpenAPI document leaves them out.
 """
 
-import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,9 +13,13 @@ from vecmill_server.errors import UnknownRoute
 from vecmill_server.json_io import encode_json
 from vecmill_server.routes.health import tell_readiness
 from vecmill_server.service import Service
+from vecmill_server.shared_page import SharedPage, call_in_thread
 from vecmill_server.web_console.console_page import ASSETS_PATH, ConsolePage
 from vecmill_server.web_console.model_report import report_model
 from vecmill_server.web_console.page_assets import media_type
+
+# Reports are made at most this long before they are asked for.
+REPORTS_AGE_S = 1.0
 
 # The address of an asset changes with its content.
 _KEPT = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
@@ -35,10 +39,16 @@ def console_routes(service: Service, page: ConsolePage | None) -> list[Route]:
         headers = _KEPT if request.path_params["version"] == assets.version else {"cache-control": "no-store"}
         return Response(content, media_type=media_type(name), headers=headers)
 
+    def write_reports() -> bytes:
+        return encode_json({"models": [report_model(model) for model in service.catalog]})
+
+    # In a thread, because the fingerprint of a model may have to be read again.
+    reports = SharedPage(
+        partial(call_in_thread, "vecmill-reports", write_reports), REPORTS_AGE_S, service.page_clock
+    )
+
     async def models(request: Request) -> Response:
-        # In a thread, because the fingerprint of a model may have to be read again.
-        reports = [await asyncio.to_thread(report_model, model) for model in service.catalog]
-        return Response(encode_json({"models": reports}), media_type="application/json")
+        return Response(await reports.read(), media_type="application/json")
 
     async def state(request: Request) -> Response:
         # Not /readyz: a server that is asked there waits for load balancers when it is stopped.

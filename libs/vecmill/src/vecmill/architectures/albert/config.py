@@ -6,7 +6,10 @@ from typing import Any, Self
 
 from vecmill.architectures.bert.config import BertConfig
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import activation, refuse_unless, size
+from vecmill.models.config_fields import MOST_LAYERS, activation, refuse_unless, size
+
+# Published models have 24. Each layer costs time although it has no weights of its own.
+_MOST_SHARED_LAYERS = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +26,8 @@ class AlbertConfig(BertConfig):
     intermediate_size: int = size(16_384)
     hidden_act: str = activation("gelu_new")
     embedding_size: int = size(128)
-    num_hidden_groups: int = size(1)
-    inner_group_num: int = size(1)
+    num_hidden_groups: int = size(1, most=MOST_LAYERS)
+    inner_group_num: int = size(1, most=MOST_LAYERS)
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -33,4 +36,9 @@ class AlbertConfig(BertConfig):
         albert = cls._read(config)
         if albert.num_hidden_groups > albert.num_hidden_layers:
             raise CorruptModel("config.json: num_hidden_groups must be at most num_hidden_layers.")
+        # Layers share weights, so the weights do not bound their number.
+        if albert.num_hidden_layers * albert.inner_group_num > _MOST_SHARED_LAYERS:
+            raise CorruptModel(
+                f"config.json: num_hidden_layers times inner_group_num must be at most {_MOST_SHARED_LAYERS}."
+            )
         return albert

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vecmill.models.config_fields import (
+    MOST_LAYERS,
     activation,
     epsilon,
     flag,
@@ -25,7 +26,7 @@ class BertConfig:
 
     vocab_size: int = size(30_522)
     hidden_size: int = size(768)
-    num_hidden_layers: int = size(12)
+    num_hidden_layers: int = size(12, most=MOST_LAYERS)
     num_attention_heads: int = size(12)
     intermediate_size: int = size(3072)
     max_position_embeddings: int = size(512)

@@ -7,12 +7,15 @@ from typing import Any, Self
 from vecmill.architectures.bert.config import BertConfig
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
+    MOST_DISTANCE,
+    MOST_LAYERS,
     activation,
     epsilon,
     flag,
     read_fields,
     read_size,
     refuse_unless,
+    show,
     size,
 )
 
@@ -29,7 +32,7 @@ class DebertaConfig(BertConfig):
 
     vocab_size: int = size(128_100)
     hidden_size: int = size(1536)
-    num_hidden_layers: int = size(24)
+    num_hidden_layers: int = size(24, most=MOST_LAYERS)
     num_attention_heads: int = size(24)
     intermediate_size: int = size(6144)
     type_vocab_size: int = size(0, least=0)
@@ -54,7 +57,9 @@ class DebertaConfig(BertConfig):
         sizes = read_fields(cls, config)
         hidden_size = sizes["hidden_size"]
         head_dim = hidden_size // sizes["num_attention_heads"]
-        refuse_unless(config, {"attention_head_size": (head_dim,), "pooler_hidden_size": (hidden_size,)})
+        by = "hidden_size and num_attention_heads"
+        allowed = {"attention_head_size": (head_dim,), "pooler_hidden_size": (hidden_size,)}
+        refuse_unless(config, allowed, by=by)
         kinds = _read_attention_kinds(config)
         deberta = cls._read(
             config,
@@ -80,6 +85,11 @@ class DebertaConfig(BertConfig):
         return self.position_buckets or self.max_relative_positions
 
     def _check(self) -> None:
+        if self.max_relative_positions > MOST_DISTANCE:
+            raise CorruptModel(
+                f"config.json: max_relative_positions, by default max_position_embeddings, must be at most "
+                f"{MOST_DISTANCE}."
+            )
         middle = self.position_buckets // 2
         if self.position_buckets and not 0 < middle < self.max_relative_positions - 1:
             raise UnsupportedModel(
@@ -102,7 +112,7 @@ def _read_attention_kinds(config: Mapping[str, Any]) -> set[str]:
     kinds = [part.strip() for part in value.lower().split("|")] if isinstance(value, str) else value
     if not isinstance(kinds, list) or not set(map(str, kinds)) <= {"c2p", "p2c"}:
         raise UnsupportedModel(
-            f"config.json: pos_att_type {value!r} is not supported; its parts may be c2p and p2c."
+            f"config.json: pos_att_type {show(value)} is not supported; its parts may be c2p and p2c."
         )
     return set(kinds)
 
@@ -121,6 +131,6 @@ def _read_normalization(config: Mapping[str, Any]) -> bool:
     parts = {part.strip() for part in value.lower().split("|")}
     if not parts <= {"none", "layer_norm"}:
         raise UnsupportedModel(
-            f"config.json: norm_rel_ebd {value!r} is not supported; supported are none and layer_norm."
+            f"config.json: norm_rel_ebd {show(value)} is not supported; supported are none and layer_norm."
         )
     return "layer_norm" in parts

@@ -10,7 +10,18 @@ from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
-from vecmill.models.config_fields import activation, epsilon, flag, read_flag, read_size, refuse_unless, size
+from vecmill.models.config_fields import (
+    MOST_HEAD_DIM,
+    MOST_TOKENS,
+    activation,
+    epsilon,
+    flag,
+    read_flag,
+    read_size,
+    refuse_unless,
+    show,
+    size,
+)
 from vecmill.models.rope import FULL, SLIDING, Rope
 
 
@@ -37,7 +48,7 @@ class DecoderConfig:
     num_key_value_heads: int
     head_dim: int
     layers: tuple[DecoderLayer, ...]
-    max_position_embeddings: int = size(131_072)
+    max_position_embeddings: int = size(131_072, most=MOST_TOKENS)
     rms_norm_eps: float = epsilon(1e-6)
     hidden_act: str = activation("silu")
     attention_scale: float
@@ -67,7 +78,7 @@ def read_key_value_heads(config: Mapping[str, Any], heads: int, default: int) ->
 
 def read_head_dim(config: Mapping[str, Any], default: int) -> int:
     """Read the dimension of one head, which must be even for rotary positions."""
-    size = read_size(config, "head_dim", default)
+    size = read_size(config, "head_dim", default, most=MOST_HEAD_DIM)
     if size % 2:
         raise CorruptModel(f"config.json: heads of {size} dimensions cannot have rotary positions.")
     return size
@@ -79,11 +90,14 @@ def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple
     if types is None:
         return tuple(default)
     if not isinstance(types, list) or len(types) != len(default):
-        raise CorruptModel(f"config.json: layer_types must name one type for each of {len(default)} layers.")
-    unknown = sorted({str(kind) for kind in types} - {FULL, SLIDING})
-    if unknown:
+        raise CorruptModel(
+            f"config.json: layer_types must name one type for each of the {len(default)} layers of "
+            "num_hidden_layers."
+        )
+    unknown = next((kind for kind in types if kind not in (FULL, SLIDING)), None)
+    if unknown is not None or None in types:
         raise UnsupportedModel(
-            f"config.json: layer_types has {', '.join(unknown)}, which is not supported; supported are "
+            f"config.json: layer_types has {show(unknown)}, which is not supported; supported are "
             f"{FULL} and {SLIDING}."
         )
     return tuple(types)

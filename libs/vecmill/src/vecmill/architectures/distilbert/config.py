@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vecmill.architectures.bert.config import BertConfig
-from vecmill.models.config_fields import read_activation, read_size
+from vecmill.models.config_fields import MOST_LAYERS, read_activation, read_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,9 @@ class DistilBertConfig(BertConfig):
         return cls._read(
             config,
             hidden_size=read_size(config, _spelling(config, "dim", "hidden_size"), 768),
-            num_hidden_layers=read_size(config, _spelling(config, "n_layers", "num_hidden_layers"), 6),
+            num_hidden_layers=read_size(
+                config, _spelling(config, "n_layers", "num_hidden_layers"), 6, most=MOST_LAYERS
+            ),
             num_attention_heads=read_size(config, _spelling(config, "n_heads", "num_attention_heads"), 12),
             intermediate_size=read_size(config, "hidden_dim", 3072),
             type_vocab_size=0,

@@ -14,6 +14,7 @@ from vecmill.architectures.decoder.config import (
 )
 from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
 from vecmill.models.config_fields import (
+    MOST_LAYERS,
     flag,
     read_activation,
     read_fields,
@@ -68,7 +69,7 @@ class Gemma3Config(DecoderConfig):
 
 def _read_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Read the types of the layers; older files have only the period of full attention layers."""
-    count = read_size(config, "num_hidden_layers", 26)
+    count = read_size(config, "num_hidden_layers", 26, most=MOST_LAYERS)
     key = "_sliding_window_pattern" if "sliding_window_pattern" not in config else "sliding_window_pattern"
     pattern = read_size(config, key, 6)
     return read_layer_types(config, [SLIDING if index % pattern else FULL for index in range(1, count + 1)])

@@ -12,7 +12,14 @@ from vecmill.architectures.decoder.config import (
     read_sliding_window,
     read_windows,
 )
-from vecmill.models.config_fields import head_size, read_fields, read_size, read_token_id, refuse_unless
+from vecmill.models.config_fields import (
+    MOST_LAYERS,
+    head_size,
+    read_fields,
+    read_size,
+    read_token_id,
+    refuse_unless,
+)
 from vecmill.models.rope import FULL, SLIDING, read_rope
 
 
@@ -34,7 +41,7 @@ class MistralConfig(DecoderConfig):
         window = read_sliding_window(config)
         kind = FULL if window is None else SLIDING
         rope = read_rope(config, theta=10_000.0, positions=sizes["max_position_embeddings"])
-        types = [kind] * read_size(config, "num_hidden_layers", 32)
+        types = [kind] * read_size(config, "num_hidden_layers", 32, most=MOST_LAYERS)
         return cls(
             **sizes,
             num_key_value_heads=read_key_value_heads(config, sizes["num_attention_heads"], 8),

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vecmill.architectures.decoder.config import DecoderLayer, make_layers, read_layer_types
-from vecmill.errors import UnsupportedModel
 from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
 from vecmill.models.config_fields import (
+    MOST_LAYERS,
     activation,
     epsilon,
     flag,
     head_size,
+    read_choice,
     read_fields,
     read_size,
     refuse_unless,
@@ -52,7 +53,7 @@ class ModernBertConfig:
         """
         found = read_fields(cls, config, classifier_pooling=_read_pooling(config))
         head_dim = head_size(found["hidden_size"], found["num_attention_heads"])
-        refuse_unless(config, {"head_dim": (head_dim,)})
+        refuse_unless(config, {"head_dim": (head_dim,)}, by="hidden_size and num_attention_heads")
         layers = _read_layers(config, found["max_position_embeddings"])
         return cls(**found, head_dim=head_dim, layers=layers)
 
@@ -63,7 +64,7 @@ class ModernBertConfig:
 
 
 def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLayer, ...]:
-    count = read_size(config, "num_hidden_layers", 22)
+    count = read_size(config, "num_hidden_layers", 22, most=MOST_LAYERS)
     period = read_size(config, "global_attn_every_n_layers", 3)
     types = read_layer_types(config, [SLIDING if index % period else FULL for index in range(count)])
     # `local_attention` is the size of the whole window: half on each side, without the token itself.
@@ -74,9 +75,4 @@ def _read_layers(config: Mapping[str, Any], positions: int) -> tuple[DecoderLaye
 
 
 def _read_pooling(config: Mapping[str, Any]) -> str:
-    pooling = config.get("classifier_pooling", "cls")
-    if pooling not in ("cls", "mean"):
-        raise UnsupportedModel(
-            f"config.json: classifier_pooling {pooling!r} is not supported; supported are cls and mean."
-        )
-    return str(pooling)
+    return str(read_choice(config, "classifier_pooling", ("cls", "mean"), "cls"))

@@ -13,7 +13,15 @@ from vecmill.architectures.decoder.config import (
     read_sliding_window,
     read_windows,
 )
-from vecmill.models.config_fields import head_size, read_fields, read_flag, read_size, read_token_id, size
+from vecmill.models.config_fields import (
+    MOST_LAYERS,
+    head_size,
+    read_fields,
+    read_flag,
+    read_size,
+    read_token_id,
+    size,
+)
 from vecmill.models.rope import FULL, SLIDING, read_rope
 
 
@@ -73,7 +81,7 @@ class Qwen3Config(QwenConfig):
 
 def _read_common(kind: type[QwenConfig], config: Mapping[str, Any]) -> dict[str, Any]:
     sizes = read_fields(kind, config)
-    count = read_size(config, "num_hidden_layers", 32)
+    count = read_size(config, "num_hidden_layers", 32, most=MOST_LAYERS)
     window = _read_window(config)
     first_sliding = count if window is None else _read_first_sliding(config)
     types = read_layer_types(config, [SLIDING if index >= first_sliding else FULL for index in range(count)])

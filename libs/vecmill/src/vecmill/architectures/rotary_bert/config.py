@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
+    MOST_LAYERS,
     activation,
     epsilon,
     flag,
@@ -17,6 +18,7 @@ from vecmill.models.config_fields import (
     read_fields,
     read_number,
     refuse_unless,
+    show,
     size,
 )
 from vecmill.models.rope import Rope, read_rope
@@ -31,7 +33,7 @@ class RotaryBertConfig:
 
     vocab_size: int = size(30_528)
     hidden_size: int = size(768)
-    num_hidden_layers: int = size(12)
+    num_hidden_layers: int = size(12, most=MOST_LAYERS)
     num_attention_heads: int = size(12)
     head_dim: int
     intermediate_size: int = size(3072)
@@ -47,7 +49,7 @@ class RotaryBertConfig:
         """Read all fields but `rope`."""
         found = read_fields(cls, config, **given)
         head_dim = head_size(found["hidden_size"], found["num_attention_heads"])
-        refuse_unless(config, {"head_dim": (head_dim,)})
+        refuse_unless(config, {"head_dim": (head_dim,)}, by="hidden_size and num_attention_heads")
         if head_dim % 2:
             raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
         return {**found, "head_dim": head_dim}
@@ -172,7 +174,7 @@ def _read_scaled_rope(config: Mapping[str, Any], head_dim: int) -> Rope:
         return Rope(theta)
     if not isinstance(scaling, Mapping) or scaling.get("type") != "ntk" or set(scaling) - {"type", "factor"}:
         raise UnsupportedModel(
-            f"config.json: rope_scaling {scaling!r} is not supported; only type 'ntk' with a factor is."
+            f"config.json: rope_scaling {show(scaling)} is not supported; only type 'ntk' with a factor is."
         )
     # The published code ignores factors below 1.
     factor = max(1.0, read_number(scaling, "factor", 1.0))

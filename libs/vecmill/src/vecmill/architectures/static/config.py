@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from vecmill.errors import CorruptModel
 from vecmill.models.weights import Weights
 
 TABLE = "embedding.weight"
@@ -22,7 +23,15 @@ class StaticConfig:
     @classmethod
     def of(cls, weights: Weights) -> Self:
         """Read the settings from the tensor shapes. Raises `CorruptModel` if there is no table."""
-        rows, width = weights.shape(TABLE if TABLE in weights else MODEL2VEC_TABLE)
+        table = TABLE if TABLE in weights else MODEL2VEC_TABLE
+        rows, width = _check_axes(weights, table, 2)
         if TABLE not in weights and MODEL2VEC_MAPPING in weights:
-            (rows,) = weights.shape(MODEL2VEC_MAPPING)
+            (rows,) = _check_axes(weights, MODEL2VEC_MAPPING, 1)
         return cls(rows, width)
+
+
+def _check_axes(weights: Weights, name: str, axes: int) -> tuple[int, ...]:
+    shape = weights.shape(name)
+    if len(shape) != axes or 0 in shape:
+        raise CorruptModel(f"The tensor {name!r} has the shape {list(shape)}, but must have {axes} axes.")
+    return shape

@@ -7,11 +7,15 @@ from typing import Any, Self
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     ACTIVATIONS,
+    MOST_DISTANCE,
+    MOST_LAYERS,
     epsilon,
     read_fields,
     read_flag,
     read_size,
+    read_text,
     refuse_unless,
+    show,
     size,
 )
 
@@ -24,10 +28,10 @@ class T5Config:
     hidden_size: int
     d_kv: int = size(64)
     d_ff: int = size(2048)
-    num_layers: int = size(6)
+    num_layers: int = size(6, most=MOST_LAYERS)
     num_heads: int = size(8)
     relative_attention_num_buckets: int = size(32)
-    relative_attention_max_distance: int = size(128)
+    relative_attention_max_distance: int = size(128, most=MOST_DISTANCE)
     layer_norm_epsilon: float = epsilon(1e-6)
     dense_act_fn: str
     is_gated_act: bool
@@ -61,12 +65,12 @@ class T5Config:
 
 def _read_feed_forward(config: Mapping[str, Any]) -> tuple[str, bool]:
     """Read the activation, and whether it is gated; "gated-gelu" means a gated "gelu_new"."""
-    value = str(config.get("feed_forward_proj") or "relu")
+    value = read_text(config, "feed_forward_proj") or "relu"
     gate, _, name = value.rpartition("-")
     activation = "gelu_new" if value == "gated-gelu" else name
     if gate not in ("", "gated") or activation not in ACTIVATIONS:
         raise UnsupportedModel(
-            f"config.json: feed_forward_proj {value!r} is not supported; supported are "
+            f"config.json: feed_forward_proj {show(value)} is not supported; supported are "
             f"{', '.join(sorted(ACTIVATIONS))}, and the same after 'gated-'."
         )
     refuse_unless(config, {"dense_act_fn": (activation,), "is_gated_act": (bool(gate),)})

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from vecmill.commands.download_log import show_downloads
+from vecmill.commands.embed.embed_model import EmbedModel
 from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
@@ -56,12 +57,10 @@ class LocalEmbedder:
 
 
 @asynccontextmanager
-async def open_local(
-    model: str | None, config: MillConfig, parameters: EmbedParameters, *, trusts_code: bool = False
-) -> AsyncIterator[LocalEmbedder]:
-    """Load `model`, by default the embedded model, and test it with `parameters`. Raises `SetupError`."""
-    description = describe_model(_locate(model, trusts_code=trusts_code))
-    async with Mill(description, without_limits(config)) as mill:
+async def open_local(choice: EmbedModel, parameters: EmbedParameters) -> AsyncIterator[LocalEmbedder]:
+    """Load a model, and test it with `parameters`. Raises `SetupError`."""
+    description = describe_model(_locate(choice.model, trusts_code=choice.trusts_code), choice.task)
+    async with Mill(description, without_limits(choice.config)) as mill:
         numbers = parameters.dimensions or description.dim
         if parameters.kind.needs_bytes and numbers % 8:
             raise InvalidConfig(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import click
@@ -47,6 +48,12 @@ TEXT_OPTIONS = _joined(
 
 # The engine that computes the embeddings.
 ENGINE_OPTIONS = _joined(
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help="A configuration file of vecmill serve: embed as that server does. --model is then one of its "
+        "models. Options given here go first.",
+    ),
     click.option("--engine", help="The engine. Default: the engine that would serve the model."),
     click.option("--precision", type=click.Choice(PRECISIONS), help="The precision of the engine."),
     click.option("--device", help="The device of the engine. Default: the best that it finds."),

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from vecmill.commands.embed.embed_model import EmbedModel, choose_model
 from vecmill.commands.embed.embedder import Embedder, EmbedParameters
 from vecmill.commands.embed.input_records import cut_parts
 from vecmill.commands.embed.input_scan import ColumnOptions, InputScan, scan_source, valid_records
@@ -26,8 +27,8 @@ from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillErro
 from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Purpose
 from vecmill.values.aliases import JsonValue
-from vecmill.values.engine_plan import Precision
 from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.task import Task
 
 DONE, INTERRUPTED = 0, 130
 
@@ -48,6 +49,7 @@ class EmbedOptions:
     trusts_code: bool = False
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
+    task: Task | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +77,26 @@ class FinishedRun:
 
 
 def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> EmbedOptions:
-    """Convert the options of the command line, which are given by name. Raises `InvalidConfig`."""
+    """Convert the options of the command line, which are given by name. Raises `SetupError`."""
     server = options["server"]
-    of_engines = ("engine", "precision", "device", "cores", "trusts_code")
+    of_engines = ("config", "engine", "precision", "device", "cores", "trusts_code")
     if server is not None and any(options[name] for name in of_engines):
         raise InvalidConfig(
-            "--engine, --precision, --device, --cores and --trust-remote-code have no effect with --server. "
-            "Remove them."
+            "--config, --engine, --precision, --device, --cores and --trust-remote-code have no effect with "
+            "--server. Remove them."
         )
+    choice = choose_model(options)
     return EmbedOptions(
         corpus,
         output,
         parse_columns(options),
         parse_parameters(options),
-        options["model"],
-        parse_config(options),
-        options["trusts_code"],
+        choice.model,
+        choice.config,
+        choice.trusts_code,
         server,
         options["api_key"],
+        choice.task,
     )
 
 
@@ -111,18 +115,6 @@ def parse_parameters(options: Mapping[str, Any]) -> EmbedParameters:
         None if purpose is None else Purpose(purpose),
         options["dimensions"],
         OutputDtype.FLOAT if options["dtype"] == "float32" else OutputDtype(options["dtype"]),
-    )
-
-
-def parse_config(options: Mapping[str, Any]) -> MillConfig:
-    """Return the configuration of the mill that the command line sets."""
-    precision = options["precision"]
-    return MillConfig(
-        engine=options["engine"],
-        precision=None if precision is None else Precision(precision),
-        device=options["device"],
-        cores=options["cores"],
-        cache_dir=options["cache_dir"],
     )
 
 
@@ -168,7 +160,8 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
 
 def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
     if options.server is None:
-        return open_local(options.model, options.config, options.parameters, trusts_code=options.trusts_code)
+        choice = EmbedModel(options.model, options.config, options.task, options.trusts_code)
+        return open_local(choice, options.parameters)
     return open_remote(options.server, options.model, options.parameters, key=options.api_key)
 
 

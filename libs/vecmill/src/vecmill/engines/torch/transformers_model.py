@@ -20,10 +20,11 @@ from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_toke
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
 from vecmill.engines.torch.replica import Outputs, choose_output, read_outputs, send_arrays
-from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel
+from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel, one_line
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.exported import build_stages
 from vecmill.graphs.steps import list_steps
+from vecmill.models.config_fields import show
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
@@ -142,7 +143,7 @@ def _load(class_name: str, description: "ModelDescription", folder: Path, dtype:
         except Exception as error:  # each class raises exceptions of its own
             raise UnsupportedModel(
                 f"{folder}: transformers {transformers.__version__} cannot load model_type "
-                f"{description.architecture!r} as {class_name}: {error}"
+                f"{show(description.architecture)} as {class_name}: {one_line(error)}"
             ) from error
     _check_whole(report, description, folder)
     return model

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.pytorch import archive, legacy
 from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
 from vecmill.models.pytorch.pickled import PickledTensor, Storage
@@ -81,8 +81,8 @@ class PyTorchFile:
             raise _damaged(path, error) from error
         except RefusedContent as error:
             raise UnsupportedModel(
-                f"{path} {error}. The file is refused, and nothing that it names was executed. Save the "
-                "model as safetensors, with any recent transformers."
+                f"{path} {one_line(error)}. The file is refused, and nothing that it names was executed. "
+                "Save the model as safetensors, with any recent transformers."
             ) from error
 
     def keys(self) -> Iterable[str]:
@@ -100,7 +100,9 @@ class PyTorchFile:
 
 
 def _damaged(path: Path, error: Exception) -> CorruptModel:
-    return CorruptModel(f"{path} is not a complete PyTorch weights file: {error}. Download the model again.")
+    return CorruptModel(
+        f"{path} is not a complete PyTorch weights file: {one_line(error)}. Download the model again."
+    )
 
 
 def _read(data: memoryview) -> tuple[Mapping[str, PickledTensor], Mapping[str, memoryview]]:

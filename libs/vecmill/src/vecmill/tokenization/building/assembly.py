@@ -8,10 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecmill.errors import CorruptModel
+from vecmill.errors import CorruptModel, one_line
+from vecmill.models.directory import FileLimits, check_values, read_file
+from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_token
+from vecmill.models.tokenizer_file import tokenizer_limits
+from vecmill.models.weights import count_bytes
 from vecmill.tokenization.building.class_names import find_class
 from vecmill.tokenization.building.classes import apply_class
-from vecmill.tokenization.building.special_tokens import set_post_processor, token_content
+from vecmill.tokenization.building.special_tokens import (
+    ROLES,
+    list_more_tokens,
+    read_switch,
+    set_post_processor,
+)
 from vecmill.tokenization.building.vocabulary_files import convert_vocabulary
 
 if TYPE_CHECKING:
@@ -28,15 +37,18 @@ def read_tokenizer(description: "ModelDescription") -> Any:
 
     path, config = description.tokenizer_file, description.tokenizer_config
     name = find_class(config, description.config)
+    # Each token has a row of weights, so a wrong vocab_size does not lift the limits.
+    limits = tokenizer_limits(min(description.vocab_size, count_bytes(description.weights_files)))
     if path.name != "tokenizer.json":
-        tokenizer = convert_vocabulary(path, name, config)
+        tokenizer = convert_vocabulary(path, name, config, limits)
     else:
-        tokenizer = _read(path)
+        tokenizer = _read(path, limits)
         if description.special_tokens:  # static models have no tokenizer class
             apply_class(tokenizer, name, config, path)
             _mark_special(tokenizer, config)
             set_post_processor(tokenizer, name, config, path)
-    tokenizer.encode_special_tokens = description.special_tokens and bool(config.get("split_special_tokens"))
+    splits = read_switch(config, "split_special_tokens", default=False)
+    tokenizer.encode_special_tokens = description.special_tokens and splits
     tokenizer.no_padding()  # the file may have the padding of a training run
     if description.lowercase and not _lowercases(tokenizer.normalizer):
         stages = [tokenizers.normalizers.Lowercase()]
@@ -47,24 +59,32 @@ def read_tokenizer(description: "ModelDescription") -> Any:
     return tokenizer
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, limits: FileLimits) -> Any:
     import tokenizers
 
+    content = read_file(path, limits.max_bytes)
+    check_values(path, content, limits)
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises no narrower class
-        raise CorruptModel(f"{path} is not a tokenizer: {error}. Download the model again.") from error
+        raise CorruptModel(
+            f"{path} is not a tokenizer: {one_line(error)}. Download the model again."
+        ) from error
 
 
 def _mark_special(tokenizer: Any, config: Mapping[str, Any]) -> None:
     """Mark the special tokens of tokenizer_config.json as special, if the vocabulary has them."""
-    named = [value for key, value in config.items() if key.endswith("_token") and not key.startswith("add_")]
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        more = config.get(key) or ()
-        named.extend(more.values() if isinstance(more, dict) else more)
+    roles = {f"{role}_token" for role in ROLES}
+    # Other keys that end alike may have values of any kind.
+    named = [
+        read_token(config, key, TOKENIZER_CONFIG)
+        for key, value in config.items()
+        if key in roles or (key.endswith("_token") and isinstance(value, str | dict))
+    ]
+    named += [check_token(value, name) for name, value in list_more_tokens(config)]
     known, marked = tokenizer.get_vocab(), tokenizer.get_added_tokens_decoder().values()
     contents = {token.content for token in marked}
-    for token in filter(None, map(token_content, named)):
+    for token in filter(None, named):
         if token in known and token not in contents:
             tokenizer.add_special_tokens([token])
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from vecmill.models.config_fields import read_text
+from vecmill.models.special_token import TOKENIZER_CONFIG
+
 # Alias in transformers -> class.
 _ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -121,12 +124,16 @@ _FIXED_CLASSES: Mapping[str, str] = MappingProxyType(
 
 
 def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the class name without the suffix "Fast", or "" if tokenizer.json alone is used."""
+    """Return the class name without the suffix "Fast", or "" if tokenizer.json alone is used.
+
+    Raises `CorruptModel` if the name is not a string.
+    """
     model_type = str(config.get("model_type"))
     if model_type in _FIXED_CLASSES:
         return _FIXED_CLASSES[model_type]
-    named = tokenizer_config.get("tokenizer_class") or config.get("tokenizer_class")
-    if named is None:
+    named = read_text(tokenizer_config, "tokenizer_class", file=TOKENIZER_CONFIG)
+    named = named or read_text(config, "tokenizer_class")
+    if not named:
         return _DEFAULT_CLASSES.get(model_type, "")
-    name = str(named).removesuffix("Fast")
+    name = named.removesuffix("Fast")
     return _ALIASES.get(name, name)

@@ -14,9 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vecmill.errors import UnsupportedModel
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import read_texts, show
+from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
 from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
-from vecmill.tokenization.building.special_tokens import token_content
+from vecmill.tokenization.building.special_tokens import read_switch
 
 _SPACE = "\u2581"  # of sentencepiece
 
@@ -39,10 +41,9 @@ def gives_token_types(tokenizer_config: Mapping[str, Any], config: Mapping[str, 
 
     Otherwise all tokens are of type 0, whatever tokenizer.json says.
     """
-    names = tokenizer_config.get("model_input_names")
-    if names is None:
+    if tokenizer_config.get("model_input_names") is None:
         return find_class(tokenizer_config, config) in _CLASSES_WITH_TYPES
-    return "token_type_ids" in names
+    return "token_type_ids" in read_texts(tokenizer_config, "model_input_names", file=TOKENIZER_CONFIG)
 
 
 def apply_class(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
@@ -81,15 +82,20 @@ def _set_bert(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     model = tokenizer.model
-    model.unk_token = token_content(config.get("unk_token")) or "[UNK]"
+    unknown = read_token(config, "unk_token", TOKENIZER_CONFIG) or "[UNK]"
+    if tokenizer.token_to_id(unknown) is None:  # every unknown word would be an error
+        raise CorruptModel(f"{TOKENIZER_CONFIG}: unk_token is {show(unknown)}, which the vocabulary lacks.")
+    model.unk_token = unknown
     model.continuing_subword_prefix, model.max_input_chars_per_word = "##", 100
     tokenizer.model = model
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
-        strip_accents=config.get("strip_accents"),
-        lowercase=bool(config.get("do_lower_case", True)),
+        handle_chinese_chars=read_switch(config, "tokenize_chinese_chars", default=True),
+        strip_accents=None
+        if config.get("strip_accents") is None
+        else read_switch(config, "strip_accents", default=False),
+        lowercase=read_switch(config, "do_lower_case", default=True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
@@ -99,7 +105,7 @@ def _set_byte_level(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.normalizer = None
-    spaced = bool(config.get("add_prefix_space", False))
+    spaced = read_switch(config, "add_prefix_space", default=False)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
 
 
@@ -108,7 +114,7 @@ def _set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.normalizer = normalizers.NFC()
-    spaced = bool(config.get("add_prefix_space") or False)
+    spaced = read_switch(config, "add_prefix_space", default=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_QWEN_WORDS), behavior="isolated"),
@@ -143,9 +149,9 @@ def _set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
 
     table = _charsmap(tokenizer)
     stages: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not config.get("keep_accents", False):
+    if not read_switch(config, "keep_accents", default=False):
         stages += [normalizers.NFKD(), normalizers.StripAccents()]
-    if config.get("do_lower_case", True):
+    if read_switch(config, "do_lower_case", default=True):
         stages.append(normalizers.Lowercase())
     if table is not None:
         stages.append(normalizers.Precompiled(table))
@@ -156,16 +162,22 @@ def _set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
 def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-    stages: list[Any] = [normalizers.Lowercase()] if config.get("do_lower_case", False) else []
+    stages: list[Any] = (
+        [normalizers.Lowercase()] if read_switch(config, "do_lower_case", default=False) else []
+    )
     stages += [
         normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
         normalizers.NFC(),
         normalizers.Strip(left=False, right=True),
     ]
     tokenizer.normalizer = normalizers.Sequence(stages)
-    scheme = "always" if config.get("add_prefix_space", True) else "first"
+    scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "first"
     tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
-    cuts: list[Any] = [pre_tokenizers.Punctuation("isolated")] if config.get("split_by_punct", False) else []
+    cuts: list[Any] = (
+        [pre_tokenizers.Punctuation("isolated")]
+        if read_switch(config, "split_by_punct", default=False)
+        else []
+    )
     cuts.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
 
@@ -173,7 +185,7 @@ def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
 def _set_words(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import decoders, pre_tokenizers
 
-    scheme = "always" if config.get("add_prefix_space", True) else "never"
+    scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "never"
     tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme)]

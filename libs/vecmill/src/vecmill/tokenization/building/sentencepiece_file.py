@@ -10,7 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vecmill.errors import CorruptModel
+from vecmill.errors import CorruptModel, one_line
+from vecmill.models.directory import read_file
+from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES
 
 _UNIGRAM = 1
 _CONTROL, _USER_DEFINED = 3, 4
@@ -44,15 +46,16 @@ class SentencePieces:
     is_unigram: bool
 
 
-def read_sentencepieces(path: Path) -> SentencePieces:
-    """Read the file. Raises `CorruptModel` if it is not a sentencepiece model."""
+def read_sentencepieces(path: Path, max_bytes: int = MAX_TOKENIZER_BYTES) -> SentencePieces:
+    """Read the file. Raises `CorruptModel` if it is not a sentencepiece model or larger than `max_bytes`."""
     message = _message_class()()
+    content = read_file(path, max_bytes)
     try:
-        message.ParseFromString(path.read_bytes())
+        message.ParseFromString(content)
         pieces = [(piece.piece, piece.score, piece.type) for piece in message.pieces]
     except Exception as error:  # not all versions of protobuf raise a narrower class
         raise CorruptModel(
-            f"{path} cannot be read as a sentencepiece model: {error}. Download the model again."
+            f"{path} cannot be read as a sentencepiece model: {one_line(error)}. Download the model again."
         ) from error
     if not pieces:
         raise CorruptModel(

@@ -12,7 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel
+from vecmill.models.config_fields import read_flag, show_name
 from vecmill.models.directory import read_object
+from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
 
 SpecialTokens = Mapping[str, str]
 """Role -> token, in the order in which transformers adds the tokens."""
@@ -27,7 +29,7 @@ def add_special_tokens_map(folder: Path, config: Mapping[str, Any]) -> Mapping[s
     """Return `config`, updated by special_tokens_map.json unless `config` lists added tokens."""
     if "added_tokens_decoder" in config:
         return config
-    return {**config, **(read_object(folder, "special_tokens_map.json") or {})}
+    return {**config, **(read_object(folder, SPECIAL_TOKENS_MAP) or {})}
 
 
 def find_special_tokens(name: str, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -39,14 +41,34 @@ def find_special_tokens(name: str, settings: Mapping[str, Any]) -> dict[str, str
     return {
         role: content
         for role in ROLES
-        if (content := token_content(settings.get(f"{role}_token", defaults.get(role)))) is not None
+        if (content := _read_role(settings, role, defaults.get(role))) is not None
     }
 
 
-def token_content(value: Any) -> str | None:
-    """Return the text of a token, which is a string or an object."""
-    content = value.get("content") if isinstance(value, Mapping) else value
-    return content if isinstance(content, str) else None
+def list_more_tokens(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the additional special tokens, each with its place in tokenizer_config.json.
+
+    Raises `CorruptModel` if they are neither a list nor an object.
+    """
+    found: list[tuple[str, Any]] = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        more = settings.get(key) or []
+        if not isinstance(more, list | dict):
+            raise CorruptModel(f"{TOKENIZER_CONFIG}: {key} must be a list or an object of tokens.")
+        values = more.values() if isinstance(more, dict) else more
+        found += [(f"{TOKENIZER_CONFIG}: {key}", value) for value in values]
+    return found
+
+
+def _read_role(settings: Mapping[str, Any], role: str, default: str | None) -> str | None:
+    key = f"{role}_token"
+    return read_token(settings, key, TOKENIZER_CONFIG) if key in settings else default
+
+
+def read_switch(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    """Read true or false of tokenizer_config.json. Null is false, as in transformers' classes."""
+    is_null = key in config and config[key] is None
+    return not is_null and read_flag(config, key, default=default, file=TOKENIZER_CONFIG)
 
 
 def set_post_processor(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
@@ -59,9 +81,9 @@ def set_post_processor(tokenizer: Any, name: str, config: Mapping[str, Any], pat
         return
     special = find_special_tokens(name, add_special_tokens_map(path.parent, config))
     missing = sorted(
-        token
+        f"{show_name(token)} ({role}_token)"
         for role in _USED_ROLES[name]
-        if tokenizer.token_to_id(token := special.get(role, f"{role}_token")) is None
+        if tokenizer.token_to_id(token := special.get(role, "none")) is None
     )
     if missing:
         raise CorruptModel(
@@ -89,8 +111,8 @@ def _make_roberta(tokenizer: Any, special: SpecialTokens, config: Mapping[str, A
     return _roberta_processor(
         tokenizer,
         special,
-        trim_offsets=bool(config.get("trim_offsets", True)),
-        add_prefix_space=bool(config.get("add_prefix_space", False)),
+        trim_offsets=read_switch(config, "trim_offsets", default=True),
+        add_prefix_space=read_switch(config, "add_prefix_space", default=False),
     )
 
 

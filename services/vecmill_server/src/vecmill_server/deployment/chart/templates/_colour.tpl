@@ -14,10 +14,10 @@
 Complete the dictionary of a colour, which has `root` and `colour`, by:
   enabled, config, image, replicas, resources, gpu   its values
   server, defaults    the tables of its configuration file
-  served              a list of its models, with all keys that decide about vectors
+  served              a list of its models, with all keys that change answers (answer-keys.yaml)
   chosen              the options of its file that an image may set in its environment too
-  space               the identity of its vectors: equal for pods whose vectors are comparable. Another way to compute
-                      it would be a change of the model for every release.
+  space               the identity of its answers: equal for pods of which each answers to a name like the others.
+                      Another way to compute it would be a change of the model for every release.
   name                the name of its Deployment
 */}}
 {{- define "vecmill.resolve" -}}
@@ -49,17 +49,21 @@ Complete the dictionary of a colour, which has `root` and `colour`, by:
 {{- range $models }}{{ if hasKey . $key }}{{ $isChosen = true }}{{ end }}{{ end -}}
 {{- if $isChosen }}{{ $chosen = append $chosen $key }}{{ end -}}
 {{- end -}}
+{{- $keys := .root.Files.Get "answer-keys.yaml" | fromYaml -}}
 {{- range $index, $model := $models -}}
-{{- $name := get $model "model" | default "" | toString -}}
-{{- $of := dict "model" $name "alias" (get $model "alias") "task" (get $model "task") -}}
-{{- range $key := list "engine" "precision" -}}
-{{- $_ := set $of $key (get $model $key | default (get $defaults $key)) -}}
+{{- /* A value of its own counts, even an empty one. A default of the server is like no value. */ -}}
+{{- $of := dict -}}
+{{- range $key := $keys.models.changing -}}
+{{- $_ := set $of $key (ternary (get $model $key) (get $defaults $key) (hasKey $model $key)) -}}
+{{- if has (get $of $key) (list "" false (list)) }}{{ $_ := set $of $key nil }}{{ end -}}
 {{- end -}}
 {{- /* A directory is part of the image, so another image may have another model there. */ -}}
-{{- if include "vecmill.isDirectory" $name }}{{ $_ := set $of "image" (include "vecmill.image" $c) }}{{ end -}}
+{{- $_ := set $of "model" (get $model "model" | default "" | toString) -}}
+{{- if include "vecmill.isDirectory" $of.model }}{{ $_ := set $of "image" (include "vecmill.image" $c) }}{{ end -}}
 {{- $served = append $served $of -}}
 {{- end -}}
-{{- $space := dict "models" $served "server" (pick $server "alias" "task" "token_ids") -}}
+{{- $space := dict "models" $served "server" dict -}}
+{{- range $key := $keys.server.changing }}{{ $_ := set $space.server $key (get $server $key) }}{{ end -}}
 {{- $_ := set $c "server" $server -}}
 {{- $_ := set $c "defaults" $defaults -}}
 {{- $_ := set $c "served" $served -}}

@@ -1,0 +1,58 @@
+"""Limits of the files of a tokenizer, and the token ids in a `tokenizer.json`.
+
+The files of a tokenizer may be large, and take several times their size while they are read. A tokenizer of
+a published model has at most 150 bytes and 10 values for each token of the model's vocabulary, so the
+vocabulary bounds what is read.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vecmill.errors import CorruptModel
+from vecmill.models.config_fields import check_token_number, read_mapping
+from vecmill.models.directory import FileLimits
+
+MAX_TOKENIZER_BYTES = 256 * 2**20
+
+_BASE_BYTES, _BYTES_PER_TOKEN = 8 * 2**20, 512
+_BASE_VALUES, _VALUES_PER_TOKEN = 100_000, 16
+
+
+LARGEST_TOKENIZER = FileLimits(MAX_TOKENIZER_BYTES, max_values=2**26)
+"""The limits for a vocabulary of unknown size."""
+
+
+def tokenizer_limits(tokens: int) -> FileLimits:
+    """Return the limits of the tokenizer's files, for a model with a vocabulary of `tokens`."""
+    return FileLimits(
+        max_bytes=min(_BASE_BYTES + _BYTES_PER_TOKEN * tokens, MAX_TOKENIZER_BYTES),
+        max_values=_BASE_VALUES + _VALUES_PER_TOKEN * tokens,
+    )
+
+
+def read_vocabulary(tokenizer: Mapping[str, Any], path: Path) -> Mapping[str, Any] | list[Any]:
+    """Return `model.vocab` of a tokenizer.json: ids by token, or a list of pieces in the order of their ids.
+
+    Raises `CorruptModel` if it is neither.
+    """
+    vocabulary = read_mapping(tokenizer, "model", file=path).get("vocab")
+    if not isinstance(vocabulary, dict | list):
+        raise CorruptModel(f"{path}: model.vocab must be an object or a list.")
+    return vocabulary
+
+
+def token_numbers(tokenizer: Mapping[str, Any], path: Path) -> Iterator[int]:
+    """Yield the ids of all tokens of a tokenizer.json. Raises `CorruptModel` for other values."""
+    vocabulary = read_vocabulary(tokenizer, path)
+    if isinstance(vocabulary, dict):
+        for value in vocabulary.values():
+            yield check_token_number(value, f"{path}: model.vocab")
+    else:
+        yield from range(len(vocabulary))
+    added = tokenizer.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise CorruptModel(f"{path}: added_tokens must be a list.")
+    for index, token in enumerate(added):
+        value = token.get("id") if isinstance(token, dict) else None
+        yield check_token_number(value, f"{path}: added_tokens[{index}].id")

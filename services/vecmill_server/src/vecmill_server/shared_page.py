@@ -1,0 +1,85 @@
+"""A page that is rendered once for all who ask for it at about the same time.
+
+How it works. The first request starts a rendering. Requests that come while it runs, or while its page is
+young enough, get the same page. Nothing runs while nobody asks.
+
+Rules:
+1. At most one rendering of a page runs. A request that comes when the one under way is too old waits for the
+   next one.
+2. Everybody who waits for a rendering that fails gets its error. The next request starts another.
+3. A request that is cancelled does not cancel the rendering, because others may wait for it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from vecmill.values.clock import Clock, monotonic
+
+T = TypeVar("T")
+
+Render = Callable[[], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendering:
+    began_at: float
+    page: asyncio.Task[bytes]
+
+    @property
+    def has_failed(self) -> bool:
+        page = self.page
+        return page.done() and (page.cancelled() or page.exception() is not None)
+
+
+class SharedPage:
+    """The page that `render` returns, at most `longest_age_s` old when it is asked for.
+
+    The age counts from the moment at which `render` is called. Used from one event loop.
+    """
+
+    def __init__(self, render: Render, longest_age_s: float, clock: Clock = monotonic) -> None:
+        self._render = render
+        self._longest_age_s = longest_age_s
+        self._clock = clock
+        self._latest: _Rendering | None = None
+
+    async def read(self) -> bytes:
+        """Return the page. Raises what `render` raises."""
+        asked_at = self._clock()
+        while (latest := self._latest) is not None and not latest.has_failed:
+            if asked_at - latest.began_at < self._longest_age_s:
+                return await asyncio.shield(latest.page)
+            if latest.page.done():
+                break
+            await asyncio.wait((latest.page,))
+        return await asyncio.shield(self._begin().page)
+
+    def _begin(self) -> _Rendering:
+        self._latest = _Rendering(self._clock(), asyncio.ensure_future(self._render_page()))
+        # An error that nobody has waited for, because all have been cancelled, is nobody's.
+        self._latest.page.add_done_callback(lambda page: page.cancelled() or page.exception())
+        return self._latest
+
+    async def _render_page(self) -> bytes:
+        return await self._render()
+
+
+async def call_in_thread(name: str, function: Callable[[], T]) -> T:
+    """Return `function()`, called in a thread of its own with this name.
+
+    The threads of the event loop's executor may all be busy for minutes, for example with loading models.
+    """
+    result: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(function())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=call, name=name, daemon=True).start()
+    return await asyncio.wrap_future(result)

@@ -1,0 +1,147 @@
+"""Whatever a model directory holds, the model loads and answers, or is refused by a sentence that names it.
+
+Each value of each JSON file is exchanged for wrong types, huge, negative and nested values, and each file is
+broken in several ways. A process of its own loads the directories and measures itself.
+"""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.directory_changes import BY_LIBRARY, Change, list_changes
+from fuzz.whole_models import ALL, FEW, TASKS, Save
+from support.source_tree import ROOT
+
+CASES, FULL_CASES = 240, 10_000
+MOST_MIB = 200
+MOST_PROCESSOR_S = 5.0
+
+
+class Loader:
+    """The process that loads directories; another is started if one ends."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def load(self, directory: Path, task: str | None) -> dict[str, Any]:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        order = {"directory": str(directory), "task": task, "cache": str(directory.with_name("cache"))}
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            self._process = None
+            return {"error": f"ended with {process.wait()}", "message": "", "seconds": 0.0, "memory_mib": 0.0}
+        outcome: dict[str, Any] = json.loads(line)
+        return outcome
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def _start(self) -> "subprocess.Popen[str]":
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fuzz.model_loader"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT / "tests",
+        )
+        return self._process
+
+
+@contextmanager
+def run_loader() -> Iterator[Loader]:
+    loader = Loader()
+    try:
+        yield loader
+    finally:
+        loader.close()
+
+
+def find_faults(change: Change, outcome: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the outcome of a directory."""
+    faults = []
+    error, message = outcome["error"], str(outcome["message"])
+    if error is not None:
+        is_foreseen = not error.endswith("LoadFailed") or Path(change.name).name in BY_LIBRARY
+        if not error.startswith("refused") or not is_foreseen:
+            faults.append(error)
+        # Which of the settings makes values infinite cannot be told.
+        elif not error.endswith("SelfCheckFailed") and not change.is_named_in(message):
+            faults.append("does not name it")
+        if len(message) > 1_000 or not message.isprintable():
+            faults.append("is no sentence")
+    if outcome["memory_mib"] > MOST_MIB:
+        faults.append(f"took {outcome['memory_mib']:.0f} MiB")
+    if outcome["seconds"] > MOST_PROCESSOR_S:
+        faults.append(f"took {outcome['seconds']:.1f} s")
+    return faults
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.mark.promise("model-directories")
+@pytest.mark.parametrize(
+    ("saves", "count"),
+    [
+        pytest.param(FEW, CASES, id="some"),
+        pytest.param(ALL, FULL_CASES, id="all", marks=pytest.mark.full),
+    ],
+)
+def test_whatever_a_directory_holds_is_an_error_of_that_model(
+    saves: Mapping[str, Save], count: int, models: Path, tmp_path: Path
+) -> None:
+    dice = random.Random(count)
+    faults, refused = [], 0
+    with run_loader() as loader:
+        for kind, save in saves.items():
+            whole = models / f"{count}-{kind}"
+            save(whole)
+            outcome = loader.load(whole, TASKS.get(kind))
+            assert outcome["error"] is None, (kind, outcome)
+            changes = list(list_changes(whole))
+            for change in dice.sample(changes, min(len(changes), -(-count // len(saves)))):
+                outcome = load_changed(loader, whole, change, tmp_path / "changed", TASKS.get(kind))
+                refused += outcome["error"] is not None
+                faults += [
+                    f"{kind}: {change}: {fault}: {outcome['message']}"
+                    for fault in find_faults(change, outcome)
+                ]
+    assert not faults, "\n".join(faults)
+    assert refused > count // 4
+
+
+def load_changed(
+    loader: Loader, whole: Path, change: Change, directory: Path, task: str | None
+) -> dict[str, Any]:
+    """Load a copy of the directory `whole` with one change."""
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(whole, directory)
+    change.apply(directory)
+    return loader.load(directory, task)
+
+
+def test_sentences_are_told_from_others() -> None:
+    change = Change("config.json", ("hidden_act",), ["x"])
+    good = {"error": "refused UnsupportedModel", "message": "config.json: hidden_act ['x'] is not supported.",
+            "seconds": 0.1, "memory_mib": 1}  # fmt: skip
+    assert find_faults(change, good) == []
+    assert find_faults(change, {**good, "error": "raised TypeError"}) == ["raised TypeError"]
+    assert find_faults(change, {**good, "message": "It is broken."}) == ["does not name it"]
+    assert find_faults(change, {**good, "memory_mib": 201, "seconds": 6}) == ["took 201 MiB", "took 6.0 s"]
