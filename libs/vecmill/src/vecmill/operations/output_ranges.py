@@ -95,7 +95,8 @@ class SampleEmbeddings:
             raise
 
     async def _embed_sample(self, embed: EmbedTexts, is_raw: bool) -> FloatArray:
-        requests, parts = self._requests(is_raw), self._parts[is_raw]
+        # Drawing the texts takes a time that other requests would notice on the event loop.
+        requests, parts = await asyncio.to_thread(self._requests, is_raw), self._parts[is_raw]
         texts = [text for request in requests for text in request.inputs]
         kept = self.kept
         name = None if kept is None else await asyncio.to_thread(kept.name, requests[0], texts)

@@ -29,6 +29,7 @@ from vecmill_server.batches.jsonl import (
 )
 from vecmill_server.batches.objects import BatchObject, BatchProgress, BatchStatus, LineError
 from vecmill_server.batches.slice_turns import SliceTurns
+from vecmill_server.batches.store import Store
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.catalog import Catalog
@@ -257,8 +258,14 @@ class _BatchRun:
             self.batch = await self.context.store_thread.call(lambda store: store.stop(batch.id, stopped))
 
     async def _advance(self, ended: list[LineResult]) -> None:
-        batch, progress = self.batch, _progress(ended, self.batch.lines_done)
-        self.batch = await self.context.store_thread.call(lambda store: store.advance(batch, progress))
+        batch = self.batch
+
+        def advance(store: Store) -> tuple[BatchObject, BatchProgress]:
+            # On the thread: the results are megabytes to join.
+            progress = _progress(ended, batch.lines_done)
+            return store.advance(batch, progress), progress
+
+        self.batch, progress = await self.context.store_thread.call(advance)
         dropped = sum(one.is_dropped for one in ended)
         self.context.metrics.batch_lines(
             completed=progress.completed, failed=progress.failed - dropped, dropped=dropped
@@ -292,6 +299,8 @@ class _BatchRun:
 
         Raises only when it is cancelled.
         """
+        if request.error is not None:
+            return write_failure(self.batch.id, request, request.error)
         while True:
             began = self.context.clock()
             try:
@@ -313,8 +322,6 @@ class _BatchRun:
     async def _ask(self, request: LineRequest) -> LineResult:
         if request.is_blank:
             return LineResult(request.line)
-        if request.error is not None:
-            raise request.error
         assert request.asked is not None
         model = self.context.catalog.resolve_serving(request.asked.model, request.asked.request.tasks)
         with trace_line(self.context.tracer, self.batch.id, request.line.number) as trace:

@@ -155,7 +155,8 @@ def read_line_request(line: InputLine, endpoint: str, options: DialectOptions) -
     try:
         asked = kind.parse(body, options)
     except VecmillError as error:
-        return LineRequest(line, custom_id, error=error, unknown=unknown)
+        # Without its frames: they would keep the parsed line until a long collection of garbage.
+        return LineRequest(line, custom_id, error=error.with_traceback(None), unknown=unknown)
     background = replace(asked.request, priority=Priority.BACKGROUND)
     asked = replace(asked, request=background)
     return LineRequest(line, custom_id, asked, texts=len(background.sizes), unknown=unknown)
