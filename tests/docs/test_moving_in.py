@@ -6,9 +6,14 @@ import shlex
 import pytest
 
 from support.source_tree import ROOT
-from vecmill_server.cli import serve
-from vecmill_server.metrics.metric_aliases import ServedRoutes, infinity_aliases, tei_aliases, vllm_aliases
-from vecmill_server.options_of_others import REPLACEMENTS, VALUES
+from vecmill_server.cli.options_of_others import REPLACEMENTS, VALUES
+from vecmill_server.cli.serve import serve
+from vecmill_server.telemetry.metrics.metric_aliases import (
+    ServedRoutes,
+    infinity_aliases,
+    tei_aliases,
+    vllm_aliases,
+)
 
 PAGE = (ROOT / "docs/moving-in.md").read_text("utf-8")
 ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]

@@ -9,9 +9,9 @@ from pathlib import Path
 from support.alert_rules import PAGE, list_alerts, write_rules
 from support.board import write_board
 from support.source_tree import ROOT
-from vecmill_server.metrics.definitions import BY_TOPIC, Definition
+from vecmill_server.telemetry.metrics.definitions import BY_TOPIC, Definition
 
-FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deployment/monitoring"
+FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deploy/monitoring"
 BOARD, RULES = FOLDER / "vecmill-board.json", FOLDER / "vecmill-alerts.yaml"
 DOCS = ROOT / PAGE
 
