@@ -1,4 +1,4 @@
-"""The results of the comparison as Markdown, and as the section of docs/benchmarks.md.
+"""The results of the comparison as Markdown, and as the section of docs/contributing/peers.md.
 
 make bench-peers-page
 
@@ -21,7 +21,7 @@ from support.source_tree import ROOT
 
 RESULTS = FOLDER / "peers.json"
 PUBLISHED = ROOT / "docs/benchmarks"
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/contributing/peers.md"
 BEGIN, END = "<!-- peers: written by make bench-peers-page -->", "<!-- peers: end -->"
 NOT_MEASURED = (
     "Not measured yet on an idle machine. `make bench-peers bench-peers-page` writes the tables here."
@@ -188,11 +188,11 @@ def name_processor(found: Comparison) -> str:
 
 
 def write_section(published: Sequence[Comparison]) -> str:
-    """Return the part of docs/benchmarks.md between its markers, markers included."""
+    """Return the part of docs/contributing/peers.md between its markers, markers included."""
     parts = []
     for found in published:
-        plot = f"![Speed of the peers as multiples of {BASE}](benchmarks/{name_processor(found)}.png)"
-        parts.append(f"#### {found.machine['processor']}\n\n{write_report(found)}\n\n{plot}")
+        plot = f"![Speed of the peers as multiples of {BASE}](../benchmarks/{name_processor(found)}.png)"
+        parts.append(f"### {found.machine['processor']}\n\n{write_report(found)}\n\n{plot}")
     text = "\n\n".join(parts) or NOT_MEASURED
     return f"{BEGIN}\n\n{text}\n\n{END}"
 

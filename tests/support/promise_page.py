@@ -1,4 +1,4 @@
-"""Writes docs/promises.md from the table of promises and the marks of the tests.
+"""Writes docs/contributing/promises.md from the table of promises and the marks of the tests.
 
 `make promises` runs this; a test compares the file with what it would write. Tests are read, not imported.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from support.promises import GROUPS, Promise
 from support.source_tree import ROOT
 
-PAGE = ROOT / "docs/promises.md"
+PAGE = ROOT / "docs/contributing/promises.md"
 TESTS = ROOT / "tests"
 
 INTRODUCTION = """\
@@ -118,7 +118,7 @@ def _section(promise: Promise, tests: list[KeptBy]) -> Iterator[str]:
     yield f"**Figure:** {promise.figure}\n"
     for path in dict.fromkeys(test.path for test in tests):
         names = ", ".join(_name(test) for test in tests if test.path == path)
-        yield f"- [`{path}`](../{path}): {names}"
+        yield f"- [`{path}`](../../{path}): {names}"
     yield ""
 
 

@@ -1,7 +1,7 @@
 """The promises of vecmill, each with a figure. Tests name the promises that they keep.
 
 A test names promises with `@pytest.mark.promise("slug", ...)`, or a module with `pytestmark`. `promise_page`
-writes `docs/promises.md` from this table and the marks.
+writes `docs/contributing/promises.md` from this table and the marks.
 """
 
 from collections.abc import Mapping
