@@ -49,9 +49,9 @@ def describe_run(found: Comparison) -> str:
     """Return the machine, the date and the settings."""
     machine, settings = found.machine, found.settings
     return (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, Linux, "
         f"Python {machine['python']}, load average {machine['load_average']:.2f} before the run. "
-        f"Finished {found.finished_at}. `{settings['command']}`: {_rounds(found)} of "
+        f"Finished {found.finished_at.partition('T')[0]}. `{settings['command']}`: {_rounds(found)} of "
         f"{settings['seconds']} s for each load, order from seed {settings['seed']}."
     )
 

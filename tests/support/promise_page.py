@@ -17,9 +17,8 @@ TESTS = ROOT / "tests"
 INTRODUCTION = """\
 # Promises
 
-Each promise below has a figure and tests. `make test` runs the tests on a small scale. Tests marked
-*full size* run in `make test-all`. The figures are for two cores without a GPU:
-they are the bounds of the tests, not measurements.
+Each promise below has a figure and tests. The figures are the bounds of the tests, for two cores without a
+GPU. `make test` runs the tests on a small scale. Tests marked *full size* run in `make test-all`.
 
 A test names the promises that it keeps with `@pytest.mark.promise("slug")`. A promise without a test and a
 test with an unknown promise fail `make check`.
