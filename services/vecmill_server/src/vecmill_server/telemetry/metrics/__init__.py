@@ -4,7 +4,7 @@ How it works. `definitions` declares every metric once: its name, help text and 
 the declarations: `server_metrics` counts HTTP requests and batches, `model_metrics` counts the events of
 models, and `state_collectors`, `process_metrics` and `gpus` read values at each scrape. `metric_aliases`
 renames metrics for the dashboards of other servers. The Grafana board, the alert rules and the tables of
-docs/monitoring.md are written from the same declarations.
+docs/metrics.md are written from the same declarations.
 
 Every label has a fixed set of values (routes, statuses, reasons, models, lanes, owners of keys), so the
 number of series does not depend on what clients send.

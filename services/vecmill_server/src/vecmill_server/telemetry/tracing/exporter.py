@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 logger = logging.getLogger(__name__)
 
-# The time for the last spans when the server stops. The time of a stop has room for it (docs/operations.md).
+# The time for the last spans when the server stops. The time of a stop has room for it (docs/lifecycle.md).
 FLUSH_S = 3.0
 
 # These loggers report every failed attempt. The exporter's tells the reason, and the queue's tells once a
