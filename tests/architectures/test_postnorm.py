@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
-from vecmill.architectures.registry import find_graph_class
+from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.errors import CorruptModel
 from vecmill.models.heads import HeadKind
 from vecmill.values.aliases import FloatArray
@@ -189,7 +189,7 @@ def test_a_dropped_activation_of_a_head_is_noticed(
     name: str, head: HeadKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = CASES[name].save(tmp_path, head)
-    family = find_graph_class(tiny.config["model_type"])
+    family = find_graph_class(read_encoder(tiny.config, "config.json"))
     attribute = f"{head}_head"
     monkeypatch.setattr(family, attribute, replace(getattr(family, attribute), activation="linear"))
     with pytest.raises(AssertionError, match="off by"):

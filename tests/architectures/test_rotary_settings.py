@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from vecmill.architectures.decoder.config import DecoderConfig
-from vecmill.architectures.modernbert.config import ModernBertConfig
+from vecmill.architectures.decoder import DecoderConfig
+from vecmill.architectures.modernbert import ModernBertConfig
 from vecmill.architectures.registry import read_encoder
-from vecmill.architectures.rotary_bert.config import RotaryBertConfig
+from vecmill.architectures.rotary_bert import RotaryBertConfig
 from vecmill.errors import CorruptModel, SetupError, UnsupportedModel
 from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
 from vecmill.models.rope import Rope

@@ -52,7 +52,7 @@ def build_graph(
 
 
 def _open_encoder(description: ModelDescription, op: Ops, layout: Layout) -> EncoderGraph[EncoderConfig]:
-    graph_class = find_graph_class(description.architecture)
+    graph_class = find_graph_class(description.encoder)
     weights = Weights.open(*description.weights_files, asked_by=_settings(description))
     return graph_class(op, layout, description.encoder, weights)
 

@@ -34,7 +34,7 @@ _LONGEST_INPUT = 8192  # of the program on the model card
 
 def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     """Describe a Qwen3 language model as a reranker. Raises `UnsupportedModel` for other architectures."""
-    if folder.config.get("model_type") != "qwen3":
+    if not folder.encoder.judges_pairs:
         raise UnsupportedModel(
             f"{folder.path('config.json')}: a {folder.class_name} as a reranker is supported for model_type "
             "'qwen3' alone."

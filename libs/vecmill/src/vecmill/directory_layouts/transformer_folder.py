@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Self
 
-from vecmill.architectures.registry import read_encoder
+from vecmill.architectures.registry import read_encoder, replaces_code
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_TOKENS,
@@ -71,9 +71,6 @@ _OUTPUTS = {
     "sequence-classification": "logits",
     "text-generation": "logits",
 }
-
-# Architectures published with code of their own that have a built-in graph.
-_REBUILT_ARCHITECTURES = frozenset({"gte", "new", "nomic_bert"})
 
 _TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
 # The names of weights files, the preferred name first. An index has the name of the file that it replaces.
@@ -278,7 +275,7 @@ def join(folder: str, name: str) -> str:
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:
     """Return whether `config` names the model's own code and no built-in graph replaces the code."""
-    return bool(config.get("auto_map")) and str(config.get("model_type")) not in _REBUILT_ARCHITECTURES
+    return bool(config.get("auto_map")) and not replaces_code(config.get("model_type"))
 
 
 def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:

@@ -26,9 +26,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.bert.graph import Bert
-from vecmill.architectures.deberta.config import DebertaConfig
-from vecmill.architectures.postnorm import LayerNames, SequenceHead
+from vecmill.architectures.bert_graph import Bert, LayerNames, SequenceHead
+from vecmill.architectures.deberta import DebertaConfig
 from vecmill.errors import UnsupportedModel
 from vecmill.graphs.activations import activate
 from vecmill.graphs.distances import disentangled_buckets, find_distances

@@ -1,4 +1,4 @@
-"""The graph of decoder-only language models (Qwen2, Qwen3, Mistral) as encoders, as in transformers.
+"""The graphs of decoder-only language models as encoders, as transformers computes them.
 
 Pre-norm layers with rotary positions, grouped query attention and gated linear units. The architectures
 differ only in biases, norms on heads and attention windows.
@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.decoder.config import DecoderConfig
+from vecmill.architectures.decoder import DecoderConfig
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
-from vecmill.models.weights import concatenate
+from vecmill.models.weights import StoredTensor, concatenate
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -150,3 +150,30 @@ class Decoder(EncoderGraph[DecoderConfig]):
             return logits
         cap = self.op.constant(self.config.final_logit_softcapping, np.float32)
         return self.op.Mul(self.op.Tanh(self.op.Div(logits, cap)), cap)
+
+
+class Gemma3(Decoder):
+    """The graph of Gemma 3 (transformers' `Gemma3TextModel`).
+
+    Word embeddings are scaled, norms scale by one plus their weight, and there is a norm before and after
+    attention, and before and after the gated unit.
+    """
+
+    def embed(self) -> ir.Value:
+        """Add the word embeddings times the square root of the hidden size, (positions, hidden_size)."""
+        scale = self.op.constant(np.float32(self.config.hidden_size**0.5), np.float32)
+        return self.op.Mul(super().embed(), scale)
+
+    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+        """Add one layer, (positions, hidden_size)."""
+        op, width = self.op, self.config.hidden_size
+        attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
+        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
+        gated = self.gate(self.norm(x, f"{name}.pre_feedforward_layernorm", width), f"{name}.mlp")
+        return op.Add(x, self.norm(gated, f"{name}.post_feedforward_layernorm", width))
+
+    def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
+        """Add a root-mean-square norm over the last axis, of `width`, scaled by one plus the weight."""
+        weight = self.weights.tensor(f"{name}.weight", (width,))
+        scale = StoredTensor(f"1 + {weight.name}", weight.shape, lambda: weight.read() + np.float32(1))
+        return self.rms_norm(x, self.add(scale), self.config.rms_norm_eps)

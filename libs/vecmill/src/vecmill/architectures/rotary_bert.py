@@ -6,7 +6,7 @@ Both were published with code of their own. transformers adopted them later and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
@@ -21,15 +21,18 @@ from vecmill.models.config_fields import (
     show,
     size,
 )
+from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.rope import Rope, read_rope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RotaryBertConfig:
+class RotaryBertConfig(EncoderConfig):
     """The settings of a NomicBERT or GTE graph, named as in transformers.
 
     `type_vocab_size` is 0 without token types.
     """
+
+    replaces_code: ClassVar = True
 
     vocab_size: int = size(30_528)
     hidden_size: int = size(768)
@@ -58,6 +61,11 @@ class RotaryBertConfig:
     def max_input_tokens(self) -> int:
         """The number of positions of the model."""
         return self.max_position_embeddings
+
+    @property
+    def token_types(self) -> int:
+        """The number of token types that the model distinguishes."""
+        return self.type_vocab_size
 
 
 # Published keys of NomicBERT -> those of transformers.
@@ -116,6 +124,8 @@ _GTE_CHOICES: Mapping[str, tuple[Any, ...]] = {
 class NomicBertConfig(RotaryBertConfig):
     """The settings of NomicBERT, with transformers' or the published keys."""
 
+    graph: ClassVar = "rotary_bert_graph:NomicBert"
+
     type_vocab_size: int = size(2)
     hidden_act: str = activation("silu")
 
@@ -136,6 +146,8 @@ class NomicBertConfig(RotaryBertConfig):
 class GteConfig(RotaryBertConfig):
     """The settings of GTE in transformers."""
 
+    graph: ClassVar = "rotary_bert_graph:Gte"
+
     vocab_size: int = size(250_048)
     max_position_embeddings: int = size(8192)
 
@@ -154,6 +166,8 @@ class GteConfig(RotaryBertConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewConfig(RotaryBertConfig):
     """The settings of GTE in its published code."""
+
+    graph: ClassVar = "rotary_bert_graph:New"
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:

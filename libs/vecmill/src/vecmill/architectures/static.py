@@ -1,9 +1,10 @@
 """The sizes of a static embedding table, as sentence-transformers or model2vec stores it."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from vecmill.errors import CorruptModel
+from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.weights import Weights
 
 TABLE = "embedding.weight"
@@ -12,13 +13,13 @@ MODEL2VEC_MAPPING = "mapping"
 MODEL2VEC_WEIGHTS = "weights"
 
 
-@dataclass(frozen=True, slots=True)
-class StaticConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticConfig(EncoderConfig):
     """The number of token embeddings and their dimensions. Texts may have any length."""
 
-    vocab_size: int
-    hidden_size: int
-    max_input_tokens: int | None = None
+    graph: ClassVar = "static_graph:Static"
+    has_config: ClassVar = False
+    has_attention: ClassVar = False
 
     @classmethod
     def of(cls, weights: Weights) -> Self:
@@ -27,7 +28,7 @@ class StaticConfig:
         rows, width = _check_axes(weights, table, 2)
         if TABLE not in weights and MODEL2VEC_MAPPING in weights:
             (rows,) = _check_axes(weights, MODEL2VEC_MAPPING, 1)
-        return cls(rows, width)
+        return cls(vocab_size=rows, hidden_size=width)
 
 
 def _check_axes(weights: Weights, name: str, axes: int) -> tuple[int, ...]:

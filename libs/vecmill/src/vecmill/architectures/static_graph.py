@@ -7,7 +7,7 @@ and `Tokenizer` encodes an empty text as the token of that row.
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.static.config import (
+from vecmill.architectures.static import (
     MODEL2VEC_MAPPING,
     MODEL2VEC_TABLE,
     MODEL2VEC_WEIGHTS,

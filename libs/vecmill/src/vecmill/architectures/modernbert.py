@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from vecmill.architectures.decoder.config import DecoderLayer, make_layers, read_layer_types
+from vecmill.architectures.decoder import DecoderLayer, make_layers, read_layer_types
 from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
 from vecmill.models.config_fields import (
     MOST_LAYERS,
@@ -18,14 +18,17 @@ from vecmill.models.config_fields import (
     refuse_unless,
     size,
 )
+from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.rope import FULL, SLIDING, read_rope_by_layer_type
 
 _THETAS = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModernBertConfig:
+class ModernBertConfig(EncoderConfig):
     """The settings of a ModernBERT graph, named as in transformers' `ModernBertConfig`."""
+
+    graph: ClassVar = "modernbert_graph:ModernBert"
 
     vocab_size: int = size(50_368)
     hidden_size: int = size(768)

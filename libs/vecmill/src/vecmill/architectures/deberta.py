@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from vecmill.architectures.bert.config import BertConfig
+from vecmill.architectures.bert import BertConfig
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_DISTANCE,
@@ -15,9 +15,9 @@ from vecmill.models.config_fields import (
     read_fields,
     read_size,
     refuse_unless,
-    show,
     size,
 )
+from vecmill.values.messages import not_supported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,9 @@ class DebertaConfig(BertConfig):
     `max_relative_positions` has an embedding of its own. With a `conv_kernel_size` of 0 there is no
     convolution. With `legacy` a language model's head is like BERT's.
     """
+
+    graph: ClassVar = "deberta_graph:Deberta"
+    masks_every_layer: ClassVar = True
 
     vocab_size: int = size(128_100)
     hidden_size: int = size(1536)
@@ -111,9 +114,7 @@ def _read_attention_kinds(config: Mapping[str, Any]) -> set[str]:
     value = config.get("pos_att_type") or []
     kinds = [part.strip() for part in value.lower().split("|")] if isinstance(value, str) else value
     if not isinstance(kinds, list) or not set(map(str, kinds)) <= {"c2p", "p2c"}:
-        raise UnsupportedModel(
-            f"config.json: pos_att_type {show(value)} is not supported; its parts may be c2p and p2c."
-        )
+        raise UnsupportedModel(not_supported("config.json: pos_att_type", value, ("parts c2p and p2c",)))
     return set(kinds)
 
 
@@ -130,7 +131,5 @@ def _read_normalization(config: Mapping[str, Any]) -> bool:
     value = str(config.get("norm_rel_ebd") or "none")
     parts = {part.strip() for part in value.lower().split("|")}
     if not parts <= {"none", "layer_norm"}:
-        raise UnsupportedModel(
-            f"config.json: norm_rel_ebd {show(value)} is not supported; supported are none and layer_norm."
-        )
+        raise UnsupportedModel(not_supported("config.json: norm_rel_ebd", value, ("none", "layer_norm")))
     return "layer_norm" in parts

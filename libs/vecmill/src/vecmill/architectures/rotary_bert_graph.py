@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from vecmill.architectures.rotary_bert.config import RotaryBertConfig
+from vecmill.architectures.rotary_bert import RotaryBertConfig
 from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph

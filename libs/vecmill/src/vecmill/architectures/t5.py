@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
@@ -15,14 +15,20 @@ from vecmill.models.config_fields import (
     read_size,
     read_text,
     refuse_unless,
-    show,
     size,
 )
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.values.messages import not_supported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class T5Config:
-    """The settings of a T5 graph, named as in transformers' `T5Config`."""
+class T5Config(EncoderConfig):
+    """The settings of a T5 graph, named as in transformers' `T5Config`.
+
+    The model has distances instead of positions, so it sets no limit to the length of texts.
+    """
+
+    graph: ClassVar = "t5_graph:T5"
 
     vocab_size: int = size(32_128)
     hidden_size: int
@@ -57,11 +63,6 @@ class T5Config:
             )
         return t5
 
-    @property
-    def max_input_tokens(self) -> None:
-        """`None`: the model has distances instead of positions, so it sets no limit."""
-        return None
-
 
 def _read_feed_forward(config: Mapping[str, Any]) -> tuple[str, bool]:
     """Read the activation, and whether it is gated; "gated-gelu" means a gated "gelu_new"."""
@@ -70,8 +71,11 @@ def _read_feed_forward(config: Mapping[str, Any]) -> tuple[str, bool]:
     activation = "gelu_new" if value == "gated-gelu" else name
     if gate not in ("", "gated") or activation not in ACTIVATIONS:
         raise UnsupportedModel(
-            f"config.json: feed_forward_proj {show(value)} is not supported; supported are "
-            f"{', '.join(sorted(ACTIVATIONS))}, and the same after 'gated-'."
+            not_supported(
+                "config.json: feed_forward_proj",
+                value,
+                (*sorted(ACTIVATIONS), "and the same after 'gated-'"),
+            )
         )
     refuse_unless(config, {"dense_act_fn": (activation,), "is_gated_act": (bool(gate),)})
     return activation, bool(gate)
