@@ -28,10 +28,10 @@ from vecmill.architectures.bert import (
     MPNetConfig,
     RobertaConfig,
 )
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import concatenate
 

@@ -29,8 +29,8 @@ import onnx_ir as ir
 from vecmill.architectures.bert_graph import Bert, LayerNames, SequenceHead
 from vecmill.architectures.deberta import DebertaConfig
 from vecmill.errors import UnsupportedModel
-from vecmill.graphs.activations import activate
 from vecmill.graphs.distances import disentangled_buckets, find_distances
+from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import Attention, AttentionBias, Block
 from vecmill.values.aliases import IntArray
 

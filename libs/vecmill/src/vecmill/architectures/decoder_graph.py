@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.architectures.decoder import DecoderConfig
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import StoredTensor, concatenate

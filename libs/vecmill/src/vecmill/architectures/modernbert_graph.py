@@ -6,12 +6,12 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.modernbert import ModernBertConfig
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
-from vecmill.graphs.pooling import pool
+from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import Rotation
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
+from vecmill.graphs.stages import pool
 from vecmill.models.stages import Pooling, PoolingMode
 
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.rotary_bert import RotaryBertConfig
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import StoredTensor, concatenate

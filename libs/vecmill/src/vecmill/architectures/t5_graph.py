@@ -9,10 +9,10 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.t5 import T5Config
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.models.weights import concatenate
 

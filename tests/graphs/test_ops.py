@@ -8,9 +8,8 @@ import torch
 from transformers.activations import ACT2FN
 
 from support.graph_session import GraphSession
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import RaggedLayout
-from vecmill.graphs.ops import Ops
+from vecmill.graphs.ops import Ops, activate
 from vecmill.models.config_fields import ACTIVATIONS
 from vecmill.values.batch import Batch, TokenSequence
 

@@ -9,7 +9,7 @@ import pytest
 
 from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops
-from vecmill.graphs.pooling import normalize, pool
+from vecmill.graphs.stages import normalize, pool
 from vecmill.models import Pooling, PoolingMode
 from vecmill.values.aliases import FloatArray
 
