@@ -1,4 +1,4 @@
-"""Reads the `config.json` of decoder-only language models: Qwen2 and Qwen3, Mistral and Gemma 3.
+"""Reads the `config.json` of decoder-only language models: Llama, Mistral, Qwen2 and Qwen3, Gemma 3.
 
 They have rotary positions, root-mean-square norms, gated linear units and grouped query attention. One reader
 reads all of them. `DecoderDefaults` has what differs; a class overrides a method for a key that only its
@@ -95,6 +95,7 @@ class DecoderConfig(EncoderConfig):
     attention_scale: float
     query_key_value_bias: bool
     output_bias: bool
+    mlp_bias: bool = False
     query_key_norm: bool
     tie_word_embeddings: bool
     pad_token_id: int | None
@@ -182,6 +183,19 @@ class DecoderConfig(EncoderConfig):
         """Return the rotary positions of each type of layer; `positions` is the longest input."""
         rope = read_rope(config, theta=cls.defaults.rope_theta, positions=positions)
         return {FULL: rope, SLIDING: rope}
+
+
+class LlamaConfig(DecoderConfig):
+    """The settings of Llama. Attention is bidirectional with an `is_causal` of false."""
+
+    defaults = DecoderDefaults(
+        intermediate_size=11_008, max_position_embeddings=2048, allowed={"layer_types": ()}
+    )
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, as `DecoderConfig.read` describes."""
+        return replace(super().read(config), mlp_bias=read_flag(config, "mlp_bias", default=False))
 
 
 class MistralConfig(DecoderConfig):

@@ -53,10 +53,10 @@ class Decoder(EncoderGraph[DecoderConfig]):
     def gate(self, x: ir.Value, name: str) -> ir.Value:
         """Add the gated linear unit, (positions, hidden_size)."""
         op, config = self.op, self.config
-        hidden, wide = config.hidden_size, config.intermediate_size
-        gate = activate(op, self.linear(x, f"{name}.gate_proj", hidden, wide, bias=False), config.hidden_act)
-        value = self.linear(x, f"{name}.up_proj", hidden, wide, bias=False)
-        return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=False)
+        hidden, wide, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        gate = activate(op, self.linear(x, f"{name}.gate_proj", hidden, wide, bias=bias), config.hidden_act)
+        value = self.linear(x, f"{name}.up_proj", hidden, wide, bias=bias)
+        return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=bias)
 
     def attend_by_groups(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
         """Add attention with its projections, (positions, hidden_size)."""

@@ -26,6 +26,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "electra": "bert:ElectraConfig",
     "gemma3_text": "decoder:Gemma3Config",
     "gte": "rotary_bert:GteConfig",
+    "llama": "decoder:LlamaConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
     "mpnet": "bert:MPNetConfig",
