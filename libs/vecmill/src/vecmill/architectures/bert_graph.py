@@ -28,12 +28,10 @@ from vecmill.architectures.bert import (
     MPNetConfig,
     RobertaConfig,
 )
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
-from vecmill.models.weights import concatenate
 
 _MPNET_FARTHEST = 128  # larger distances share one bucket
 
@@ -169,22 +167,15 @@ class PostNorm(EncoderGraph[BertLike]):
 
     def project(self, x: ir.Value, name: str) -> list[Projection]:
         """Return queries, keys and values, which are parts of one product."""
-        hidden, count = self.config.hidden_size, self.config.num_attention_heads
-        parts = [f"{name}.{part}" for part in self._projections()]
-        matrices = [self.weights.tensor(f"{part}.weight", (hidden, hidden)) for part in parts]
-        biases = [self.weights.tensor(f"{part}.bias", (hidden,)) for part in parts]
-        weight = self.add(concatenate(f"{parts[0]}_key_value.weight", matrices))
-        bias = self.add(concatenate(f"{parts[0]}_key_value.bias", biases))
-        projected = self.op.Gemm(x, weight, bias, transB=1)
-        heads = [Heads(part * count, count, 3 * count, self.config.head_dim) for part in range(3)]
-        return [Projection(projected, part) for part in heads]
+        config, hidden, names = self.config, self.config.hidden_size, self.layer_names
+        parts = [f"{name}.{part}" for part in (names.query, names.key, names.value)]
+        joined = f"{parts[0]}_key_value"
+        projected = self.linear_joined(x, joined, dict.fromkeys(parts, hidden), hidden)
+        return self.split_thirds(projected, config.num_attention_heads, config.head_dim)
 
     def norm(self, x: ir.Value, name: str) -> ir.Value:
         """Add layer normalisation over the hidden size."""
         return self.layer_norm(x, name, self.config.layer_norm_eps)
-
-    def _projections(self) -> tuple[str, str, str]:
-        return self.layer_names.query, self.layer_names.key, self.layer_names.value
 
     def _decoder(self, head: VocabularyHead) -> tuple[str, str]:
         """Return the names of the decoder's weight and bias: stored tensors, else the tied tensors.

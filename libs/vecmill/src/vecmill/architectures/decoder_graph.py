@@ -15,7 +15,7 @@ from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
-from vecmill.models.weights import StoredTensor, concatenate
+from vecmill.models.weights import StoredTensor
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -80,23 +80,13 @@ class Decoder(EncoderGraph[DecoderConfig]):
 
     def _project(self, x: ir.Value, name: str) -> ir.Value:
         """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
-        op, config = self.op, self.config
-        rows = [
-            count * config.head_dim
-            for count in (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
-        ]
-        parts = [f"{name}.{part}_proj" for part in "qkv"]
-        matrices = [
-            self.weights.tensor(f"{part}.weight", (count, config.hidden_size))
-            for part, count in zip(parts, rows, strict=True)
-        ]
-        matrix = self.add(concatenate(f"{name}.qkv_proj.weight", matrices))
-        if not config.query_key_value_bias:
-            return op.Gemm(x, matrix, None, transB=1)
-        biases = [
-            self.weights.tensor(f"{part}.bias", (count,)) for part, count in zip(parts, rows, strict=True)
-        ]
-        return op.Gemm(x, matrix, self.add(concatenate(f"{name}.qkv_proj.bias", biases)), transB=1)
+        config = self.config
+        counts = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+        outputs = {
+            f"{name}.{part}_proj": count * config.head_dim for part, count in zip("qkv", counts, strict=True)
+        }
+        bias = config.query_key_value_bias
+        return self.linear_joined(x, f"{name}.qkv_proj", outputs, config.hidden_size, bias=bias)
 
     def _rotate(self, projection: Projection, name: str, rotation: Rotation) -> Projection:
         """Return the heads of `projection`, normalised with `query_key_norm`, and rotated."""

@@ -6,11 +6,10 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.modernbert import ModernBertConfig
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import Rotation
-from vecmill.graphs.softmax_attention import AttentionBias, Projection
+from vecmill.graphs.softmax_attention import AttentionBias
 from vecmill.graphs.stages import pool
 from vecmill.models.stages import Pooling, PoolingMode
 
@@ -62,9 +61,7 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
         config = self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
         projected = self.linear(x, f"{name}.Wqkv", width, 3 * width, bias=config.attention_bias)
-        query, key, value = (
-            Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
-        )
+        query, key, value = self.split_thirds(projected, count, dim)
         query, key = (rotation.rotate_heads(self.op, part) for part in (query, key))
         attended = self.attend(query, key, value, bias, dim**-0.5)
         return self.linear(attended, f"{name}.Wo", width, width, bias=config.attention_bias)

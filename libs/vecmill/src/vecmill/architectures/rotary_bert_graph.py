@@ -11,12 +11,10 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.rotary_bert import RotaryBertConfig
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation
-from vecmill.graphs.softmax_attention import AttentionBias, Projection
-from vecmill.models.weights import StoredTensor, concatenate
+from vecmill.graphs.softmax_attention import AttentionBias
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +107,8 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
     def _attend(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
         config = self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
-        stems = [f"{name}.{part}" for part in names.query_key_value]
-        bias = self.add(self._join(stems, "bias", (3 * width,))) if self.has_biases else None
-        projected = self.op.Gemm(x, self.add(self._join(stems, "weight", (3 * width, width))), bias, transB=1)
-        query, key, value = (
-            Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
-        )
+        projected = self._project(x, name, names.query_key_value, 3 * width, bias=self.has_biases)
+        query, key, value = self.split_thirds(projected, count, dim)
         query, key = (inputs.rotation.rotate_heads(self.op, part) for part in (query, key))
         attended = self.attend(query, key, value, inputs.bias, dim**-0.5)
         return self.linear(attended, f"{name}.{names.output}", width, width, bias=self.has_biases)
@@ -122,17 +116,15 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
     def _gate(self, x: ir.Value, name: str, names: RotaryBertNames) -> ir.Value:
         op, config = self.op, self.config
         hidden, wide = config.hidden_size, config.intermediate_size
-        stems = [f"{name}.{part}" for part in names.up_gate]
-        both = op.Gemm(x, self.add(self._join(stems, "weight", (2 * wide, hidden))), None, transB=1)
+        both = self._project(x, name, names.up_gate, 2 * wide, bias=False)
         gate = activate(op, op.slice(both, wide, 2 * wide, axis=1), config.hidden_act)
         gated = op.Mul(gate, op.slice(both, 0, wide, axis=1))
         return self.linear(gated, f"{name}.{names.down}", wide, hidden, bias=self.has_biases)
 
-    def _join(self, stems: list[str], kind: str, shape: tuple[int, ...]) -> StoredTensor:
-        """Return the concatenation of the tensors `stems` of one `kind`, which has `shape`."""
-        part = (shape[0] // len(stems), *shape[1:])
-        tensors = [self.weights.tensor(f"{stem}.{kind}", part) for stem in stems]
-        return concatenate(f"{' + '.join(stems)}.{kind}", tensors)
+    def _project(self, x: ir.Value, name: str, parts: tuple[str, ...], width: int, *, bias: bool) -> ir.Value:
+        """Return one product with the weights of `parts` of a layer, (positions, width)."""
+        outputs = {f"{name}.{part}": width // len(parts) for part in parts}
+        return self.linear_joined(x, " + ".join(outputs), outputs, self.config.hidden_size, bias=bias)
 
 
 class NomicBert(RotaryBert):

@@ -9,12 +9,10 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from vecmill.architectures.t5 import T5Config
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import DistanceBiases, distance_buckets
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
-from vecmill.graphs.softmax_attention import AttentionBias, Projection
-from vecmill.models.weights import concatenate
+from vecmill.graphs.softmax_attention import AttentionBias
 
 
 class T5(EncoderGraph[T5Config]):
@@ -54,14 +52,9 @@ class T5(EncoderGraph[T5Config]):
     def _attend(self, x: ir.Value, name: str, bias: AttentionBias) -> ir.Value:
         config = self.config
         count, dim = config.num_heads, config.d_kv
-        matrices = [
-            self.weights.tensor(f"{name}.{part}.weight", (count * dim, config.hidden_size)) for part in "qkv"
-        ]
-        matrix = self.add(concatenate(f"{name}.qkv.weight", matrices))
-        projected = self.op.Gemm(x, matrix, None, transB=1)
-        query, key, value = (
-            Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)
-        )
+        parts = {f"{name}.{part}": count * dim for part in "qkv"}
+        projected = self.linear_joined(x, f"{name}.qkv", parts, config.hidden_size, bias=False)
+        query, key, value = self.split_thirds(projected, count, dim)
         attended = self.attend(query, key, value, bias, 1.0)
         return self.linear(attended, f"{name}.o", count * dim, config.hidden_size, bias=False)
 
