@@ -22,6 +22,7 @@ from vecmill.models.config_fields import (
     size,
 )
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.values.messages import not_supported
 
 MPNET_PADDING = 1  # transformers' `MPNetEmbeddings` counts positions from here and ignores `pad_token_id`
 MPNET_BUCKETS = 32  # its encoder uses this number of buckets and ignores `relative_attention_num_buckets`
@@ -170,10 +171,8 @@ class MPNetConfig(BertConfig):
         mpnet = cls._read(config, type_vocab_size=0)
         stored = mpnet.relative_attention_num_buckets
         if stored < MPNET_BUCKETS:
-            raise UnsupportedModel(
-                f"config.json: relative_attention_num_buckets {stored} is not supported; "
-                f"at least {MPNET_BUCKETS} are."
-            )
+            key, supported = "config.json: relative_attention_num_buckets", f"at least {MPNET_BUCKETS}"
+            raise UnsupportedModel(not_supported(key, stored, (supported,)))
         if mpnet.max_input_tokens < 1:
             raise CorruptModel(f"config.json: max_position_embeddings must be at least {MPNET_PADDING + 2}.")
         return mpnet

@@ -95,10 +95,10 @@ class DebertaConfig(BertConfig):
             )
         middle = self.position_buckets // 2
         if self.position_buckets and not 0 < middle < self.max_relative_positions - 1:
+            most = 2 * self.max_relative_positions - 3
+            supported = f"0 and, with max_relative_positions {self.max_relative_positions}, 2 to {most}"
             raise UnsupportedModel(
-                f"config.json: position_buckets {self.position_buckets} is not supported with "
-                f"max_relative_positions {self.max_relative_positions}; supported are at least 2 and less "
-                "than twice that number."
+                not_supported("config.json: position_buckets", self.position_buckets, (supported,))
             )
         if self.conv_kernel_size and not self.conv_kernel_size % 2:
             raise CorruptModel(f"config.json: conv_kernel_size {self.conv_kernel_size} must be odd.")

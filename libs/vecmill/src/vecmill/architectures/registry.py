@@ -57,9 +57,10 @@ def find_architecture(model_type: object) -> type[EncoderConfig] | None:
     return found if found.has_config else None
 
 
-def configured_architectures() -> list[str]:
-    """Return every `model_type` that `find_architecture` finds, sorted."""
-    return sorted(name for name in ARCHITECTURES if find_architecture(name) is not None)
+def configured_architectures() -> dict[str, type[EncoderConfig]]:
+    """Return all classes that `find_architecture` finds by `model_type`, sorted."""
+    found = {name: find_architecture(name) for name in sorted(ARCHITECTURES)}
+    return {name: architecture for name, architecture in found.items() if architecture is not None}
 
 
 def replaces_code(model_type: object) -> bool:

@@ -18,11 +18,11 @@ from vecmill.models.config_fields import (
     read_fields,
     read_number,
     refuse_unless,
-    show,
     size,
 )
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.rope import Rope, read_rope
+from vecmill.values.messages import not_supported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def _read_scaled_rope(config: Mapping[str, Any], head_dim: int) -> Rope:
         return Rope(theta)
     if not isinstance(scaling, Mapping) or scaling.get("type") != "ntk" or set(scaling) - {"type", "factor"}:
         raise UnsupportedModel(
-            f"config.json: rope_scaling {show(scaling)} is not supported; only type 'ntk' with a factor is."
+            not_supported("config.json: rope_scaling", scaling, ("type 'ntk' with a factor",))
         )
     # The published code ignores factors below 1.
     factor = max(1.0, read_number(scaling, "factor", 1.0))
