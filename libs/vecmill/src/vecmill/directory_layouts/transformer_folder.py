@@ -26,8 +26,6 @@ from vecmill.models.config_fields import (
     read_size,
     read_text,
     read_texts,
-    show,
-    show_name,
 )
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import check_size, find_file, read_object, require_object
@@ -37,6 +35,7 @@ from vecmill.models.location import ModelLocation
 from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
+from vecmill.values.messages import show, show_name
 from vecmill.values.task import Task
 
 _SETTINGS_FILES = tuple(

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.values.messages import not_supported
-from vecmill.values.messages import show as show
+from vecmill.values.messages import not_supported, show
 
 Settings = Mapping[str, Any]
 """The values of a JSON object by key."""
@@ -56,11 +55,6 @@ MOST_TOKENS = 2**31 - 1  # of a longest input
 
 # Single precision, in which graphs compute, has no numbers far outside these.
 _LEAST_NUMBER, _MOST_NUMBER = 1e-30, 1e30
-
-
-def show_name(text: str) -> str:
-    """Return a string as `show` does, without quotes."""
-    return show(text).strip("'\"")
 
 
 def read_size(

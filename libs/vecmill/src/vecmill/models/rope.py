@@ -29,8 +29,8 @@ from vecmill.models.config_fields import (
     read_number,
     read_size,
     refuse_unless,
-    show_name,
 )
+from vecmill.values.messages import show_name
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"

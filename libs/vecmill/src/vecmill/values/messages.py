@@ -11,6 +11,11 @@ def show(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
+def show_name(text: str) -> str:
+    """Return a string as `show` does, without quotes."""
+    return show(text).strip("'\"")
+
+
 def not_supported(what: str, value: object, supported: Iterable[str]) -> str:
     """Return the message that `value` of `what`, such as "config.json: dtype", is none of `supported`.
 
