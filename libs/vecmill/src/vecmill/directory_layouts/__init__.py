@@ -20,10 +20,10 @@ from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.sparse import describe_sparse_model
 from vecmill.directory_layouts.static import describe_static_model
 from vecmill.errors import UnsupportedModel
-from vecmill.models.config_fields import show
 from vecmill.models.description import ModelDescription
 from vecmill.models.load_failures import load_failures
 from vecmill.models.location import ModelLocation
+from vecmill.values.messages import show
 from vecmill.values.task import Task
 
 

@@ -14,11 +14,12 @@ from vecmill.directory_layouts.modules import MODULES_FILE, Module, StageReader,
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_choice, read_mapping, read_text, show
+from vecmill.models.config_fields import read_choice, read_mapping, read_text
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import require_object
 from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.models.location import ModelLocation
+from vecmill.values.messages import show
 from vecmill.values.task import Task
 
 _ACTIVATIONS = {

@@ -19,11 +19,10 @@ from vecmill.models.config_fields import (
     read_size,
     read_text,
     read_texts,
-    show,
-    show_name,
 )
 from vecmill.models.directory import read_json, read_object, require_object
 from vecmill.models.stages import Dense, DenseActivation, LayerNorm, Normalize, Pooling, PoolingMode, Stage
+from vecmill.values.messages import show, show_name
 
 MODULES_FILE = "modules.json"
 

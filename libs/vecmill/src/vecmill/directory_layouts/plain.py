@@ -21,12 +21,13 @@ from vecmill.directory_layouts.qwen_reranker import describe_qwen_reranker
 from vecmill.directory_layouts.sparse import make_sparse
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_flag, show_name
+from vecmill.models.config_fields import read_flag
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file
 from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade
+from vecmill.values.messages import show_name
 from vecmill.values.task import Task
 
 Describe = Callable[[ModelLocation, TransformerFolder], ModelDescription]

@@ -9,6 +9,7 @@ config_sentence_transformers.json, if any, are instructions.
 from dataclasses import replace
 from typing import Any
 
+from vecmill.architectures.registry import configured_architectures
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import UnsupportedModel
@@ -18,6 +19,7 @@ from vecmill.models.directory import read_object
 from vecmill.models.heads import Activation, Head, HeadKind, PairTemplate
 from vecmill.models.location import ModelLocation
 from vecmill.models.tokenizer_file import read_vocabulary, tokenizer_limits
+from vecmill.values.messages import not_supported
 from vecmill.values.task import Task
 
 TEMPLATE = PairTemplate(
@@ -34,11 +36,10 @@ _LONGEST_INPUT = 8192  # of the program on the model card
 
 def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     """Describe a Qwen3 language model as a reranker. Raises `UnsupportedModel` for other architectures."""
-    if folder.config.get("model_type") != "qwen3":
-        raise UnsupportedModel(
-            f"{folder.path('config.json')}: a {folder.class_name} as a reranker is supported for model_type "
-            "'qwen3' alone."
-        )
+    if not folder.encoder.judges_pairs:
+        rerankers = [name for name, found in configured_architectures().items() if found.judges_pairs]
+        what = f"{folder.path('config.json')}: a {folder.class_name} as a reranker of the model_type"
+        raise UnsupportedModel(not_supported(what, folder.config["model_type"], rerankers))
     limits = tokenizer_limits(folder.encoder.vocab_size)
     tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
     description = folder.describe(location)

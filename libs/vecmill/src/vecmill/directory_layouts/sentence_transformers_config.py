@@ -7,11 +7,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import check_whole_number, read_mapping, read_text, show
+from vecmill.models.config_fields import check_whole_number, read_mapping, read_text
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_object
 from vecmill.models.heads import Similarity
 from vecmill.models.stages import Truncate
+from vecmill.values.messages import show
 
 # Prompts that all models but rerankers have in sentence-transformers, by default empty.
 _DEFAULT_PROMPTS = ("query", "document")

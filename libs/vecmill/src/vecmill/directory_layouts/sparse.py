@@ -6,12 +6,13 @@ from vecmill.directory_layouts.modules import MODULES_FILE, Module, name_kinds
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import UnsupportedModel
-from vecmill.models.config_fields import read_choice, show
+from vecmill.models.config_fields import read_choice
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import require_object
 from vecmill.models.heads import Head, HeadKind
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Splade
+from vecmill.values.messages import show
 from vecmill.values.task import Task
 
 _STRATEGIES = ("max", "sum")

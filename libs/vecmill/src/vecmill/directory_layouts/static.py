@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vecmill.architectures.static.config import StaticConfig
+from vecmill.architectures.static import StaticConfig
 from vecmill.directory_layouts.modules import Module, StageReader
 from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
 from vecmill.directory_layouts.transformer_folder import find_weights, join

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import read_size
 from vecmill.tokenization.pieces import NO_PLACES, Body, to_places
 from vecmill.values.aliases import IntArray
 
@@ -81,7 +80,7 @@ def check_special(tokens: TokenLists, description: "ModelDescription") -> None:
         raise CorruptModel(
             f"{description.tokenizer_file} makes no tokens of a text. Download the model again."
         )
-    most_types = max(2, read_size(description.config, "type_vocab_size", 2, least=0))
+    most_types = max(2, description.encoder.token_types)
     if max(tokens.types, default=0) >= most_types or max(tokens.ids, default=0) >= description.token_count:
         raise CorruptModel(
             f"{description.tokenizer_file} adds tokens to texts whose ids or types are above the model's "

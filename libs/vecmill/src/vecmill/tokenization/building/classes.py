@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_texts, show
+from vecmill.models.config_fields import read_texts
 from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
 from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
 from vecmill.tokenization.building.special_tokens import read_switch
+from vecmill.values.messages import show
 
 _SPACE = "\u2581"  # of sentencepiece
 

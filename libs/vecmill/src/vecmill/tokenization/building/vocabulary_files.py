@@ -24,8 +24,6 @@ from vecmill.models.config_fields import (
     read_flag,
     read_mapping,
     read_size,
-    show,
-    show_name,
 )
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
 from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_token
@@ -41,6 +39,7 @@ from vecmill.tokenization.building.special_tokens import (
     list_more_tokens,
     set_post_processor,
 )
+from vecmill.values.messages import show, show_name
 
 ADDED_TOKENS = "added_tokens.json"
 MOST_EXTRA_IDS = 10_000
