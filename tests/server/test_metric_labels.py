@@ -1,4 +1,4 @@
-"""The labels of metrics, which stand where metrics are defined, are the words of the states that they name."""
+"""The labels of metrics stand where metrics are defined, and are the words of the states that they name."""
 
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.telemetry.metrics.definitions import BATCH_STATUSES
