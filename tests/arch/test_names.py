@@ -19,6 +19,7 @@ SHARED = {
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",
+    "scheduler": "what chooses which of the waiting work comes next",
     "stages": "the stages after the encoder: described, and built",
 }
 

@@ -10,9 +10,8 @@ import orjson
 
 from vecmill.batching import containment, lanes
 from vecmill.batching.containment import Outcomes
-from vecmill.batching.counts import CountsSnapshot
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import QueuedRequest
+from vecmill.batching.ticket import CountsSnapshot, QueuedRequest
 from vecmill_server import request_context
 from vecmill_server.protocol import HttpConnection
 from vecmill_server.routes import endpoint

@@ -157,8 +157,9 @@ _FAILURES = (
     ),
     Promise(
         "lost-lane-noticed",
-        "A worker thread that ends or hangs is noticed and replaced, and its requests are answered.",
-        "Each call of thirty requests ends the thread in turn: 0 requests without a response.",
+        "A worker thread that hangs is noticed and replaced, and its requests are answered. Whatever a call "
+        "raises, its thread goes on, unless the device is lost.",
+        "Each call of thirty requests hangs in turn: 0 requests without a response.",
     ),
     Promise(
         "honest-health",

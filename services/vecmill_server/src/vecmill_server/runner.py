@@ -16,8 +16,8 @@ from typing import NoReturn
 
 import uvicorn
 
-from vecmill.batching.running_clock import RunningClock
 from vecmill.errors import SetupError
+from vecmill.values.clock import RunningClock
 from vecmill_server.app import create_app
 from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.drain import Phase

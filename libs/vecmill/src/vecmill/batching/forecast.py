@@ -55,7 +55,7 @@ LEAST_BULK_SHARE = 0.5
 # any size can be admitted when no other bulk request waits.
 TIMEOUT_FACTOR = CAUTION / LEAST_BULK_SHARE
 
-# A text whose call takes longer than this on one core is long: it is computed on several (`call_width`).
+# A text whose call takes longer than this on one core is long: it is computed on several (`scheduler`).
 LONG_CALL_S = 1.0
 
 # Of so many cores of a wide call, this part shortens it.

@@ -27,9 +27,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
-from vecmill.batching.counts import Counts, CountsSnapshot
 from vecmill.batching.line import Line
-from vecmill.batching.ticket import OWN_WORK, Job, QueuedRequest, Terms, Ticket, TicketState
+from vecmill.batching.ticket import (
+    OWN_WORK,
+    Counts,
+    CountsSnapshot,
+    Job,
+    QueuedRequest,
+    Terms,
+    Ticket,
+    TicketState,
+)
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
@@ -154,6 +162,7 @@ class Queue:
             now,
             terms.deadline,
             may_wait=terms.may_wait,
+            is_try=terms.is_try,
             timeline=terms.timeline,
         )
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
@@ -256,7 +265,7 @@ class Queue:
     ) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = Job(sequence, request, now, cost_s)
+            job = Job(sequence, len(sequence), request, now, cost_s)
             self._jobs[sequence.key] = job
             self.lines[job.priority].add(job)
         else:

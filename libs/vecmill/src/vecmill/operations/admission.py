@@ -93,7 +93,7 @@ class Admission:
         self.tokenizer = tokenizer
         self.pairs = pairs
         self.dispatcher = dispatcher
-        self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.queue.open_texts > 0)
+        self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.has_open_texts)
         self.idle = asyncio.Event()
         self.idle.set()
         self._config = config
