@@ -1,4 +1,4 @@
-"""A failure reaches only the texts that cause it, at a bounded price. Calls without memory are made smaller."""
+"""A failure reaches only the texts that cause it, at a bounded price. Calls shrink when memory runs out."""
 
 import math
 

@@ -248,7 +248,7 @@ class Forecast:
     def _interactive_rate(self) -> float:
         """Return the core seconds of interactive work that are computed in a second."""
         weight = self._config.batch.interactive_weight
-        others = sum(bool(self._lines[other]) for other in (Priority.BULK, Priority.BACKGROUND))
+        others = bool(self._lines[Priority.BULK]) + bool(self._lines[Priority.BACKGROUND])
         return self._rate() * weight / (weight + others)
 
     def _bulk_rate(self) -> float:

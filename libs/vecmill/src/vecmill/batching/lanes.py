@@ -208,9 +208,9 @@ class Lanes:
             ended = [] if was_given_up else self._finish(lane, outcomes, finished_at)
         if was_given_up:  # its texts have their answers
             return self.watch.take_back(lane)
-        self._settle(ended)
         tell(self._observer.batch_done, _record(work, outcomes, finished_at - started_at))
         self.watch.report(lane.number)
+        self._settle(ended)  # last: the event loop would only wait for the interpreter lock
         return True
 
     def _call(self, lane: Lane, batch: Batch, work: SealedBatch) -> Embeddings:

@@ -103,6 +103,7 @@ class Pace:
         )
         self._most_rise = 1.0 + (MOST_RISE - 1.0) / lanes
         self._factors: dict[int, dict[int, float]] = {}
+        self._nearest: dict[tuple[int, int], int] = {}  # of a width and a size: the measured size that counts
 
     def text_cost_s(self, tokens: int) -> float:
         """Return the core seconds that a text adds to a narrow call, before they are slowed."""
@@ -133,7 +134,10 @@ class Pace:
             self.lasting_slowness = _blend(self.lasting_slowness, steady, MEMORY)
         memory = LENGTH_MEMORY if width == self.narrow else MEMORY
         factor = _blend(self._factor(width, longest), ratio / self.slowness, memory)
-        self._factors.setdefault(width, {})[longest.bit_length()] = factor
+        measured, size = self._factors.setdefault(width, {}), longest.bit_length()
+        if size not in measured:
+            self._nearest.clear()
+        measured[size] = factor
 
     def _text_s(self, tokens: int) -> float:
         return self._per_token_s * tokens * (1 + tokens / PAIR_TOKENS)
@@ -146,7 +150,10 @@ class Pace:
         if not measured:
             return 1.0
         size = longest.bit_length()
-        nearest = min(measured, key=lambda other: (other > size, abs(other - size)))
+        nearest = self._nearest.get((width, size))
+        if nearest is None:
+            nearest = min(measured, key=lambda other: (other > size, abs(other - size)))
+            self._nearest[width, size] = nearest
         return measured[nearest]
 
 
