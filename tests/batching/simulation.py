@@ -67,7 +67,7 @@ class Machine:
             self.number += 1
             key = b"%d" % self.number
             sequences.append(TokenSequence(ZEROS[:length], ZEROS[:length], 0, key))
-        ask = Ask(self.now, priority, client, timeout_s)
+        ask = Ask(priority, client, timeout_s)
         try:
             self.ended[self.scheduler.admit(sequences, ask, self.now)] = then
         except QueueFull as error:

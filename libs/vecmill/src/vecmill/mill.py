@@ -216,12 +216,12 @@ class Mill(OldMethods):
         """The tokens of a full batch; before the model is loaded, as configured."""
         if self._admission is None:
             return self.config.batch.batch_tokens
-        return self._admission.dispatcher.batch_tokens
+        return self._admission.dispatcher.scheduler.batch_tokens
 
     @property
     def backlog(self) -> Backlog:
         """The waiting work."""
-        return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.backlog
+        return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.scheduler.backlog
 
     @property
     def text_counts(self) -> CountsSnapshot:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from vecmill.batching.change import Change
 from vecmill.batching.lanes import Lanes
-from vecmill.batching.scheduler import Ask, Backlog, Scheduler, queue_full
+from vecmill.batching.scheduler import Ask, Scheduler, queue_full
 from vecmill.batching.ticket import OWN_WORK, CountsSnapshot, QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
@@ -104,21 +104,6 @@ class Dispatcher:
         """Whether no lane works and none can be replaced."""
         return self.lanes.watch.is_lost
 
-    @property
-    def has_open_texts(self) -> bool:
-        """Whether texts wait or run."""
-        return self.scheduler.has_open_texts
-
-    @property
-    def batch_tokens(self) -> int:
-        """The tokens of a full batch, as the measurements are now."""
-        return self.scheduler.batch_tokens
-
-    @property
-    def backlog(self) -> Backlog:
-        """The waiting work."""
-        return self.scheduler.backlog
-
     def counts_snapshot(self) -> CountsSnapshot:
         """Return all counts of texts as they are at one moment."""
         with self._lock:
@@ -163,32 +148,26 @@ class Dispatcher:
         with self._lock:
             return self.scheduler.least_delay_s(client, most_tokens)
 
-    async def submit(
-        self,
-        sequences: Sequence[TokenSequence],
-        *,
-        priority: Priority | None = None,
-        client: str | None = None,
-        timeout_s: float | None = None,
-        accepted_at: float | None = None,
-        timeline: RunTimeline | None = None,
-    ) -> QueuedRequest:
+    async def submit(self, sequences: Sequence[TokenSequence], ask: Ask | None = None) -> QueuedRequest:
         """Admit `sequences` together and wait until all are computed.
-
-        The priority and the time limit follow from the predicted time of the request. `priority` can only
-        make it less urgent, and `timeout_s` only shorten the limit, which counts from `accepted_at`, by
-        default from now. `timeline` records the times.
 
         Raises `RequestTooLarge`, `QueueFull`, `DeadlineExceeded`, `ShuttingDown` or `LaneLost` if the request
         is not admitted, and `DeadlineExceeded`, `EngineError` or `LaneLost` if an admitted request fails.
         Cancelling the call removes the texts from the queue.
         """
         assert self._loop is not None, "start() comes first"
-        now = self._clock()
-        ask = Ask(now if accepted_at is None else accepted_at, priority, client, timeout_s, timeline)
-        request, future = self._admit(sequences, ask, now)
+        ask = ask or Ask()
         try:
-            if client != OWN_WORK:
+            with self._change:
+                self._refuse_unless_running()
+                request = self.scheduler.admit(sequences, ask, self._clock())
+                future = self._futures[request] = self._loop.create_future()
+                self.lanes.wake()
+        except VecmillError as error:
+            self._observer.rejected(_REJECTIONS[type(error)])
+            raise
+        try:
+            if ask.client != OWN_WORK:
                 self._observer.admitted(len(sequences), sum(map(len, sequences)))
             if self._timer is None or request.deadline < self._tick_at:
                 self._arm_timer()
@@ -200,28 +179,12 @@ class Dispatcher:
             raise
         finally:
             del self._futures[request]
-            if timeline is not None:
-                _record(request, timeline)
+            if ask.timeline is not None:
+                _record(request, ask.timeline)
             request.tickets = []  # a cycle, in which its embeddings would stay until the next collection
         if request.error is not None:
             raise request.error
         return request
-
-    def _admit(
-        self, sequences: Sequence[TokenSequence], ask: Ask, now: float
-    ) -> tuple[QueuedRequest, asyncio.Future[None]]:
-        """Hand a request to the scheduler. Return it with the future of its end."""
-        assert self._loop is not None
-        try:
-            with self._change:
-                self._refuse_unless_running()
-                request = self.scheduler.admit(sequences, ask, now)
-                future = self._futures[request] = self._loop.create_future()
-                self.lanes.wake()
-        except VecmillError as error:
-            self._observer.rejected(_REJECTIONS[type(error)])
-            raise
-        return request, future
 
     async def close(self) -> None:
         """Fail all waiting texts with `ShuttingDown`, let running calls finish, and end the lanes.
@@ -260,7 +223,7 @@ class Dispatcher:
             if ended:
                 self.lanes.wake_others()
         self._resolve(ended + self.lanes.tick())
-        if self.has_open_texts or self.lanes.watch.need_ticks:
+        if self.scheduler.has_open_texts or self.lanes.watch.need_ticks:
             self._arm_timer()
 
     def _refuse_unless_running(self) -> None:

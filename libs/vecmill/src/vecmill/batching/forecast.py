@@ -200,7 +200,10 @@ class Forecast:
         return self._wait_delay_s(line, client, self._interactive_rate()) if line else 0.0
 
     def _wait_delay_s(self, line: Line, client: str | None, rate: float) -> float:
-        most_s, own_s, all_s = self._config.queue.target_wait_s, line.waiting_s_of(client), line.waiting_s
+        most_s, all_s = self._config.queue.target_wait_s, line.waiting_s
+        if all_s <= most_s * rate:  # almost always, and then there is room for everybody
+            return 0.0
+        own_s = line.waiting_s_of(client)
         delay_s = _delay_for_room(own_s / rate, all_s / rate, most_s)
         if own_s or not delay_s:
             return delay_s

@@ -88,7 +88,6 @@ class Lane:
     `called_at` is the time when the lane took its batch. The call computes on `cores` that it took from the
     budget, and on `borrowed` ones. `has_long_text` tells whether the batch has a text that must not take the
     last lane. `call` is the latest engine call for the batch, also after the lane was given up.
-    `replacements` counts the lanes of this number that were replaced.
     """
 
     number: int
@@ -99,7 +98,6 @@ class Lane:
     has_long_text: bool = False
     called_at: float = 0.0
     call: EngineCall | None = None
-    replacements: int = 0
     thread: threading.Thread | None = None
 
     @property
@@ -306,7 +304,7 @@ class LaneWatch:
 
     def _replace(self, lane: Lane, renewal: Renewal) -> None:
         call = EngineCall(self._running_clock())
-        successor = Lane(lane.number, LaneState.BUSY, call=call, replacements=lane.replacements + 1)
+        successor = Lane(lane.number, LaneState.BUSY, call=call)
         try:
             self._start_thread(successor, renewal)
         except (RuntimeError, MemoryError) as error:

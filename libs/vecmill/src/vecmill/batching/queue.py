@@ -132,18 +132,13 @@ class Queue:
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
-        by_length: dict[int, float] = {}
+        by_length = {length: self._text_s(length) for length in set(map(len, sequences))}
         seen: set[bytes] = set()
         costs_s = []
         for sequence in sequences:
-            key, length = sequence.key, len(sequence)
-            if key in self._jobs or key in seen:
-                costs_s.append(0.0)
-                continue
-            seen.add(key)
-            if length not in by_length:
-                by_length[length] = self._text_s(length)
-            costs_s.append(by_length[length])
+            joins = sequence.key in self._jobs or sequence.key in seen
+            costs_s.append(0.0 if joins else by_length[len(sequence)])
+            seen.add(sequence.key)
         return costs_s
 
     def admit(
@@ -172,10 +167,10 @@ class Queue:
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
         self.lines[terms.priority].place(request, sum(costs_s))
         # A request lists its jobs with the longest first.
-        order = sorted(enumerate(map(len, sequences)), key=lambda item: -item[1])
+        order = sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
         tickets = {}
-        for index, tokens in order:
-            tickets[index] = self._issue(request, index, sequences[index], tokens, costs_s[index], now)
+        for index in order:
+            tickets[index] = self._issue(request, index, sequences[index], costs_s[index], now)
         request.tickets = [tickets[index] for index in range(len(sequences))]
         request.embeddings = [None] * len(sequences)
         request.open_tickets = len(sequences)
@@ -265,17 +260,11 @@ class Queue:
         return self._deadlines[0][0] if self._deadlines else None
 
     def _issue(
-        self,
-        request: QueuedRequest,
-        index: int,
-        sequence: TokenSequence,
-        tokens: int,
-        cost_s: float,
-        now: float,
+        self, request: QueuedRequest, index: int, sequence: TokenSequence, cost_s: float, now: float
     ) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = Job(sequence, tokens, request, now, cost_s)
+            job = Job(sequence, len(sequence), request, now, cost_s)
             self._jobs[sequence.key] = job
             self.lines[request.priority].add(job)
         else:

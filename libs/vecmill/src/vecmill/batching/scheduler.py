@@ -61,13 +61,15 @@ class Backlog:
 class Ask:
     """What a request asks for: its priority, on whose behalf it is, and its own time limit.
 
-    The time limit counts from `accepted_at`. `timeline` is where its times are recorded.
+    The priority and the time limit follow from the predicted time of the request. `priority` can only make it
+    less urgent, and `timeout_s` only shorten the limit, which counts from `accepted_at`, by default from the
+    admission. `timeline` is where the times of the request are recorded.
     """
 
-    accepted_at: float
     priority: Priority | None = None
     client: str | None = None
     timeout_s: float | None = None
+    accepted_at: float | None = None
     timeline: RunTimeline | None = None
 
 
@@ -305,7 +307,7 @@ class Scheduler:
         may_wait = ask.timeout_s is None or ask.timeout_s >= limit_s
         if ask.timeout_s is not None:
             limit_s = min(limit_s, ask.timeout_s)
-        deadline = ask.accepted_at + limit_s
+        deadline = (now if ask.accepted_at is None else ask.accepted_at) + limit_s
         is_try = now + own_s > deadline
         if is_try and not self._may_try(deadline - now, now):
             raise DeadlineExceeded(
