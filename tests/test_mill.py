@@ -13,6 +13,7 @@ from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import (
     DeadlineExceeded,
     DeviceLost,
+    InferenceFailed,
     InputTooLong,
     InvalidRequest,
     LaneLost,
@@ -115,7 +116,7 @@ async def test_what_breaks_a_limit_is_refused_before_any_work(
     assert refusal.value.field is not None
     assert refusal.value.field.startswith("input")
     assert mill._admission is not None
-    assert mill._admission.dispatcher.queue.counts.admitted == 0
+    assert mill._admission.dispatcher.scheduler.queue.counts.admitted == 0
 
 
 async def test_scores_are_cosines_with_the_query(mill: Mill) -> None:
@@ -211,10 +212,12 @@ async def test_a_lost_lane_shows_in_the_state(description: ModelDescription) -> 
     assert is_lost == [False, True, True]
 
 
-async def test_a_lane_whose_thread_died_comes_back(description: ModelDescription) -> None:
+async def test_a_mill_goes_on_after_a_call_that_means_to_end_its_thread(
+    description: ModelDescription,
+) -> None:
     engine = FakeEngine(dim=384, faults=FaultScript(calls={0: Fault.DIE}))
     async with Mill(description, engine=engine) as mill:
-        with pytest.raises(LaneLost):
+        with pytest.raises(InferenceFailed):
             await mill.embed("hello")
         assert mill.state is MillState.READY
         assert (await mill.embed("hello")).shape == (1, 384)

@@ -45,11 +45,14 @@ class Rule:
 
 ALL = ("vecmill", "vecmill_ray", "vecmill_server")
 BOTH = ("vecmill", "vecmill_server")
-PURE = tuple(f"vecmill.batching.{name}" for name in ("ticket", "queue", "wait_list", "policy"))
+PURE = tuple(
+    f"vecmill.batching.{name}"
+    for name in ("forecast", "line", "pace", "policy", "queue", "scheduler", "ticket")
+)
 RULES = {
     "the library knows no server": Rule(("vecmill",), ("vecmill_ray", "vecmill_server", *SERVER_LIBRARIES)),
-    "queue and policy have no clock and no thread": Rule(
-        PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.values.clock")
+    "the scheduler has no clock and no thread": Rule(
+        PURE, ("asyncio", "concurrent", "threading", "time", "vecmill.hardware", "vecmill.values.clock")
     ),
     "engines know nothing of batching": Rule(
         ("vecmill.engines",), ("asyncio", "vecmill.batching", "vecmill.mill")
@@ -86,8 +89,8 @@ RULES = {
 }
 PLANTED = {
     "the library knows no server": ("vecmill.vectors.transforms", "import orjson"),
-    "queue and policy have no clock and no thread": (
-        "vecmill.batching.wait_list",
+    "the scheduler has no clock and no thread": (
+        "vecmill.batching.scheduler",
         "from time import monotonic",
     ),
     "engines know nothing of batching": ("vecmill.engines.onnx", "from ..batching import queue"),

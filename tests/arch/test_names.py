@@ -17,6 +17,7 @@ SHARED = {
     "progress": "progress on a terminal",
     "run": "the run of one command",
     "static": "models that are a table of token vectors: found, and their sizes",
+    "scheduler": "what chooses which of the waiting work comes next",
     "stages": "the stages after the encoder: described, and built",
 }
 

@@ -1,17 +1,18 @@
-"""A simulated machine for the queue, the forecast and the policy: a call takes the time that it costs."""
+"""A simulated machine for the scheduler: a call takes the time that it costs."""
 
 import heapq
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from vecmill.batching.forecast import Forecast
-from vecmill.batching.pace import PAIR_TOKENS, Pace
-from vecmill.batching.policy import Policy, is_long
-from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import Job, QueuedRequest, Terms
+from vecmill.batching.pace import PAIR_TOKENS
+from vecmill.batching.policy import is_long
+from vecmill.batching.scheduler import Ask, Cores, Scheduler
+from vecmill.batching.ticket import Job, QueuedRequest
 from vecmill.config import MillConfig
+from vecmill.errors import DeadlineExceeded, QueueFull
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_info import CostModel
@@ -39,10 +40,9 @@ class Machine:
 
     def __post_init__(self) -> None:
         expected = CostModel(self.fixed_s / self.pace_error, self.per_token_s / self.pace_error)
-        self.pace = Pace(expected, narrow=1, lanes=self.lanes)
-        self.queue = Queue(self.config.queue, self.pace.text_cost_s)
-        self.forecast = Forecast(self.queue, self.config, self.pace, cores=self.lanes)
-        self.policy = Policy(self.config.batch, self.forecast, self.pace)
+        self.scheduler = Scheduler(self.config, expected, lanes=self.lanes)
+        self.pace, self.queue = self.scheduler.pace, self.scheduler.queue
+        self.forecast = self.scheduler.forecast
         self.calls: list[tuple[float, int, list[Job]]] = []
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
@@ -61,33 +61,20 @@ class Machine:
         then: Callable[[QueuedRequest], None] = lambda _: None,
         timeout_s: float | None = None,
     ) -> float:
-        """Admit a request of texts that nobody else has, or return the seconds after which it may fit.
-
-        It is what `Dispatcher.submit` does, on the clock of the machine.
-        """
+        """Admit a request of texts that nobody else has, or return the seconds after which it may fit."""
         sequences = []
         for length in lengths:
             self.number += 1
             key = b"%d" % self.number
             sequences.append(TokenSequence(ZEROS[:length], ZEROS[:length], 0, key))
-        costs_s = self.queue.costs_s(sequences)
-        own_s = self.forecast.own_s(costs_s)
-        limit_s = self.forecast.time_limit_s(own_s)
-        may_wait = timeout_s is None or timeout_s >= limit_s
-        terms = Terms(
-            self.forecast.choose_priority(own_s, priority),
-            self.now + (limit_s if may_wait or timeout_s is None else timeout_s),
-            client,
-            may_wait,
-        )
-        if self.queue.room_for(len(lengths), sum(lengths), client) is not Room.FITS:
-            return self.forecast.waiting_s
-        place = self.forecast.find_place(costs_s, terms, self.now)
-        if place.delay_s <= 0:
-            terms = replace(terms, deadline=terms.deadline + place.extra_s)
-            self.ended[self.queue.admit(sequences, terms, self.now, costs_s)] = then
-            self.queue.put_off(place.later, place.others_s)
-        return place.delay_s
+        ask = Ask(priority, client, timeout_s)
+        try:
+            self.ended[self.scheduler.admit(sequences, ask, self.now)] = then
+        except QueueFull as error:
+            return error.retry_after_s
+        except DeadlineExceeded:
+            return math.inf
+        return 0.0
 
     def seconds_of(self, tokens: int) -> float:
         """Return the seconds that a text takes in a call."""
@@ -102,35 +89,32 @@ class Machine:
                 self.now = until_s
                 return
             self.now = min(times)
-            self._tell(self.queue.expire(self.now))
+            self._tell(self.scheduler.expire(self.now))
             while self.events and self.events[0][0] <= self.now:
                 heapq.heappop(self.events)[2]()
             while self.calls and self.calls[0][0] <= self.now:
                 self._finish(heapq.heappop(self.calls)[2])
 
     def _begin_calls(self) -> None:
-        while len(self.calls) < self.lanes and not self.queue.is_empty:
-            self._tell(self.queue.give_up(self.forecast.hopeless(self.now), self.now))
-            long_calls = sum(any(map(is_long, jobs)) for _, _, jobs in self.calls)
-            jobs = self.policy.choose(
-                self.queue,
-                lanes=self.lanes,
-                now=self.now,
-                allow_long=self.lanes == 1 or long_calls < self.lanes - 1,
-            )
-            if not jobs:
+        while len(self.calls) < self.lanes and self.scheduler.has_waiting_texts:
+            self._tell(self.scheduler.give_up_hopeless(self.now))
+            batch = self.scheduler.take(self._cores(), self.now, was_idle=False)
+            if batch is None:
                 return
-            self.queue.take(jobs, self.now)
-            seconds = self.fixed_s + sum(self.seconds_of(job.tokens) for job in jobs)
+            seconds = self.fixed_s + sum(self.seconds_of(job.tokens) for job in batch.jobs)
             self.number += 1
-            heapq.heappush(self.calls, (self.now + seconds, self.number, jobs))
-            self.pace.measure([job.tokens for job in jobs], 1, seconds)
+            heapq.heappush(self.calls, (self.now + seconds, self.number, batch.jobs))
+            self.pace.measure([job.tokens for job in batch.jobs], 1, seconds)
+
+    def _cores(self) -> Cores:
+        long_lanes = sum(any(map(is_long, jobs)) for _, _, jobs in self.calls)
+        return Cores(self.lanes - len(self.calls), self.lanes, long_lanes, self.lanes, long_lanes)
 
     def _finish(self, jobs: list[Job]) -> None:
         for job in jobs:
             self.computed += 1
             self.wasted += not job.tickets
-            self._tell(self.queue.finish(job, ROW, self.now))
+            self._tell(self.scheduler.finish([job], [ROW], self.now))
 
     def _tell(self, requests: list[QueuedRequest]) -> None:
         for request in requests:

@@ -8,9 +8,10 @@ import pytest
 import uvloop
 
 from support.dispatching import PER_TOKEN_S, Ledger, row_of, stage
-from vecmill.batching.dispatcher import TRY_SHARE, Dispatcher
+from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.forecast import LONG_CALL_S
 from vecmill.batching.pace import PAIR_TOKENS
+from vecmill.batching.scheduler import TRY_SHARE, Ask
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.errors import (
@@ -54,7 +55,7 @@ async def test_a_request_whose_admission_cannot_be_reported_leaves_nothing_in_th
         monkeypatch.setattr(Ledger, "admitted", fail)
         with pytest.raises(OSError, match="nowhere"):
             await it.submit(2, 3)
-        assert it.dispatcher.queue.open_texts == 1
+        assert it.dispatcher.scheduler.queue.open_texts == 1
         it.engine.released.set()
         await running
 
@@ -145,7 +146,7 @@ async def test_no_more_cores_are_used_than_the_budget_has() -> None:
     sequences = [[TokenSequence.of([text] * 60)] for text in range(200)]
     await asyncio.gather(
         *(
-            dispatcher.submit(one, priority=Priority.INTERACTIVE, timeout_s=30)
+            dispatcher.submit(one, Ask(Priority.INTERACTIVE, timeout_s=30))
             for one in sequences
             for dispatcher in pair
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
@@ -57,7 +58,7 @@ class Shared:
     def submit_soon(self, name: str, text: int) -> asyncio.Task[QueuedRequest]:
         self.now += 1
         sequence = TokenSequence.of([text] * LENGTH)
-        return asyncio.ensure_future(self.dispatchers[name].submit([sequence], priority=Priority.INTERACTIVE))
+        return asyncio.ensure_future(self.dispatchers[name].submit([sequence], Ask(Priority.INTERACTIVE)))
 
 
 @asynccontextmanager

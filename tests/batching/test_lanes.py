@@ -1,4 +1,4 @@
-"""Lanes whose calls hang or whose threads end come back, and every text is answered once."""
+"""Lanes go on whatever a call raises, come back if one hangs, and every text is answered once."""
 
 import asyncio
 import itertools
@@ -14,12 +14,13 @@ import pytest
 from support import dispatching
 from support.dispatching import Stage, row_of
 from vecmill.batching import lanes as lanes_module
-from vecmill.batching.lane import HANG_FACTOR, MAX_REPLACEMENTS, MAX_STUCK, REPLACE_FACTOR
+from vecmill.batching import scheduler as scheduler_module
+from vecmill.batching.lane_watch import HANG_FACTOR, MAX_STUCK, REPLACE_FACTOR
 from vecmill.batching.policy import is_long
 from vecmill.batching.ticket import Job
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill.errors import DeviceLost, LaneLost, ShuttingDown
+from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, ShuttingDown
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.observer import LaneState
@@ -129,7 +130,7 @@ async def test_the_limit_of_a_call_grows_with_its_predicted_time() -> None:
     async with stage(cores=1, engine=engine, per_token_s=SLOW_S) as it:
         stuck = it.submit_soon(1, length=2_000)
         await it.until_called(1)
-        predicted_s = it.dispatcher.lanes.pace.call_s([2_000], 1)
+        predicted_s = it.dispatcher.scheduler.pace.call_s([2_000], 1)
         assert 1.0 < predicted_s < HANG_S < HANG_FACTOR * predicted_s
         it.pass_time(HANG_FACTOR * predicted_s - 0.1)
         states = [it.dispatcher.is_degraded]
@@ -218,11 +219,11 @@ async def test_a_stop_does_not_make_predictions_longer() -> None:
     async with stage(engine=engine) as it:
         running = it.submit_soon(1, length=1_000)
         await it.until_called(1)
-        before_s = it.dispatcher.lanes.pace.call_s([1_000], 2)
+        before_s = it.dispatcher.scheduler.pace.call_s([1_000], 2)
         it.time.now += 3_600.0
         engine.gates[0].set()
         await running
-        assert it.dispatcher.lanes.pace.call_s([1_000], 2) < 2 * before_s
+        assert it.dispatcher.scheduler.pace.call_s([1_000], 2) < 2 * before_s
 
 
 # Lanes that return.
@@ -253,18 +254,18 @@ async def test_a_call_that_fails_after_its_lane_was_given_up_is_not_split() -> N
         with pytest.raises(LaneLost):
             await stuck
         engine.gates[0].set()
-        await it.until(lambda: not it.dispatcher.lanes._stuck)
+        await it.until(lambda: not it.dispatcher.lanes.watch._stuck)
         assert [texts for texts, _ in engine.calls] == [3]
 
 
 async def test_the_time_of_a_call_that_returned_late_corrects_the_predictions() -> None:
     engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
     async with stage(cores=1, engine=engine) as it:
-        before_s = it.dispatcher.lanes.pace.call_s([10], 1)
+        before_s = it.dispatcher.scheduler.pace.call_s([10], 1)
         await hang(it, 1, 0)
         engine.gates[0].set()
-        await it.until(lambda: not it.dispatcher.lanes._stuck)
-        assert it.dispatcher.lanes.pace.call_s([10], 1) > 10 * before_s
+        await it.until(lambda: not it.dispatcher.lanes.watch._stuck)
+        assert it.dispatcher.scheduler.pace.call_s([10], 1) > 10 * before_s
 
 
 # Lanes that are replaced.
@@ -337,11 +338,11 @@ async def test_lanes_that_are_replaced_together_share_the_new_sessions() -> None
 async def test_an_engine_that_cannot_heal_is_lost() -> None:
     engine = GatedEngine(lambda _: True, lane_widths=(1,))
     async with stage(cores=1, engine=engine) as it:
-        for call in range(MAX_REPLACEMENTS):
+        for call in range(MAX_STUCK):
             await hang(it, call, call)
             assert not it.dispatcher.is_lost
         waiting = [it.submit_soon(text) for text in range(50, 55)]
-        await it.until_called(MAX_REPLACEMENTS + 1)
+        await it.until_called(MAX_STUCK + 1)
         it.pass_time(HANG_S + 1)
         for task in waiting:
             with pytest.raises(LaneLost):
@@ -359,11 +360,11 @@ async def test_an_engine_that_cannot_heal_is_lost() -> None:
 async def test_a_lane_may_be_replaced_again_after_a_finished_batch() -> None:
     engine = GatedEngine(lambda number: number % 2 == 0, lane_widths=(1,))
     async with stage(cores=1, engine=engine) as it:
-        for call in range(0, 4 * MAX_REPLACEMENTS, 2):
+        for call in range(0, 4 * MAX_STUCK, 2):
             await hang(it, call, call)
             engine.gates[call].set()
             await it.submit(call + 1)
-            await it.until(lambda: not it.dispatcher.lanes._stuck)
+            await it.until(lambda: not it.dispatcher.lanes.watch._stuck)
         assert not it.dispatcher.is_degraded
 
 
@@ -376,7 +377,7 @@ async def test_threads_that_never_return_have_a_limit() -> None:
         await hang(it, 100, 2 * MAX_STUCK)
         assert it.dispatcher.is_lost
         engine.gates[0].set()
-        await it.until(lambda: len(it.dispatcher.lanes._stuck) < MAX_STUCK)
+        await it.until(lambda: len(it.dispatcher.lanes.watch._stuck) < MAX_STUCK)
         it.pass_time(1.0)
         await it.submit(101)
 
@@ -400,23 +401,26 @@ async def test_new_sessions_that_hang_lose_the_lane_until_they_are_made() -> Non
         await assert_whole(it)
 
 
-# Lanes whose threads end.
+# Calls that raise, and threads that end.
 
 
-@pytest.mark.promise("lost-lane-noticed")
+@pytest.mark.promise("lost-lane-noticed", "failure-contained")
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Unforeseen()], ids=repr
 )
 @pytest.mark.parametrize("number", range(4))
-async def test_a_dead_thread_is_replaced_at_once(error: BaseException, number: int) -> None:
+async def test_a_call_that_raises_anything_ends_no_thread(error: BaseException, number: int) -> None:
     engine = RaisingEngine(lambda call: error if call == number else None)
     async with stage(engine=engine) as it:
+        threads = [lane.thread for lane in it.dispatcher.lanes.all]
         for text in range(number):
             await it.submit(text)
-        with pytest.raises(LaneLost):
+        with pytest.raises(InferenceFailed):
             await it.submit(50)
+        assert [lane.thread for lane in it.dispatcher.lanes.all] == threads
         await assert_whole(it)
         assert engine.renewals == 0
+        assert LaneState.DEAD not in it.ledger.lanes.values()
 
 
 @pytest.mark.promise("failure-contained")
@@ -429,32 +433,91 @@ async def test_running_out_of_memory_in_a_call_ends_no_lane() -> None:
         assert LaneState.DEAD not in it.ledger.lanes.values()
 
 
-async def test_running_out_of_memory_beside_a_call_replaces_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [MemoryError(), SystemExit(), Unforeseen()], ids=repr)
+async def test_an_error_beside_a_call_fails_its_texts_and_ends_no_thread(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with stage() as it:
-        finish = it.dispatcher.lanes._finish
+        threads = [lane.thread for lane in it.dispatcher.lanes.all]
+        finish = it.dispatcher.scheduler.finish
         failures = iter([True])
 
         def fail_once(*arguments: object) -> object:
             if next(failures, False):
-                raise MemoryError
+                raise error
             return finish(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(it.dispatcher.lanes, "_finish", fail_once)
-        with pytest.raises(LaneLost):
+        monkeypatch.setattr(it.dispatcher.scheduler, "finish", fail_once)
+        with pytest.raises(InferenceFailed):
             await it.submit(1)
+        await assert_whole(it)
+        assert [lane.thread for lane in it.dispatcher.lanes.all] == threads
+
+
+async def test_when_no_batch_can_be_taken_what_waits_fails_and_no_thread_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stage() as it:
+
+        def fail(*_: object, **__: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(it.dispatcher.scheduler.policy, "choose", fail)
+        for text in range(3):
+            with pytest.raises(InferenceFailed):
+                await it.submit(text)
+        monkeypatch.undo()
         await assert_whole(it)
 
 
-async def test_an_engine_that_ends_every_thread_is_lost() -> None:
-    async with stage(cores=1, engine=RaisingEngine(lambda _: SystemExit(), cores=1)) as it:
-        for text in range(MAX_REPLACEMENTS + 1):
+async def test_an_observer_that_raises_ends_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("nowhere to write it")
+
+    async with stage() as it:
+        monkeypatch.setattr(it.ledger, "batch_done", fail)
+        monkeypatch.setattr(it.ledger, "lane", fail)
+        for text in range(5):
+            await it.submit(text)
+        monkeypatch.undo()
+        await it.submit(6)
+        await assert_whole(it)
+
+
+async def test_without_new_sessions_the_thread_goes_on_with_the_present_ones() -> None:
+    class Unrenewable(GatedEngine):
+        def renew(self) -> None:
+            raise MemoryError
+
+    engine = Unrenewable(lambda number: number == 0, lane_widths=(1,))
+    async with stage(cores=1, engine=engine) as it:
+        await hang(it, 1, 0)
+        await it.submit(2)
+        await assert_whole(it, lanes=1)
+
+
+async def test_a_device_that_is_lost_with_the_new_sessions_ends_the_lane() -> None:
+    class Lost(GatedEngine):
+        def renew(self) -> None:
+            raise DeviceLost("gone")
+
+    engine = Lost(lambda number: number == 0, lane_widths=(1,))
+    async with stage(cores=1, engine=engine) as it:
+        await hang(it, 1, 0)
+        await it.until(lambda: it.ledger.lanes == {0: LaneState.DEAD})
+        assert it.dispatcher.is_lost
+
+
+async def test_a_model_without_any_device_is_lost() -> None:
+    async with stage(engine=RaisingEngine(lambda _: DeviceLost("gone"))) as it:
+        for text in range(2):
             assert not it.dispatcher.is_lost
             with pytest.raises(LaneLost):
                 await it.submit(text)
         assert it.dispatcher.is_lost
         with pytest.raises(LaneLost):
             await it.submit(9)
-        await it.until(lambda: it.ledger.lanes == {0: LaneState.DEAD})
+        await it.until(lambda: it.ledger.lanes == dict.fromkeys(range(2), LaneState.DEAD))
 
 
 async def test_a_lane_without_its_device_is_not_replaced() -> None:
@@ -471,40 +534,21 @@ async def test_a_lane_without_its_device_is_not_replaced() -> None:
         assert it.dispatcher.is_lost
 
 
-async def test_a_thread_that_ended_without_a_word_is_found_within_a_tick(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = RaisingEngine(lambda call: SystemExit() if call == 0 else None)
-    async with stage(engine=engine) as it:
-        threads = [lane.thread for lane in it.dispatcher.lanes.all]
-        monkeypatch.setattr(it.dispatcher.lanes, "_bury", lambda *_: None)
-        lost = it.submit_soon(1)
-        await it.until_called(1)
-        monkeypatch.undo()
-        (lane,) = [lane for lane in it.dispatcher.lanes.all if lane.state is LaneState.BUSY]
-        assert lane.thread in threads
-        assert lane.thread is not None
-        await asyncio.to_thread(lane.thread.join)
-        it.pass_time(1.0)
-        with pytest.raises(LaneLost):
-            await lost
-        await assert_whole(it)
-
-
 async def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage(FaultScript(calls={0: Fault.DIE})) as it:
+    engine = GatedEngine(lambda number: number == 0, lane_widths=(1,))
+    async with stage(cores=1, engine=engine) as it:
 
-        def refuse(_: threading.Thread) -> None:
+        def refuse(*_: object) -> None:
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(it.dispatcher.lanes, "_start_thread", lambda lane, _: refuse(lane))
-        with pytest.raises(LaneLost):
-            await it.submit(1)
+        monkeypatch.setattr(it.dispatcher.lanes.watch, "_start_thread", refuse)
+        await hang(it, 1, 0)
         it.pass_time(10.0)  # many more tries than replacements
         assert it.dispatcher.is_degraded
+        assert it.dispatcher.is_lost
         monkeypatch.undo()
         it.pass_time(1.0)
-        await assert_whole(it)
+        await assert_whole(it, lanes=1)
 
 
 # What is said.
@@ -520,14 +564,14 @@ async def test_the_log_tells_what_happened_with_predicted_and_elapsed_time(
             it.pass_time(HANG_S)
             await it.until(lambda: set(it.ledger.lanes.values()) == {LaneState.IDLE})
             engine.gates[0].set()
-            await it.until(lambda: not it.dispatcher.lanes._stuck)
+            await it.until(lambda: not it.dispatcher.lanes.watch._stuck)
             it.stand_still(0.0)
     lost, replaced, returned = [
         r.getMessage() for r in caplog.records if r.name.startswith("vecmill.batching")
     ]
     call = "(1 texts with 10 tokens on 2 cores: {} s elapsed, 0.0 s predicted)"
     assert lost == f"Lane 0 is hung {call.format('11.0')}. Its 1 texts fail."
-    assert replaced == f"Lane 0 is replaced by a new thread, 1 in a row {call.format('21.0')}."
+    assert replaced == f"Lane 0 is replaced by a new thread {call.format('21.0')}."
     assert (
         returned == f"Lane 0 was replaced, and its thread ends: its call has returned {call.format('21.0')}."
     )
@@ -590,7 +634,7 @@ async def test_threads_that_end_at_closing_are_not_dead() -> None:
 async def test_less_work_is_admitted_while_a_lane_is_lost() -> None:
     engine = GatedEngine(lambda number: number == 0)
     async with stage(engine=engine) as it:
-        forecast = it.dispatcher.lanes.forecast
+        forecast = it.dispatcher.scheduler.forecast
         cores = [forecast.cores]
         await hang(it, 1, 0)
         cores.append(forecast.cores)
@@ -610,14 +654,14 @@ async def test_a_batch_looks_at_no_texts_of_other_lanes(monkeypatch: pytest.Monk
         for call in range(3):
             running.append(it.submit_soon(*range(100 * call, 100 * call + 6)))  # one batch
             await it.until_called(call + 1)
-        assert it.dispatcher.queue.is_empty
+        assert it.dispatcher.scheduler.queue.is_empty
         seen: list[Job] = []
 
         def watched(job: Job) -> bool:
             seen.append(job)
             return is_long(job)
 
-        monkeypatch.setattr(lanes_module, "is_long", watched)
+        monkeypatch.setattr(scheduler_module, "is_long", watched)
         running.append(it.submit_soon(1_000))
         await it.until_called(4)
         assert len(seen) <= 1

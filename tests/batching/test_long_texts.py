@@ -11,7 +11,7 @@ import pytest
 from support.dispatching import Stage
 from support.dispatching import stage as any_stage
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.lane import HANG_FACTOR
+from vecmill.batching.lane_watch import HANG_FACTOR
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine
 from vecmill.values.batch import Batch, TokenSequence
@@ -125,7 +125,7 @@ async def test_a_long_text_of_one_model_leaves_a_core_for_another_model() -> Non
 async def test_calls_that_share_cores_do_not_correct_the_predictions() -> None:
     async with stage(2) as (it, engine):
         await it.submit(1, length=SHORT)
-        pace = it.dispatcher.lanes.pace
+        pace = it.dispatcher.scheduler.pace
         before = (pace.slowness, pace.call_s([LONG], 2), pace.call_s([SHORT], 1))
         long = it.submit_soon(2, length=LONG)
         await it.until_called(2)
@@ -139,18 +139,18 @@ async def test_calls_that_share_cores_do_not_correct_the_predictions() -> None:
 
 async def test_a_long_call_that_shares_no_core_corrects_the_predictions() -> None:
     async with stage(2) as (it, engine):
-        predicted_s = it.dispatcher.lanes.pace.call_s([LONG], 2)
+        predicted_s = it.dispatcher.scheduler.pace.call_s([LONG], 2)
         long = it.submit_soon(2, length=LONG)
         await it.until_called(1)
         it.pass_time(0.5 * predicted_s)
         engine.gate.set()
         await long
-        assert it.dispatcher.lanes.pace.call_s([LONG], 2) < 0.97 * predicted_s
+        assert it.dispatcher.scheduler.pace.call_s([LONG], 2) < 0.97 * predicted_s
 
 
 async def test_a_call_that_shares_cores_has_more_time_before_it_hangs() -> None:
     async with stage(2) as (it, engine):
-        limit_s = HANG_FACTOR * it.dispatcher.lanes.pace.call_s([LONG], 2)
+        limit_s = HANG_FACTOR * it.dispatcher.scheduler.pace.call_s([LONG], 2)
         alone = it.submit_soon(1, length=LONG)
         await it.until_called(1)
         await it.submit(2, length=SHORT)

@@ -21,7 +21,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.engines.fake import FakeEngine
-from vecmill.errors import InferenceFailed
+from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.mill import Mill, MillState
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -71,13 +71,14 @@ class FaultyOptions:
 CALL_FAULTS = {
     "raise": 0.02,
     "foreign": 0.01,
+    "exit": 0.005,
     "memory": 0.005,
     "nan": 0.005,
     "few": 0.005,
     "many": 0.005,
     "slow": 0.02,
 }
-DEADLY = ("exit", "hang")
+DEADLY = ("device", "hang")
 
 
 class FaultyEngine:
@@ -140,10 +141,12 @@ class FaultyEngine:
             return fault, 0.08 if fault == "slow" else self._dice.random() * 0.003
 
     def _fail(self, fault: str) -> None:
-        if fault == "exit":
-            raise SystemExit("planned")
+        if fault == "device":
+            raise DeviceLost("planned")
         if fault == "hang":
             self._released.wait()
+        if fault == "exit":
+            raise SystemExit("planned")
         if fault == "raise":
             raise InferenceFailed("This call fails.")
         if fault == "foreign":

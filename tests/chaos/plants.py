@@ -10,9 +10,8 @@ import orjson
 
 from vecmill.batching import containment, lanes
 from vecmill.batching.containment import Outcomes
-from vecmill.batching.counts import CountsSnapshot
 from vecmill.batching.dispatcher import Dispatcher
-from vecmill.batching.ticket import QueuedRequest
+from vecmill.batching.ticket import CountsSnapshot, QueuedRequest
 from vecmill_server.app.routes import endpoint
 from vecmill_server.http1.protocol import HttpConnection
 

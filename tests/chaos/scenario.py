@@ -186,8 +186,8 @@ class Stage:
         ended = counts.done + counts.failed + counts.expired + counts.cancelled
         assert counts.open == 0
         assert counts.admitted == ended
-        with dispatcher._budget.lock:
-            dispatcher.queue.check()
+        with dispatcher._lock:
+            dispatcher.scheduler.queue.check()
         assert dispatcher._futures == {}
         assert admission.idle.is_set()
         assert not admission._tokenizing._waiting_characters

@@ -16,6 +16,7 @@ from support.library_models import SMALL, save_library_model, save_model_with_co
 from support.texts import mixed_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill import MillConfig, SyncMill
+from vecmill.batching.containment import is_out_of_memory
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine, prepared
 from vecmill.engines.torch import compiled, devices
@@ -226,14 +227,12 @@ def batch_of(*lengths: int) -> Batch:
 
 
 class SmallMemory:
-    """A device that holds `tokens` tokens, and remembers the sizes that it was asked for."""
+    """A device that holds `tokens` tokens."""
 
     def __init__(self, tokens: int) -> None:
         self._tokens = tokens
-        self.asked: list[int] = []
 
     def __call__(self, batch: Batch) -> Outputs:
-        self.asked.append(len(batch.token_ids))
         if len(batch.token_ids) > self._tokens:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return [batch.token_ids[batch.offsets[:-1]][:, None].astype(np.float32)]
@@ -248,21 +247,11 @@ def lost() -> None:
 
 
 @pytest.mark.promise("memory-halved")
-def test_what_does_not_fit_into_memory_is_halved_and_remembered() -> None:
-    memory = SmallMemory(20)
-    replica = Replica("cuda:0", memory, alive)
-    expected = np.arange(1, 9, dtype=np.float32)[:, None]
-    np.testing.assert_array_equal(replica.run(batch_of(*[5] * 8))[0], expected)
-    assert memory.asked == [40, 20, 20]
-    np.testing.assert_array_equal(replica.run(batch_of(*[5] * 8))[0], expected)
-    assert memory.asked[3:] == [20, 20]
-
-
-@pytest.mark.promise("memory-halved")
-def test_a_text_that_does_not_fit_alone_fails_and_takes_no_other_with_it() -> None:
-    replica = Replica("cuda:0", SmallMemory(20), alive)
-    with pytest.raises(InferenceFailed, match="ran out of memory on a text of 21 tokens"):
-        replica.run(batch_of(21))
+def test_a_batch_that_does_not_fit_into_memory_is_no_lost_device_and_may_be_halved() -> None:
+    replica = Replica("cuda:0", SmallMemory(20), lost)
+    with pytest.raises(InferenceFailed, match="ran out of memory on 2 texts with 21 tokens") as raised:
+        replica.run(batch_of(10, 11))
+    assert is_out_of_memory(raised.value)
     assert len(replica.run(batch_of(5, 5))[0]) == 2
 
 

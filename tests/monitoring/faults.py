@@ -168,10 +168,10 @@ def record_loading(_folder: Path) -> Recording:
 
 
 def record_lost_lane(_folder: Path) -> Recording:
-    """A lane that dies more often than it is replaced, after hundreds of requests that were answered."""
+    """A lane whose device is lost, after hundreds of requests that were answered."""
     recording = Recording()
     healthy = 200
-    faults = FaultScript(calls=dict.fromkeys(range(healthy, healthy + 100), Fault.DIE))
+    faults = FaultScript(calls={healthy: Fault.DEVICE})
     engine = FakeEngine(dim=DIM, lane_widths=(1,), faults=faults)
     with serve_in_thread(config=ONE_LANE, engine=engine) as server:
         recording.steps(server, lambda number: ask(server, number, 20), 10)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.engines.fake import FakeEngine, FaultScript, hash_row
@@ -109,7 +110,7 @@ class Stage:
         client: str | None = None,
     ) -> QueuedRequest:
         sequences = [TokenSequence.of([text] * length) for text in texts]
-        return await self.dispatcher.submit(sequences, priority=priority, timeout_s=timeout_s, client=client)
+        return await self.dispatcher.submit(sequences, Ask(priority, client, timeout_s))
 
     def submit_soon(
         self, *texts: int, length: int = 10, timeout_s: float | None = None, client: str | None = None

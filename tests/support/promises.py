@@ -158,8 +158,9 @@ _FAILURES = (
     ),
     Promise(
         "lost-lane-noticed",
-        "A worker thread that ends or hangs is noticed and replaced, and its requests are answered.",
-        "0 requests stay without a response, when each call of thirty requests ends the thread in turn.",
+        "A worker thread that hangs is noticed and replaced, and its requests are answered. Whatever a call "
+        "raises, its thread goes on, unless the device is lost.",
+        "Each call of thirty requests hangs in turn: 0 requests without a response.",
     ),
     Promise(
         "honest-health",

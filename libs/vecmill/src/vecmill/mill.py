@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from vecmill.batching.counts import CountsSnapshot
-from vecmill.batching.dispatcher import Backlog, Dispatcher
+from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.scheduler import Backlog
+from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -215,12 +216,12 @@ class Mill(OldMethods):
         """The tokens of a full batch; before the model is loaded, as configured."""
         if self._admission is None:
             return self.config.batch.batch_tokens
-        return self._admission.dispatcher.lanes.batch_tokens
+        return self._admission.dispatcher.scheduler.batch_tokens
 
     @property
     def backlog(self) -> Backlog:
         """The waiting work."""
-        return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.backlog
+        return Backlog(0, 0, 0.0) if self._admission is None else self._admission.dispatcher.scheduler.backlog
 
     @property
     def text_counts(self) -> CountsSnapshot:

@@ -1,5 +1,8 @@
-"""Batching: the queue of waiting texts, the choice of each batch, and the threads that run them.
+"""Batching: what waits, what is computed next, and the threads that compute it.
 
-`ticket`, `queue`, `line`, `pace`, `forecast` and `policy` are pure: no clock, no thread, no event loop.
-`dispatcher` and `lanes` connect them with the event loop and the threads.
+`scheduler` is pure: no clock, no thread, no event loop. It stands over `queue` and `line` (what waits),
+`policy` (the choice of batches), `forecast` and `pace` (the predicted times). `dispatcher` connects it with
+the event loop, `lanes` with the threads.
+
+To follow one call, read `dispatcher`, `scheduler`, `lanes` and `containment`.
 """

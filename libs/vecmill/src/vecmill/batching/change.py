@@ -1,9 +1,9 @@
-"""A context in which the queue may change: it holds the lock, then reports the changed counts of texts."""
+"""A context in which the scheduler may change: it holds the lock, and then reports what has changed."""
 
 import logging
 from collections.abc import Callable
 
-from vecmill.batching.queue import Queue
+from vecmill.batching.ticket import Counts
 from vecmill.hardware.budget import CoreBudget
 from vecmill.values.observer import Observer
 
@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 class Change:
     """A context that holds the lock and afterwards reports the changed counts of texts to the observer.
 
-    An observer that raises must not keep requests that have ended from their answers, so its error is logged.
-
     All threads share one instance.
     """
 
-    def __init__(self, budget: CoreBudget, queue: Queue, observer: Observer) -> None:
+    def __init__(self, budget: CoreBudget, counts: Counts, observer: Observer) -> None:
+        self.budget = budget
+        self.observer = observer
         self._lock = budget.lock
-        self._counts = queue.counts
+        self._counts = counts
         self._reports = (
             observer.joined,
             observer.done,
@@ -28,7 +28,7 @@ class Change:
             observer.expired,
             observer.cancelled,
         )
-        self._reported = self._counts.changing
+        self._reported = counts.changing
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -40,10 +40,15 @@ class Change:
         if after != before:
             for report, old, new in zip(self._reports, before, after, strict=True):
                 if new != old:
-                    self._report(report, new - old)
+                    tell(report, new - old)
 
-    def _report(self, report: Callable[[int], None], texts: int) -> None:
-        try:
-            report(texts)
-        except Exception:
-            logger.exception("The observer failed.")
+
+def tell(report: Callable[..., None], *arguments: object) -> None:
+    """Call a method of an observer, without a lock. If it raises, the error is logged.
+
+    An observer that raises must not keep requests that have ended from their answers.
+    """
+    try:
+        report(*arguments)
+    except Exception:
+        logger.exception("The observer failed.")

@@ -2,17 +2,21 @@
 
 If a call raises, its batch is split in two and each half is tried again, until the failing texts are found.
 One failing text among n takes at most 2 * ceil(log2(n)) extra calls. A batch in which every text fails takes
-2n - 2 extra calls. A batch that is larger than memory allows (`memory_limit`) is split before a call. A text
-whose embedding is not finite fails without affecting the others.
+2n - 2 extra calls. A text whose embedding is not finite fails without affecting the others.
+
+A call that runs out of memory sets a limit for all lanes, so that the next batches do not fail first: a batch
+that is larger is split before its call. The limit halves with each such failure, and grows slowly with calls
+that use it up. Without such a failure there is no limit.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from vecmill.batching.memory_limit import MemoryLimit, is_out_of_memory
 from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, NonFiniteOutput, VecmillError
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, Embeddings
@@ -21,6 +25,35 @@ Outcome = Embedding | VecmillError
 Run = Callable[[Batch], Embeddings]
 
 logger = logging.getLogger(__name__)
+
+# The growth at each call that uses the limit up. It doubles the limit in about 70 calls.
+GROWTH = 1.01
+
+# Parts of messages of ONNX Runtime, OpenVINO and device drivers.
+_MESSAGES = ("bad_alloc", "failed to allocate", "out of memory", "can't allocate memory", "cannot allocate")
+
+
+class MemoryLimit:
+    """The limit of all lanes of an engine; see the module docstring. Used by all threads."""
+
+    def __init__(self) -> None:
+        self.tokens = math.inf
+        self._lock = threading.Lock()
+
+    def allows(self, tokens: int, texts: int) -> bool:
+        """Return whether a call of this size may be tried. A call with one text always may."""
+        return texts == 1 or tokens <= self.tokens
+
+    def halve(self, tokens: int) -> None:
+        """Allow half of `tokens`, the size of a call that ran out of memory, unless the limit is lower."""
+        with self._lock:
+            self.tokens = max(1.0, min(self.tokens, tokens / 2))
+
+    def grow(self, tokens: int) -> None:
+        """Raise the limit a little if a call of `tokens`, near the limit, had enough memory."""
+        with self._lock:
+            if tokens > self.tokens / 2:
+                self.tokens *= GROWTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +69,8 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
 
     `memory` is the size that a call may have, and learns from the calls.
 
-    The only exceptions that it raises are `DeviceLost`, which ends the lane, and `LaneLost`, which `run`
-    raises if the lane was given up. A `BaseException` such as `SystemExit` also passes through and ends the
-    lane.
+    Whatever a call raises, `SystemExit` too, becomes the outcome of the sequences that cause it, except
+    `DeviceLost`, which ends the lane, and `LaneLost`, which `run` raises if the lane was given up.
     """
     if len({sequence.gives_tokens for sequence in sequences}) > 1:
         return _run_kinds(run, sequences, memory)
@@ -51,7 +83,7 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
             raise InferenceFailed(f"The engine returned {len(rows)} rows for {len(sequences)} texts.")
     except (DeviceLost, LaneLost):
         raise
-    except Exception as error:
+    except BaseException as error:
         if is_out_of_memory(error):
             memory.halve(tokens)
             logger.warning("Memory ran out on %d tokens. The next calls have %d.", tokens, memory.tokens)
@@ -72,7 +104,9 @@ def _run_kinds(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit
     return Outcomes([outcomes[place] for place in range(len(sequences))], computed_tokens)
 
 
-def _split(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit, error: Exception) -> Outcomes:
+def _split(
+    run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit, error: BaseException
+) -> Outcomes:
     if len(sequences) == 1:
         logger.error("inference failed for one text of %d tokens: %s", len(sequences[0]), error)
         return Outcomes([_as_ours(error)], 0)
@@ -88,7 +122,7 @@ def _run_halves(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimi
     )
 
 
-def _as_ours(error: Exception) -> VecmillError:
+def _as_ours(error: BaseException) -> VecmillError:
     if isinstance(error, VecmillError):
         return error
     return InferenceFailed("The engine failed for this text. The server's log says more.")
@@ -109,3 +143,18 @@ def _check_rows(rows: Embeddings) -> list[Outcome]:
 
 def _not_finite() -> NonFiniteOutput:
     return NonFiniteOutput("The model computed a row that is not finite for this text.")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether `error`, or an error that caused it, says that there was not enough memory."""
+    return any(
+        isinstance(one, MemoryError) or any(part in str(one).lower() for part in _MESSAGES)
+        for one in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__

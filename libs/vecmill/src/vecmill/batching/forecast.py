@@ -55,7 +55,7 @@ LEAST_BULK_SHARE = 0.5
 # any size can be admitted when no other bulk request waits.
 TIMEOUT_FACTOR = CAUTION / LEAST_BULK_SHARE
 
-# A text whose call takes longer than this on one core is long: it is computed on several (`call_width`).
+# A text whose call takes longer than this on one core is long: it is computed on several (`scheduler`).
 LONG_CALL_S = 1.0
 
 # Of so many cores of a wide call, this part shortens it.
@@ -200,7 +200,10 @@ class Forecast:
         return self._wait_delay_s(line, client, self._interactive_rate()) if line else 0.0
 
     def _wait_delay_s(self, line: Line, client: str | None, rate: float) -> float:
-        most_s, own_s, all_s = self._config.queue.target_wait_s, line.waiting_s_of(client), line.waiting_s
+        most_s, all_s = self._config.queue.target_wait_s, line.waiting_s
+        if all_s <= most_s * rate:  # almost always, and then there is room for everybody
+            return 0.0
+        own_s = line.waiting_s_of(client)
         delay_s = _delay_for_room(own_s / rate, all_s / rate, most_s)
         if own_s or not delay_s:
             return delay_s
@@ -248,7 +251,7 @@ class Forecast:
     def _interactive_rate(self) -> float:
         """Return the core seconds of interactive work that are computed in a second."""
         weight = self._config.batch.interactive_weight
-        others = sum(bool(self._lines[other]) for other in (Priority.BULK, Priority.BACKGROUND))
+        others = bool(self._lines[Priority.BULK]) + bool(self._lines[Priority.BACKGROUND])
         return self._rate() * weight / (weight + others)
 
     def _bulk_rate(self) -> float:

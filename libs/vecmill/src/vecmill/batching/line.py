@@ -97,13 +97,13 @@ class Line:
     def place(self, request: QueuedRequest, cost_s: float) -> None:
         """Give `request` its tag. Its jobs are added afterwards."""
         request.tag = self.tag_for(request.client, cost_s)
-        client = self._clients.setdefault(request.client, _Client())
+        client = self._client(request.client)
         client.ends_at = max(self._virtual_time, client.ends_at) + cost_s
 
     def add(self, job: Job) -> None:
         """Add `job` to the request that is its home, at the end."""
         home = job.home
-        client = self._clients.setdefault(home.client, _Client())
+        client = self._client(home.client)
         if not home.waiting:
             insort(self._order, (home.tag, home.number, home))
             self._waiting_clients += not client.requests
@@ -184,6 +184,12 @@ class Line:
             else:
                 yield from self._by_length[self._lengths[above]]
                 above += 1
+
+    def _client(self, name: str | None) -> _Client:
+        found = self._clients.get(name)
+        if found is None:
+            found = self._clients[name] = _Client()
+        return found
 
     def _rest(self) -> None:
         """Forget the clients: nobody waits, so nobody has had more than another."""

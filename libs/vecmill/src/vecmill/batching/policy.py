@@ -12,20 +12,19 @@ Similar lengths keep the padding of a batch small, and the padding has a fixed l
   forecast admits bulk requests on this condition.
 - **The limit** is the waiting tokens divided by the lanes that could run them, so that a request that has the
   machine to itself uses all of it. The limit lies between a minimum (tiny batches waste the fixed cost of a
-  call) and the size of full batches (`batch_size`). While interactive requests come in, other calls are
+  call) and the size of full batches (`pace`). While interactive requests come in, other calls are
   shorter, because a text that arrives waits for the call that runs.
 - **Long texts**: a text that alone takes longer than `LONG_CALL_S` is computed only if another lane stays
-  free of such texts, so that short texts never wait for it (`lanes` has the widths of these calls).
+  free of such texts, so that short texts never wait for it (`scheduler` has the widths of these calls).
 
 Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; `line` has the order of requests.
 """
 
 from collections.abc import Iterator
 
-from vecmill.batching.batch_size import BatchSize
 from vecmill.batching.forecast import LONG_CALL_S, Forecast
 from vecmill.batching.line import Line
-from vecmill.batching.pace import Pace
+from vecmill.batching.pace import BatchSize, Pace
 from vecmill.batching.queue import Queue
 from vecmill.batching.ticket import Job
 from vecmill.config import BatchConfig

@@ -27,9 +27,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
-from vecmill.batching.counts import Counts, CountsSnapshot
 from vecmill.batching.line import Line
-from vecmill.batching.ticket import OWN_WORK, Job, QueuedRequest, Terms, Ticket, TicketState
+from vecmill.batching.ticket import (
+    OWN_WORK,
+    Counts,
+    CountsSnapshot,
+    Job,
+    QueuedRequest,
+    Terms,
+    Ticket,
+    TicketState,
+)
 from vecmill.config import QueueConfig
 from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
@@ -145,7 +153,6 @@ class Queue:
         `costs_s` is the result of the method of this name, if the caller has it.
         """
         assert sequences
-        assert self.room_for(len(sequences), sum(map(len, sequences)), terms.client) is Room.FITS
         number = next(self._numbers)
         request = QueuedRequest(
             number,
@@ -154,6 +161,7 @@ class Queue:
             now,
             terms.deadline,
             may_wait=terms.may_wait,
+            is_try=terms.is_try,
             timeline=terms.timeline,
         )
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
@@ -256,9 +264,9 @@ class Queue:
     ) -> Ticket:
         job = self._jobs.get(sequence.key)
         if job is None:
-            job = Job(sequence, request, now, cost_s)
+            job = Job(sequence, len(sequence), request, now, cost_s)
             self._jobs[sequence.key] = job
-            self.lines[job.priority].add(job)
+            self.lines[request.priority].add(job)
         else:
             self._counts_of(request).joined += 1
             if request.timeline is not None:
@@ -331,7 +339,9 @@ class Queue:
         tokens, client = change * ticket.job.tokens, ticket.request.client
         self.waiting_texts += change
         self.waiting_tokens += tokens
-        own = self._waiting_of.setdefault(client, _Waiting())
+        own = self._waiting_of.get(client)
+        if own is None:
+            own = self._waiting_of[client] = _Waiting()
         own.texts += change
         own.tokens += tokens
         if not own.texts:

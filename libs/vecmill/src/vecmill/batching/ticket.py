@@ -51,13 +51,15 @@ class Terms:
     """The terms on which a request is admitted. `client` is on whose behalf; `None` is a client too.
 
     `may_wait` tells whether the deadline may be put off for the work of others: it is not one that the client
-    has asked for. `timeline` is where the times of the request are recorded, `None` if nobody needs them.
+    has asked for. `is_try` tells whether the deadline seems to be too early. `timeline` is where the times of
+    the request are recorded, `None` if nobody needs them.
     """
 
     priority: Priority
     deadline: float
     client: str | None = None
     may_wait: bool = True
+    is_try: bool = False
     timeline: RunTimeline | None = None
 
 
@@ -67,7 +69,7 @@ class QueuedRequest:
 
     `embeddings[i]` is the output for ticket `i`, `error` the reason why the request as a whole failed.
     `waiting` holds the waiting jobs that are at home in this request, of `waiting_s` core seconds, and `tag`
-    its place in the line of its priority. `may_wait` is that of the terms.
+    its place in the line of its priority. `may_wait` and `is_try` are those of the terms.
     """
 
     number: int
@@ -85,12 +87,13 @@ class QueuedRequest:
     waiting: OrderedDict["Job", None] = field(default_factory=OrderedDict)
     waiting_s: float = 0.0
     may_wait: bool = True
+    is_try: bool = False
     timeline: RunTimeline | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One token sequence to compute, for every ticket that needs it. The queue makes jobs.
+    """One token sequence of `tokens` tokens to compute, for every ticket that needs it. The queue makes jobs.
 
     The job waits in the line as a part of its `home`, the first in line of the requests that need it.
     `cost_s` is the predicted time in core seconds. `batch` is the timeline of the batch that computes the
@@ -98,17 +101,13 @@ class Job:
     """
 
     sequence: TokenSequence
+    tokens: int
     home: QueuedRequest
     arrived_at: float
     cost_s: float
     running: bool = False
     batch: BatchTimeline | None = None
     tickets: dict["Ticket", None] = field(default_factory=dict)  # the open ones, in order of arrival
-
-    @property
-    def tokens(self) -> int:
-        """Length of the sequence."""
-        return len(self.sequence)
 
     @property
     def priority(self) -> Priority:
@@ -143,3 +142,37 @@ class Ticket:
         """
         assert state in TRANSITIONS.get(self.state, set()), f"a ticket cannot go {self.state} -> {state}"
         self.state = state
+
+
+@dataclass(slots=True)
+class Counts:
+    """The numbers of texts since the queue was made, by how they ended."""
+
+    admitted: int = 0
+    joined: int = 0
+    done: int = 0
+    failed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Texts that reached a final state."""
+        return self.done + self.failed + self.expired + self.cancelled
+
+    @property
+    def changing(self) -> tuple[int, int, int, int, int]:
+        """The counts that the dispatcher reports: joined, done, failed, expired, cancelled."""
+        return self.joined, self.done, self.failed, self.expired, self.cancelled
+
+
+@dataclass(slots=True)
+class CountsSnapshot(Counts):
+    """The counts of texts at one moment: `admitted` is the sum of the outcomes and of `open`.
+
+    `waiting` and `waiting_tokens` count the open texts that have not reached a lane.
+    """
+
+    open: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0

@@ -1,7 +1,7 @@
 """An engine without a model, for tests: the embedding of a text or token is a hash of its token ids.
 
 The embeddings are exact, so tests notice a swapped or lost embedding. A script makes calls fail, return
-NaN, hang or end their thread.
+NaN, hang or lose their device.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from vecmill.engines.base import EngineCapabilities
-from vecmill.errors import InferenceFailed
+from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.hardware.topology import lane_widths
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
@@ -36,7 +36,8 @@ class Fault(StrEnum):
     SHORT = "short"  # one embedding too few
     MEMORY = "memory"  # no memory left
     HANG = "hang"  # no return before `FakeEngine.released` is set
-    DIE = "die"  # end of the calling thread
+    DIE = "die"  # `SystemExit`, as from code that means to end its thread
+    DEVICE = "device"  # `DeviceLost`: the device no longer responds
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +117,15 @@ class FakeEngine:
     def run(self, batch: Batch, *, width: int) -> Embeddings:
         """Return the hash of each text.
 
-        Raises `InferenceFailed` if the script has this fault for the call.
+        Raises `InferenceFailed` or `DeviceLost` if the script has this fault for the call.
         """
         fault = self._next_fault(batch, width)
         if fault is Fault.HANG:
             self.released.wait()
         if fault is Fault.DIE:
             raise SystemExit("scripted")
+        if fault is Fault.DEVICE:
+            raise DeviceLost("The device of the fake engine no longer responds.")
         if fault is Fault.MEMORY:
             raise MemoryError("scripted")
         if fault is Fault.RAISE:

@@ -1,7 +1,7 @@
 """A session for long texts, whose threads give way to those of other calls.
 
 A long text uses all cores, and a short text that arrives meanwhile shares one of them with it
-(`batching.call_width`). The operating system would give each of the two half of the core. A session of this
+(`batching.scheduler`). The operating system would give each of the two half of the core. A session of this
 module has a lower priority, so that the short text gets almost all of it, and the long text what is left.
 
 Linux gives each thread a priority of its own. A new thread inherits it from the thread that starts it, and

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown
@@ -93,7 +94,7 @@ class Admission:
         self.tokenizer = tokenizer
         self.pairs = pairs
         self.dispatcher = dispatcher
-        self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.queue.open_texts > 0)
+        self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)
         self.idle = asyncio.Event()
         self.idle.set()
         self._config = config
@@ -136,14 +137,8 @@ class Admission:
         tokenized = self._clock()
         if run is not None:
             run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
-        ended = await self.dispatcher.submit(
-            sequences,
-            priority=request.priority,
-            client=request.client,
-            timeout_s=request.timeout_s,
-            accepted_at=began,
-            timeline=run,
-        )
+        ask = Ask(request.priority, request.client, request.timeout_s, began, run)
+        ended = await self.dispatcher.submit(sequences, ask)
         embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
         now = self._clock()
         if run is not None:

@@ -42,6 +42,7 @@ class TokenSequence:
         """Make a sequence from lists of ids; token types are 0 by default."""
         ids = np.asarray(token_ids, dtype=np.int64)
         has_types = token_type_ids is not None and any(token_type_ids)
+        # Not `zeros`, which gives up the interpreter lock to allocate a kilobyte or more.
         types = np.asarray(token_type_ids, np.int64) if has_types else np.zeros_like(ids)
         key = b"%d:%d:%d:" % (prompt_length, unseen, len(ids)) + ids.tobytes()
         key += types.tobytes() if has_types else b""

@@ -15,8 +15,8 @@ from typing import Any, cast
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from vecmill.batching.counts import CountsSnapshot
-from vecmill.batching.dispatcher import Backlog
+from vecmill.batching.scheduler import Backlog
+from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, NotReady, VecmillError
 from vecmill.mill import Mill, MillState

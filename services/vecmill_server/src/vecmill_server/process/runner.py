@@ -16,8 +16,8 @@ from typing import NoReturn
 
 import uvicorn
 
-from vecmill.batching.running_clock import RunningClock
 from vecmill.errors import SetupError
+from vecmill.values.clock import RunningClock
 from vecmill_server.app.asgi_app import create_app
 from vecmill_server.app.ready_message import ready_message
 from vecmill_server.base.address import Address

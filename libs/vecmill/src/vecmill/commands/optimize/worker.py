@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.scheduler import Ask
 from vecmill.commands.optimize.reference_outputs import load_reference_outputs, save_reference_outputs
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
@@ -255,7 +256,7 @@ def _accuracy(found: EmbeddingComparison | ScoreComparison, reference: str) -> A
 async def _submit(dispatcher: Dispatcher, sequence: TokenSequence) -> None:
     # Without keys of their own, waiting texts with the same tokens would be computed once.
     alone = replace(sequence, key=b"%d:" % id(sequence) + sequence.key)
-    await dispatcher.submit([alone], priority=Priority.INTERACTIVE)
+    await dispatcher.submit([alone], Ask(Priority.INTERACTIVE))
 
 
 def _take_standard_output() -> TextIO:

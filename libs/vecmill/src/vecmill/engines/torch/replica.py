@@ -3,8 +3,7 @@
 Indices are sent in one copy from pinned memory, so that the processor need not wait. Three kinds of errors
 are handled differently:
 
-- Out of memory: the batch is divided, and later batches are no larger than a batch that fitted. A single
-  text that does not fit fails.
+- Out of memory: the batch is too large, and the caller may divide it.
 - Device lost: after some errors (an illegal address, an assertion on the device) every later operation of
   the process on this device fails. So after an error a small operation is tried; if this operation fails,
   `DeviceLost` is raised, which ends the lane.
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from vecmill.engines.buckets import select_texts
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.session_calls import ModelCall
 from vecmill.errors import DeviceLost, InferenceFailed
@@ -87,46 +85,18 @@ class Replica:
         self.name = name
         self._compute = compute
         self._probe = probe
-        self._fitting_tokens: int | None = None  # the batch limit after the device ran out of memory
 
     def run(self, batch: Batch) -> Outputs:
         """Compute the outputs for `batch`. Raises `DeviceLost`, or `InferenceFailed` for any other error."""
-        if not self._may_fit(batch):
-            return self._run_halves(batch)
         try:
             return self._compute(batch)
         except Exception as error:
             failure = error
-        if _is_out_of_memory(failure):
-            return self._run_smaller(batch, failure)
+        size = f"{len(batch)} texts with {len(batch.token_ids)} tokens in total"
+        if _is_out_of_memory(failure):  # the probe might fail too
+            raise InferenceFailed(f"{self.name} ran out of memory on {size}.") from failure
         self._check_alive(failure)
-        raise InferenceFailed(
-            f"torch failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
-            f"{type(failure).__name__}."
-        ) from failure
-
-    def _may_fit(self, batch: Batch) -> bool:
-        limit = self._fitting_tokens
-        return limit is None or len(batch) == 1 or len(batch.token_ids) <= limit
-
-    def _run_smaller(self, batch: Batch, failure: Exception) -> Outputs:
-        tokens = len(batch.token_ids)
-        if len(batch) == 1:
-            raise InferenceFailed(f"{self.name} ran out of memory on a text of {tokens} tokens.") from failure
-        self._fitting_tokens = min(tokens // 2, self._fitting_tokens or tokens)
-        logger.warning(
-            "%s ran out of memory on a batch of %d tokens. Later batches have at most %d tokens.",
-            self.name,
-            tokens,
-            self._fitting_tokens,
-        )
-        return self._run_halves(batch)
-
-    def _run_halves(self, batch: Batch) -> Outputs:
-        middle = len(batch) // 2
-        halves = (range(middle), range(middle, len(batch)))
-        outputs = [self.run(select_texts(batch, half)) for half in halves]
-        return [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
+        raise InferenceFailed(f"torch failed on {size}: {type(failure).__name__}.") from failure
 
     def _check_alive(self, failure: Exception) -> None:
         try:

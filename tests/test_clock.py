@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from vecmill.batching.running_clock import GRACE_S, RunningClock
+from vecmill.values.clock import GRACE_S, RunningClock
 
 
 class Time:

@@ -1,0 +1,375 @@
+"""The scheduler of one engine: which requests are admitted, and what a free lane computes next. Pure.
+
+It is one object over the queue (`queue`, `line`), the choice of batches (`policy`), and the predicted times
+(`forecast`, `pace`). A request goes through `admit`, its texts through `take` and `finish`. It may end early
+through `cancel`, `expire` or `fail_all`.
+
+Admission. The priority and the time limit of a request follow from its predicted time. A request is admitted
+whole or not at all: if there is room for its texts, and if the forecast finds a place for it. A request whose
+time limit seems too short even for an idle machine is refused, but tried now and then.
+
+The number of cores of a call: wide, on all cores, or narrow, on one core. If an idle lane finds all cores
+free and at most one batch waiting, it runs the batch wide. One text is one batch, whatever its length. Any
+other call is narrow. So a single request uses the whole machine, and under load the cores work in parallel
+without waiting for each other. (An engine may have other widths than one core and all cores; the smallest is
+narrow and the largest wide.)
+
+Long texts. A text that takes long (`is_long`) runs wide too, but takes one core less than it computes on. A
+short text that arrives meanwhile finds this core free, and the operating system shares it between the two
+calls. So a long text uses the whole machine, and no short text waits for its end. One core of the process is
+always free of long texts, or only borrowed by them. If so many long texts wait that they fill the other
+cores, they run narrow, side by side.
+
+The file uses no clock (callers pass `now`), no thread and no event loop. Callers hold a lock around every
+call, except around those that say otherwise.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from vecmill.batching.forecast import Forecast
+from vecmill.batching.pace import Pace
+from vecmill.batching.policy import Policy, is_long
+from vecmill.batching.queue import Queue, Room
+from vecmill.batching.ticket import CountsSnapshot, Job, QueuedRequest, Terms
+from vecmill.config import MillConfig
+from vecmill.errors import DeadlineExceeded, QueueFull, RequestTooLarge, VecmillError
+from vecmill.requests import Priority
+from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Embedding
+from vecmill.values.engine_info import CostModel
+from vecmill.values.timeline import BatchTimeline, RunTimeline
+
+# Requests whose time limit seems too short for an idle machine are tried for at most this part of the time.
+TRY_SHARE = 0.05
+
+SHORTEST_RETRY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The waiting work, and the measured time to compute it."""
+
+    texts: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request asks for: its priority, on whose behalf it is, and its own time limit.
+
+    The priority and the time limit follow from the predicted time of the request. `priority` can only make it
+    less urgent, and `timeout_s` only shorten the limit, which counts from `accepted_at`, by default from the
+    admission. `timeline` is where the times of the request are recorded.
+    """
+
+    priority: Priority | None = None
+    client: str | None = None
+    timeout_s: float | None = None
+    accepted_at: float | None = None
+    timeline: RunTimeline | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """The cores of the process, and the lanes of this engine, as a free lane finds them.
+
+    `long_cores` is the number of cores that long texts of any model have taken. `lanes` is the number of
+    lanes that work, `long_lanes` that of those which compute a long text.
+    """
+
+    free: int
+    total: int
+    long_cores: int
+    lanes: int
+    long_lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBatch:
+    """Jobs that one lane computes in one call on `width` cores, of which it takes `cores` from the budget.
+
+    `waits_s` holds, for each text, the seconds from admission to now. `timeline` is `None` unless the
+    times of batches are recorded.
+    """
+
+    jobs: list[Job]
+    width: int
+    cores: int
+    has_long_text: bool
+    waits_s: tuple[float, ...]
+    timeline: BatchTimeline | None = None
+
+    @property
+    def cost_s(self) -> float:
+        """The predicted core seconds of the jobs."""
+        return sum(job.cost_s for job in self.jobs)
+
+
+class Scheduler:
+    """The scheduler of one engine; see the module docstring."""
+
+    def __init__(
+        self, config: MillConfig, cost: CostModel, *, lanes: int, narrow: int = 1, wide: int = 1
+    ) -> None:
+        """`cost` is the expected cost of calls on `narrow` cores. Every call corrects it.
+
+        `narrow` and `wide` are the least and the largest number of cores of a call.
+        """
+        self.pace = Pace(cost, narrow=narrow, lanes=lanes)
+        self.queue = Queue(config.queue, self.pace.text_cost_s)
+        self.forecast = Forecast(
+            self.queue, config, self.pace, cores=lanes * narrow, wide=max(1, wide // narrow)
+        )
+        self.policy = Policy(config.batch, self.forecast, self.pace)
+        self._limits = config.queue
+        self._lanes = lanes
+        self._narrow, self._wide = narrow, wide
+        self._next_try_at: float | None = None  # when a request that seems too late may be tried
+
+    @property
+    def backlog(self) -> Backlog:
+        """The waiting work. May be read without the lock."""
+        return Backlog(self.queue.waiting_texts, self.queue.waiting_tokens, self.forecast.waiting_s)
+
+    @property
+    def batch_tokens(self) -> int:
+        """The tokens of a full batch, as the measurements are now. May be read without the lock."""
+        return self.policy.batch_size.tokens
+
+    @property
+    def has_open_texts(self) -> bool:
+        """Whether texts wait or run. May be read without the lock."""
+        return self.queue.open_texts > 0
+
+    @property
+    def has_waiting_texts(self) -> bool:
+        """Whether texts wait."""
+        return not self.queue.is_empty
+
+    def counts_snapshot(self) -> CountsSnapshot:
+        """Return all counts of the texts of clients."""
+        return self.queue.snapshot()
+
+    def next_deadline(self) -> float | None:
+        """Return the earliest deadline of a request that may still be open.
+
+        May be called without the lock.
+        """
+        return self.queue.next_deadline()
+
+    # Admission.
+
+    def refuse_unless_room(self, texts: int, tokens: int, client: str | None) -> None:
+        """Raise `RequestTooLarge` or `QueueFull` unless so many texts and tokens fit into the queue.
+
+        May be called without the lock.
+        """
+        room = self.queue.room_for(texts, tokens, client)
+        if room is Room.NEVER:
+            limits = self._limits
+            raise RequestTooLarge(
+                f"The request has {texts} texts with {tokens} tokens; this server never holds more than "
+                f"{limits.max_queue_texts} texts and {limits.max_queue_tokens} tokens. Send it in parts."
+            )
+        if room is Room.FULL:
+            raise queue_full(self.forecast.waiting_s)
+
+    def may_delay(self, client: str | None) -> bool:
+        """Return whether even the smallest request of `client` has to wait for room.
+
+        May be called without the lock.
+        """
+        return self.forecast.delays(client)
+
+    def least_delay_s(self, client: str | None, most_tokens: int) -> float:
+        """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
+        return self.forecast.least_delay_s(client, self.pace.text_cost_s(most_tokens))
+
+    def costs_s(self, tokens: Iterable[int]) -> list[float]:
+        """Return the predicted core seconds of texts of so many tokens."""
+        return list(map(self.pace.text_cost_s, tokens))
+
+    def likely_delay_s(
+        self, costs_s: Sequence[float], client: str | None, priority: Priority | None, now: float
+    ) -> float:
+        """Return how long a request of about these core seconds has to wait.
+
+        It is 0 unless the request is surely bulk work.
+        """
+        return self.forecast.likely_delay_s(costs_s, client, priority, now)
+
+    def admit(self, sequences: Sequence[TokenSequence], ask: Ask, now: float) -> QueuedRequest:
+        """Admit `sequences` together, at least one.
+
+        Raises `RequestTooLarge`, `QueueFull` or `DeadlineExceeded` if the request is not admitted.
+        """
+        self.refuse_unless_room(len(sequences), sum(map(len, sequences)), ask.client)
+        costs_s = self.queue.costs_s(sequences)
+        own_s = self.forecast.own_s(costs_s)
+        terms = self._make_terms(own_s, ask, now)
+        place = self.forecast.find_place(costs_s, terms, now)
+        if place.delay_s > 0 and not terms.is_try:
+            raise queue_full(place.delay_s)
+        if place.extra_s:
+            terms = replace(terms, deadline=terms.deadline + place.extra_s)
+        request = self.queue.admit(sequences, terms, now, costs_s)
+        self.queue.put_off(place.later, place.others_s)
+        return request
+
+    # The computation.
+
+    def may_take(self, cores: Cores) -> bool:
+        """Return whether `take` would return a batch if a core were free."""
+        return self.policy.has_work(self.queue, allow_long=self._may_run_long(cores))
+
+    def take(
+        self, cores: Cores, now: float, *, was_idle: bool, timeline_of: int | None = None
+    ) -> SealedBatch | None:
+        """Choose the next batch for a free lane that `was_idle`, and mark its jobs as running.
+
+        Return `None` if nothing that waits may run now. At least a narrow call has to fit into the free
+        cores. The times of the batch are recorded if `timeline_of` is given, the number of the lane.
+        """
+        if self.queue.is_empty:
+            return None
+        width = taken = self._choose_width(cores, was_idle=was_idle)
+        lanes = 1 if width > self._narrow else self._lanes
+        allow_long = self._may_run_long(cores)
+        jobs = self.policy.choose(self.queue, lanes=lanes, now=now, allow_long=allow_long)
+        if not jobs:
+            return None
+        has_long_text = any(map(is_long, jobs))
+        if has_long_text and self._may_borrow(cores):
+            width, taken = self._wide, self._wide - self._narrow
+        waits_s = tuple(now - job.arrived_at for job in jobs)
+        timeline = None if timeline_of is None else _begin_timeline(jobs, timeline_of, width, now)
+        self.queue.take(jobs, now, timeline)
+        return SealedBatch(jobs, width, taken, has_long_text, waits_s, timeline)
+
+    def finish(
+        self, jobs: Iterable[Job], outcomes: Iterable[Embedding | VecmillError], now: float
+    ) -> list[QueuedRequest]:
+        """Give each job its outcome, and return the requests that ended as a result."""
+        pairs = zip(jobs, outcomes, strict=True)
+        ended = [request for job, outcome in pairs for request in self.queue.finish(job, outcome, now)]
+        for request in ended:
+            if request.is_try and request.error is None:  # the prediction is wrong
+                self._next_try_at = now
+        return ended
+
+    def fail(self, jobs: Sequence[Job], error: VecmillError, now: float) -> list[QueuedRequest]:
+        """Give all jobs this error, and return the requests that ended as a result."""
+        return self.finish(jobs, [error] * len(jobs), now)
+
+    def measure(self, lengths: Sequence[int], width: int, seconds: float) -> None:
+        """Correct the predictions by a call over texts of these lengths that took `seconds`."""
+        if width == self._narrow:
+            self.policy.batch_size.measure(lengths, seconds)
+        self.pace.measure(lengths, width, seconds)
+
+    def count_lanes(self, working: int) -> None:
+        """Tell the forecast how many lanes work. Without a lane nothing is admitted anyway."""
+        self.forecast.cores = max(1, working) * self._narrow
+
+    # Requests that end early.
+
+    def cancel(self, request: QueuedRequest, now: float) -> None:
+        """Cancel `request`, whose client no longer waits for the result."""
+        self.queue.cancel(request, now)
+
+    def expire(self, now: float) -> list[QueuedRequest]:
+        """End every request whose deadline is at or before `now`, and return these requests."""
+        return self.queue.expire(now)
+
+    def give_up_hopeless(self, now: float) -> list[QueuedRequest]:
+        """End the bulk requests that have not begun and can no longer end in time, and return them."""
+        return self.queue.give_up(self.forecast.hopeless(now), now)
+
+    def fail_all(self, error: VecmillError, now: float, *, also_running: bool = False) -> list[QueuedRequest]:
+        """End every waiting text with `error`, and return the requests that ended as a result.
+
+        With `also_running`, running texts end too, and their outcomes are dropped.
+        """
+        return self.queue.fail_all(error, now, also_running=also_running)
+
+    def _make_terms(self, own_s: float, ask: Ask, now: float) -> Terms:
+        """Return the terms of a request that takes `own_s` on an idle machine.
+
+        Raises `DeadlineExceeded` if even an idle machine could not meet its time limit.
+        """
+        priority = self.forecast.choose_priority(own_s, ask.priority)
+        # Background work is worth computing however late.
+        limit_s = math.inf if priority is Priority.BACKGROUND else self.forecast.time_limit_s(own_s)
+        may_wait = ask.timeout_s is None or ask.timeout_s >= limit_s
+        if ask.timeout_s is not None:
+            limit_s = min(limit_s, ask.timeout_s)
+        deadline = (now if ask.accepted_at is None else ask.accepted_at) + limit_s
+        is_try = now + own_s > deadline
+        if is_try and not self._may_try(deadline - now, now):
+            raise DeadlineExceeded(
+                f"The request takes about {own_s:.3g} s on this machine, and its time limit is {limit_s:g} "
+                "s. Allow more time, or send fewer texts at a time."
+            )
+        return Terms(priority, deadline, ask.client, may_wait, is_try, ask.timeline)
+
+    def _may_try(self, left_s: float, now: float) -> bool:
+        """Return whether a request may run that seems to take more time than the `left_s` of its time limit.
+
+        Only calls correct a wrong prediction, so on an idle machine such a request is tried now and then.
+        """
+        if self._next_try_at is None:
+            self._next_try_at = now + left_s / TRY_SHARE
+        if left_s <= 0 or self.queue.open_texts or now < self._next_try_at:
+            return False
+        self._next_try_at = now + left_s / TRY_SHARE
+        return True
+
+    def _choose_width(self, cores: Cores, *, was_idle: bool) -> int:
+        """Return the number of cores for the next call, if it has no long text."""
+        alone = was_idle and cores.free == cores.total
+        is_wide = alone and self._wide <= cores.free and self._is_one_batch()
+        return self._wide if is_wide else self._narrow
+
+    def _may_run_long(self, cores: Cores) -> bool:
+        """Return whether another lane, and a core, stay free of long calls if one more begins."""
+        if cores.lanes == 1:
+            return True
+        most_cores = cores.total - self._narrow
+        return cores.long_lanes < cores.lanes - 1 and cores.long_cores + self._narrow <= most_cores
+
+    def _may_borrow(self, cores: Cores) -> bool:
+        """Return whether a long text, which has left its line, runs wide and takes one core less."""
+        taken = self._wide - self._narrow
+        if not 0 < taken <= cores.free or cores.long_cores:
+            return False
+        return taken == self._narrow or self.policy.count_long(self.queue) < taken // self._narrow
+
+    def _is_one_batch(self) -> bool:
+        """Return whether no more waits than one call should compute."""
+        if self.queue.work_tokens <= self.batch_tokens:
+            return True
+        lines = self.queue.lines.values()
+        return sum(map(len, lines)) == 1 and not any(map(is_long, chain.from_iterable(lines)))
+
+
+def queue_full(delay_s: float) -> QueueFull:
+    """Return the error of a request that is refused for about `delay_s` seconds."""
+    return QueueFull(
+        "The server has as much waiting as it can answer in time. Try again later.",
+        retry_after_s=max(delay_s, SHORTEST_RETRY_S),
+    )
+
+
+def _begin_timeline(jobs: list[Job], lane: int, width: int, now: float) -> BatchTimeline:
+    return BatchTimeline(
+        lane=lane,
+        width=width,
+        texts=len(jobs),
+        tokens=sum(job.tokens for job in jobs),
+        taken_at=now,
+        of_texts=tuple(job.timeline for job in jobs),
+    )
