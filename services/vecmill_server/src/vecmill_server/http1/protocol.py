@@ -20,7 +20,8 @@ Rules:
 import asyncio
 import fcntl
 import termios
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -155,18 +156,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     # The reading of requests.
 
     def _read(self, data: bytes) -> None:
+        """Hand `data` to the methods of `_READERS`, which return what belongs to the next state."""
         while data:
-            match self._state:
-                case State.IDLE | State.HEAD | State.EARLY_HEAD:
-                    data = self._read_head(data)
-                case State.BODY | State.REST:
-                    data = self._read_body(data)
-                case State.ANSWER | State.TURN:
-                    self._keep_for_later(data)
-                    return
-                case State.FAILED | State.LINGER:
-                    self._discard(len(data))
-                    return
+            data = self._READERS[self._state](self, data)
 
     def _read_head(self, data: bytes) -> bytes:
         reader = self._head
@@ -224,7 +216,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._fail_body(error)
             return b""
         if self._state is State.REST:
-            self._discard(len(body))
+            self._discard(body)
         cycle.add_body(body)
         if rest is None:
             if cycle.unread_bytes > UNREAD_BYTES:
@@ -239,27 +231,43 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._enter(State.ANSWER)
         return rest
 
-    def _keep_for_later(self, data: bytes) -> None:
+    def _keep_for_later(self, data: bytes) -> bytes:
         self._pending += data
         self._held.add(len(data))
         if len(self._pending) > PENDING_BYTES:
             self._flow.pause_reading()
+        return b""
 
-    def _discard(self, count: int) -> None:
-        self._discarded_bytes += count
+    def _discard(self, data: bytes) -> bytes:
+        self._discarded_bytes += len(data)
         if self._discarded_bytes > LINGER_BYTES:
             self._transport.close()
+        return b""
+
+    _READERS: ClassVar[Mapping[State, Callable[["HttpConnection", bytes], bytes]]] = {
+        State.IDLE: _read_head,
+        State.HEAD: _read_head,
+        State.EARLY_HEAD: _read_head,
+        State.BODY: _read_body,
+        State.REST: _read_body,
+        State.ANSWER: _keep_for_later,
+        State.TURN: _keep_for_later,
+        State.FAILED: _discard,
+        State.LINGER: _discard,
+    }
 
     def _hold_head(self, count: int) -> None:
         self._hold(HEAD_FACTOR * count if count > ORDINARY_HEAD_BYTES else 0)
 
     def _hold(self, count: int) -> None:
-        self._held.add(count - self._held.count)
+        if count != self._held.count:
+            self._held.add(count - self._held.count)
 
     # Called by the request cycle.
 
     def resume_reading(self) -> None:
-        if self._half_closed is None and len(self._pending) <= PENDING_BYTES:
+        is_wanted = self._half_closed is None and len(self._pending) <= PENDING_BYTES
+        if self._flow.read_paused and is_wanted:
             self._flow.resume_reading()
             self._deadline.go_on()
 

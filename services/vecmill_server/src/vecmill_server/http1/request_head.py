@@ -72,7 +72,6 @@ class HeadReader:
         self._tail = b""  # the last bytes that arrived, in which the end may have begun
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._index: dict[bytes, bytes] = {}
         self._is_complete = False
         self._keeps_alive = False
         self._parser = httptools.HttpRequestParser(self)
@@ -133,14 +132,16 @@ class HeadReader:
                 "between them."
             )
         parser, version = self._parser, self._parser.get_http_version()
-        index = self._index
+        index = dict(reversed(self._headers))
         content_length: int | None = int(index.get(b"content-length", 0))
-        for value in self._values(b"transfer-encoding"):
-            _check_transfer_encoding(version, value)
+        if b"transfer-encoding" in index:
+            _check_transfer_encodings(version, self._values(b"transfer-encoding"))
             content_length = None
-        hosts = self._values(b"host")
+        hosts = [index[b"host"].strip()] if b"host" in index else []
+        if len(index) < len(self._headers):  # some header is repeated
+            hosts = self._values(b"host")
         _check_hosts(version, hosts)
-        expects_continue = any(value.lower() == b"100-continue" for value in self._values(b"expect")[-1:])
+        expects_continue = b"expect" in index and self._values(b"expect")[-1].lower() == b"100-continue"
         path, query = self._split_url(hosts)
         method = parser.get_method().decode("ascii")
         keeps_alive = version == "1.1" and self._keeps_alive
@@ -152,8 +153,6 @@ class HeadReader:
 
     def _values(self, name: bytes) -> list[bytes]:
         """Return the values of all headers with this name, stripped."""
-        if len(self._index) == len(self._headers):  # no name is repeated
-            return [self._index[name].strip()] if name in self._index else []
         return [value.strip() for key, value in self._headers if key == name]
 
     def _split_url(self, hosts: Sequence[bytes]) -> tuple[bytes, bytes]:
@@ -181,23 +180,22 @@ class HeadReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self._headers) >= MAX_HEADERS:
             raise HeadersTooLarge(f"The request has more than {MAX_HEADERS} headers.")
-        name = name.lower()
-        self._headers.append((name, value))
-        self._index.setdefault(name, value)
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._is_complete = True
         self._keeps_alive = self._parser.should_keep_alive()  # the parser forgets it at the end of the head
 
 
-def _check_transfer_encoding(version: str, value: bytes) -> None:
-    if version != "1.1" or value.lower() != b"chunked":
+def _check_transfer_encodings(version: str, values: Sequence[bytes]) -> None:
+    if version != "1.1" or any(value.lower() != b"chunked" for value in values):
         raise MalformedRequest("The only accepted Transfer-Encoding is chunked, in HTTP/1.1.")
 
 
 def _check_hosts(version: str, hosts: Sequence[bytes]) -> None:
-    if any(_HOST.fullmatch(host) is None for host in hosts):
-        raise MalformedRequest("The Host header is not a host name or address.")
+    for host in hosts:
+        if _HOST.fullmatch(host) is None:
+            raise MalformedRequest("The Host header is not a host name or address.")
     if len(hosts) > 1 or (not hosts and version == "1.1"):
         raise MalformedRequest("A request must have exactly one Host header.")
 
