@@ -12,9 +12,11 @@ computed.
 """
 
 import asyncio
+import fcntl
 import select
 import socket
 import struct
+import termios
 from collections.abc import Callable
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -148,3 +150,9 @@ class HalfClosedWatch:
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), 0)
         return bool(poll.poll(0))  # POLLHUP or POLLERR, which are always reported
+
+
+def has_unread_bytes(transport: asyncio.BaseTransport) -> bool:
+    """Return True if the kernel has bytes of this connection that the event loop has not read yet."""
+    fd = transport.get_extra_info("socket").fileno()
+    return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))

@@ -18,8 +18,6 @@ Rules:
 """
 
 import asyncio
-import fcntl
-import termios
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
@@ -31,7 +29,7 @@ from uvicorn.server import ServerState
 from vecmill.errors import VecmillError
 from vecmill_server.base.errors import HttpError, RequestTimedOut, TooManyConnections
 from vecmill_server.http1.body_framing import BodyFraming, ChunkedBody, CountedBody
-from vecmill_server.http1.client_output import ClientOutput, HalfClosedWatch
+from vecmill_server.http1.client_output import ClientOutput, HalfClosedWatch, has_unread_bytes
 from vecmill_server.http1.connection_limits import (
     EXTRA_CONNECTIONS,
     HEAD_FACTOR,
@@ -151,7 +149,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """True if a head has begun to arrive, or bytes of it wait in the kernel."""
         has_begun = self._head is not None and self._head.byte_count > 0  # empty lines do not count
         is_over = self._state in (State.FAILED, State.LINGER) or self._transport.is_closing()
-        return not is_over and (has_begun or _has_unread_bytes(self._transport))
+        return not is_over and (has_begun or has_unread_bytes(self._transport))
 
     # The reading of requests.
 
@@ -297,7 +295,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return (
             self._loop.time() >= self._ends_at
             and self._state is State.ANSWER
-            and not (self._pending or self._transport.is_closing() or _has_unread_bytes(self._transport))
+            and not (self._pending or self._transport.is_closing() or has_unread_bytes(self._transport))
         )
 
     # From one state to the next, and the end.
@@ -400,9 +398,3 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _stop_watching(self) -> None:
         if self._half_closed is not None:
             self._half_closed.stop()
-
-
-def _has_unread_bytes(transport: asyncio.BaseTransport) -> bool:
-    """Return True if the kernel has bytes of this connection that the event loop has not read yet."""
-    fd = transport.get_extra_info("socket").fileno()
-    return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
