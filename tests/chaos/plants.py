@@ -14,6 +14,7 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import CountsSnapshot, QueuedRequest
 from vecmill_server.app.routes import endpoint
 from vecmill_server.http1.protocol import HttpConnection
+from vecmill_server.http1.states import State
 
 EVERY = 15
 PATIENCE_S = 0.002
@@ -75,7 +76,7 @@ def plant_patience() -> None:
             time.sleep(PATIENCE_S)
         return rest
 
-    HttpConnection._read_body = waiting  # type: ignore[method-assign]
+    HttpConnection._READERS = {**HttpConnection._READERS, State.BODY: waiting}
 
 
 PLANTS: Mapping[str, Callable[[], None]] = {

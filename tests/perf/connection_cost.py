@@ -87,8 +87,8 @@ def measure(case: str, requests: int) -> float:
 
 def measure_apart(checkout: Path, case: str, requests: int) -> float:
     """Return the figure of a checkout, measured in a process of its own."""
-    sources = [checkout / "libs/vecmill/src", checkout / "services/vecmill_server/src", ROOT / "tests"]
-    environment = {**os.environ, "PYTHONPATH": ":".join(map(str, sources))}
+    folders = ("libs/vecmill/src", "services/vecmill_server/src", "tests")
+    environment = {**os.environ, "PYTHONPATH": ":".join(str(checkout / folder) for folder in folders)}
     command = [sys.executable, "-m", "perf.connection_cost", "--case", case, "--requests", str(requests)]
     done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
     return float(done.stdout)

@@ -141,7 +141,7 @@ class ForwardingEndpoint(Endpoint):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._service.budget.hold() as held:
-            body = await read_body(scope["headers"], receive, self._limits, held)
+            body = await read_body(scope, receive, self._limits, held)
             kind = self._usual
             try:
                 json = await self._decode(body, held)

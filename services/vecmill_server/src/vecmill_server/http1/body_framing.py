@@ -4,8 +4,10 @@ import re
 from enum import Enum, auto
 from typing import Protocol
 
-from vecmill_server.base.errors import HeadersTooLarge, MalformedRequest
-from vecmill_server.http1.trailers import TrailerReader
+import httptools
+
+from vecmill_server.base.errors import HeadersTooLarge, HttpError, MalformedRequest
+from vecmill_server.http1.request_head import MAX_HEADERS
 
 # The line with the size of a chunk, extensions included.
 MAX_SIZE_LINE_BYTES = 1024
@@ -16,6 +18,28 @@ FRAMING_FACTOR = 2
 
 # The size of a chunk and its extensions, which have no control characters except the tab.
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\x00-\x08\x0a-\x1f\x7f]{0,1000})?\r\n")
+
+# Fields that say where a message ends, where it goes, what it is or who sends it; RFC 9110, section 6.5.1.
+FORBIDDEN_TRAILERS = frozenset(
+    {
+        b"authorization",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-range",
+        b"content-type",
+        b"cookie",
+        b"expect",
+        b"host",
+        b"keep-alive",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
 
 
 class BodyFraming(Protocol):
@@ -118,7 +142,7 @@ class ChunkedBody:
             return None
         self._line = b""
         if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
-            raise _malformed()
+            raise _malformed("chunks")
         return line
 
     def _count(self, count: int) -> None:
@@ -129,7 +153,7 @@ class ChunkedBody:
             return
         self._count_framing(count)
         if len(self._line) + count > MAX_SIZE_LINE_BYTES:
-            raise _malformed()
+            raise _malformed("chunks")
 
     def _count_framing(self, count: int) -> None:
         self._framing_bytes += count
@@ -142,12 +166,12 @@ class ChunkedBody:
             return self._read_trailer(line)
         if self._part is _Part.DATA_END:
             if line != b"\r\n":
-                raise _malformed()
+                raise _malformed("chunks")
             self._part = _Part.SIZE
             return False
         size = _SIZE_LINE.fullmatch(line)
         if size is None:
-            raise _malformed()
+            raise _malformed("chunks")
         self._left = int(size[1], 16)
         self._part = _Part.DATA if self._left else _Part.TRAILERS
         return False
@@ -164,5 +188,49 @@ class ChunkedBody:
         return False
 
 
-def _malformed() -> MalformedRequest:
-    return MalformedRequest("The chunks of the body are not valid HTTP/1.1.")
+class TrailerReader:
+    """The reader of the trailers of one body: the header lines after the last chunk (RFC 9112, 7.1.2).
+
+    The server has no use for trailers and discards them. They are checked all the same, because a proxy in
+    front of the server may read them differently, or merge them with the headers. The lines go to the parser
+    that reads heads, after a request line of our own, so the same characters are refused.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n")
+
+    def feed(self, line: bytes) -> None:
+        """Read a line, which ends with CR and LF and is not empty.
+
+        Raises `MalformedRequest`, or `HeadersTooLarge` for too many trailers.
+        """
+        try:
+            self._parser.feed_data(line)
+        except httptools.HttpParserError as error:
+            refusal = error.__context__
+            raise (refusal if isinstance(refusal, HttpError) else _malformed("trailers")) from None
+
+    def end(self) -> None:
+        """Read the empty line after the trailers: the parser knows only now where the last one ends.
+
+        Raises as `feed`.
+        """
+        self.feed(b"\r\n")
+        # It refers to this reader, so both would stay until the garbage collector finds them.
+        del self._parser
+
+    # Callback of the parser.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count += 1
+        if self._count > MAX_HEADERS:
+            raise HeadersTooLarge(f"The body has more than {MAX_HEADERS} trailers.")
+        field = name.lower()
+        if field in FORBIDDEN_TRAILERS:
+            raise MalformedRequest(f"The field {field.decode('ascii')} must be a header, not a trailer.")
+
+
+def _malformed(what: str) -> MalformedRequest:
+    return MalformedRequest(f"The {what} of the body are not valid HTTP/1.1.")

@@ -1,23 +1,37 @@
-"""The writing of responses to one connection, with a time limit for the client to take them.
+"""The client that takes the responses of one connection: the time that it has, and whether it is still there.
 
 Rule: in each `write_timeout_s`, the client must take at least `MIN_TAKEN_BYTES` of the response, or all the
 rest. Otherwise the connection is aborted. Bytes in the buffers of the kernel count as taken. While the server
 stops, the time is `STOPPING_WRITE_S`.
+
+The FIN of a client does not tell whether the client still reads: `shutdown(SHUT_WR)` and `close()` look the
+same until the server writes. A client that is gone answers what the server writes with a reset. Therefore the
+server writes `100 Continue`, an interim response that every HTTP/1.1 client must accept (RFC 9110, section
+15.2), if the response takes longer than `PROBE_AFTER_S`. A reset cancels the request, so its texts are not
+computed.
 """
 
 import asyncio
+import fcntl
+import select
 import socket
 import struct
+import termios
+from collections.abc import Callable
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from vecmill_server.http1.deadline import Deadline
+from vecmill_server.http1.states import Deadline
 
 # The value of SO_LINGER that resets the connection: on, for 0 seconds.
 RESET = struct.pack("ii", 1, 0)
 
 MIN_TAKEN_BYTES = 1024 * 1024
 STOPPING_WRITE_S = 5.0
+
+# The times of `HalfClosedWatch`.
+PROBE_AFTER_S = 0.5
+CHECK_EVERY_S = 0.25
 
 
 class ClientOutput:
@@ -86,3 +100,59 @@ class ClientOutput:
             self.abort()
         else:
             self._begin_time()
+
+
+class HalfClosedWatch:
+    """The watch over one connection whose client has closed its sending side.
+
+    `probe` writes an interim response, if the protocol allows one now.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, probe: Callable[[], None]
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._probe = probe
+        self._has_probed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> bool:
+        """Start to watch during one request. Return False if the client is already known to be gone."""
+        if self._is_gone():
+            return False
+        self._has_probed = False
+        self._wait(PROBE_AFTER_S)
+        return True
+
+    def stop(self) -> None:
+        """Stop to watch."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        if self._transport.is_closing():
+            return
+        if self._is_gone():
+            self._transport.abort()
+            return
+        if not self._has_probed:
+            self._has_probed = True
+            self._probe()
+        self._wait(CHECK_EVERY_S)
+
+    def _is_gone(self) -> bool:
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), 0)
+        return bool(poll.poll(0))  # POLLHUP or POLLERR, which are always reported
+
+
+def has_unread_bytes(transport: asyncio.BaseTransport) -> bool:
+    """Return True if the kernel has bytes of this connection that the event loop has not read yet."""
+    fd = transport.get_extra_info("socket").fileno()
+    return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))

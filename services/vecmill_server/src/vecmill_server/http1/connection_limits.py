@@ -1,18 +1,18 @@
 """The limits on connections, and the objects that all connections of a server share."""
 
+import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill.errors import VecmillError
-from vecmill.values.clock import monotonic
-from vecmill_server.http1.pipelining import PipelineTurns
-from vecmill_server.http1.scope_keys import HEAD_AT
+from vecmill_server.http1.scope import HEAD_AT, Scope
+from vecmill_server.http1.states import State, StateTime, state_times
 
 # The most bytes that one read takes from a socket.
 READ_BYTES = 32 * 1024
@@ -20,12 +20,8 @@ READ_BYTES = 32 * 1024
 # The connection stops reading while this much of the next requests waits.
 PENDING_BYTES = 64 * 1024
 
-# The time and the bytes for which the input of a refused client is discarded.
-LINGER_S = 2.0
+# The most bytes of a refused client that are discarded.
 LINGER_BYTES = 64 * 1024 * 1024
-
-# The application's time limit for a body comes first, and sends a response. The protocol only closes.
-BODY_GRACE_S = 5.0
 
 # Connections over the limit that get a response before they are closed. Further connections are reset.
 EXTRA_CONNECTIONS = 64
@@ -37,6 +33,9 @@ LEAST_AGE_SHARE = 0.8
 # The memory of a head, for each of its bytes. Heads of ordinary size are not counted.
 HEAD_FACTOR = 4
 ORDINARY_HEAD_BYTES = 2048
+
+# The most pipelined requests that begin in a turn of the event loop. One of a cheap route takes about 0.1 ms.
+REQUESTS_PER_TURN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,43 @@ class HeadBudget(Protocol):
 Refuse = Callable[[VecmillError], tuple[int, list[tuple[bytes, bytes]], bytes]]
 
 
+class PipelineTurns:
+    """The line of connections whose next request arrived before the response to the earlier one.
+
+    A client may send many requests at once (pipelining). If each of them began when the one before it was
+    answered, a hundred such connections would begin a hundred requests in each turn of the event loop, and
+    every other client would wait for all of them several times. Therefore these connections wait in one line,
+    and at most `REQUESTS_PER_TURN` of them begin a request in a turn of the event loop. A connection then
+    goes to the end of the line. A request that arrives on any other connection begins when it is read.
+
+    Use from one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def wait(self, loop: asyncio.AbstractEventLoop, begin: Callable[[], None]) -> None:
+        """Call `begin`, which begins one request, in a later turn of `loop`."""
+        self._line.append(begin)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._take_turn, loop)
+
+    def _take_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(len(self._line), REQUESTS_PER_TURN)):
+            loop.call_soon(self._line.popleft())  # apart, so that an error in one does not end the others
+        self._is_scheduled = bool(self._line)
+        if self._is_scheduled:
+            loop.call_soon(self._take_turn, loop)
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionShare:
     """The objects that all connections of a server share.
 
     `refuse` counts an error, and returns the status, the headers and the body of its response.
+    `trace_clock` is the monotonic clock of traces, or `None` if nothing is traced.
 
     The event loop reads one socket at a time, so one read buffer serves all connections.
     """
@@ -87,10 +118,18 @@ class ConnectionShare:
     limits: ConnectionLimits
     budget: HeadBudget
     refuse: Refuse
-    is_traced: bool = False
+    trace_clock: Callable[[], float] | None = None
     turns: PipelineTurns = field(default_factory=PipelineTurns)
     dice: Random = field(default_factory=Random)
     read_buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+    times: Mapping[State, StateTime] = field(init=False)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        times = state_times(
+            keep_alive_s=limits.keep_alive_s, head_s=limits.header_timeout_s, body_s=limits.body_timeout_s
+        )
+        object.__setattr__(self, "times", times)
 
     def draw_age_s(self) -> float:
         """Return the age in seconds at which a new connection ends; infinity for no limit."""
@@ -106,5 +145,5 @@ class ConnectionShare:
 
     def note_head(self, scope: Scope) -> None:
         """Note in `scope`, for the trace of the request, that its head is complete now."""
-        if self.is_traced:
-            scope[HEAD_AT] = monotonic()
+        if self.trace_clock is not None:
+            scope[HEAD_AT] = self.trace_clock()

@@ -1,24 +1,25 @@
 """The HTTP/1.1 protocol of a connection, with limits on sizes, times and bytes.
 
 How it works. uvicorn starts and stops the server, and creates a `HttpConnection` for each connection. The
-connection reads one request at a time, in the parts of `request_part`.
+connection reads one request at a time. What it does with the bytes that arrive, and how long it waits for
+them, depends on its state (`states`).
 
 Rules:
 1. A response is never written into another response. A head that began to arrive before the earlier request
    was answered, and is invalid, closes the connection without a response.
-2. A client must send within a time: the head in `header_timeout_s`, the body in `body_timeout_s`, the next
-   request in `keep_alive_s`. A time that ends while the server has paused reading starts again, because the
-   client is not at fault.
+2. A client must send within the time of each state. The time of a body stands still while the server has
+   paused reading, because the client is not at fault then.
 3. A client must take a response within a time, which `client_output` describes.
 4. A client that closes its sending side after a complete request gets its response. It may also be gone:
-   `half_closed` finds out.
-5. A request that arrived before the earlier one was answered waits for its turn (`pipelining`).
+   `client_output` finds out.
+5. A request that arrived before the earlier one was answered waits for its turn (`PipelineTurns`).
 6. A connection that has reached its longest age ends with its next response, which says `connection: close`.
    It does not end while bytes of a next request wait: the client would have to send that request again.
 """
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -28,23 +29,19 @@ from uvicorn.server import ServerState
 from vecmill.errors import VecmillError
 from vecmill_server.base.errors import HttpError, RequestTimedOut, TooManyConnections
 from vecmill_server.http1.body_framing import BodyFraming, ChunkedBody, CountedBody
-from vecmill_server.http1.client_output import ClientOutput
+from vecmill_server.http1.client_output import ClientOutput, HalfClosedWatch, has_unread_bytes
 from vecmill_server.http1.connection_limits import (
-    BODY_GRACE_S,
     EXTRA_CONNECTIONS,
     HEAD_FACTOR,
     LINGER_BYTES,
-    LINGER_S,
     ORDINARY_HEAD_BYTES,
     PENDING_BYTES,
     ConnectionShare,
 )
-from vecmill_server.http1.deadline import Deadline
-from vecmill_server.http1.half_closed import HalfClosedWatch, has_unread_bytes
-from vecmill_server.http1.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
+from vecmill_server.http1.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle
 from vecmill_server.http1.request_head import HeadReader, RequestHead
-from vecmill_server.http1.request_part import RequestPart
-from vecmill_server.http1.scope_keys import BODY_TIME
+from vecmill_server.http1.scope import BODY_TIME, make_scope
+from vecmill_server.http1.states import Deadline, Late, State
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -75,17 +72,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._idle_since = self._loop.time()
         self._half_closed: HalfClosedWatch | None = None
         # The request.
-        self._part = RequestPart.HEAD
+        self._state = State.HEAD
+        self._deadline = Deadline(self._loop, self._on_deadline)  # of the state
         self._head: HeadReader | None = None
-        self._is_head_timed = True
-        self._is_pipelined = False
         self._body: BodyFraming | None = None
-        self._body_timeout_s = self._limits.body_timeout_s
+        self._body_timeout_s = 0.0
         self._cycle: RequestCycle | None = None
         self._pending = bytearray()  # of the next request
-        self._waits_for_turn = False
         self._discarded_bytes = 0
-        self._input_deadline = Deadline(self._loop, self._on_input_deadline)
 
     # Callbacks of the transport.
 
@@ -102,11 +96,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         if len(connections) > most:
             self._refuse(TooManyConnections(f"The server has {most} connections already. Try again later."))
         else:
-            self._input_deadline.set(self._limits.header_timeout_s)
+            self._enter(State.HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server_state.connections.discard(self)
-        self._input_deadline.close()
+        self._deadline.close()
         self._output.close()
         self._stop_watching()
         self._held.release()
@@ -123,12 +117,10 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Return True to keep the sending side open."""
-        cycle = self._cycle
-        is_done = cycle is None or (cycle.is_response_complete and not self._waits_for_turn)
-        if is_done or self._part is RequestPart.BODY:
+        if self._state not in (State.ANSWER, State.TURN, State.FAILED):
             return False
-        self._half_closed = HalfClosedWatch(self._transport, self._probe)
-        return self._waits_for_turn or self._half_closed.start()
+        self._half_closed = HalfClosedWatch(self._transport, self._loop, self._probe)
+        return self._state is State.TURN or self._half_closed.start()
 
     def pause_writing(self) -> None:
         self._flow.pause_writing()
@@ -144,8 +136,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._output.hurry()
         if self._cycle is not None and not self._cycle.is_response_complete:
             self._cycle.keeps_alive = False
-        elif self._part is not RequestPart.REFUSED and not self._waits_for_turn:
-            self._transport.close()  # in the other cases the deadline or the next response closes it
+        elif self._state not in (State.TURN, State.LINGER):
+            self._transport.close()  # in the other cases the next response or the deadline closes it
 
     @property
     def idle_s(self) -> float:
@@ -156,23 +148,15 @@ class HttpConnection(asyncio.BufferedProtocol):
     def is_arriving(self) -> bool:
         """True if a head has begun to arrive, or bytes of it wait in the kernel."""
         has_begun = self._head is not None and self._head.byte_count > 0  # empty lines do not count
-        is_over = self._part is RequestPart.REFUSED or self._transport.is_closing()
+        is_over = self._state in (State.FAILED, State.LINGER) or self._transport.is_closing()
         return not is_over and (has_begun or has_unread_bytes(self._transport))
 
     # The reading of requests.
 
     def _read(self, data: bytes) -> None:
+        """Hand `data` to the methods of `_READERS`, which return what belongs to the next state."""
         while data:
-            if self._part is RequestPart.HEAD:
-                data = self._read_head(data)
-            elif self._part is RequestPart.BODY:
-                data = self._read_body(data)
-            elif self._part is RequestPart.ANSWER:
-                self._keep_for_later(data)
-                return
-            else:
-                self._discard(len(data))
-                return
+            data = self._READERS[self._state](self, data)
 
     def _read_head(self, data: bytes) -> bytes:
         reader = self._head
@@ -181,21 +165,23 @@ class HttpConnection(asyncio.BufferedProtocol):
         try:
             head, rest = reader.feed(data)
         except HttpError as error:
-            self._refuse_head(error)
+            if self._state is State.EARLY_HEAD:
+                self._linger()
+            else:
+                self._refuse(error)
             return b""
+        self._hold_head(reader.byte_count)
         if head is not None:
             self._head = None
-            self._begin_request(head, reader.byte_count, rest)
-            return rest
-        if reader.byte_count and not self._is_head_timed:
-            self._is_head_timed = True
-            self._input_deadline.set(self._limits.header_timeout_s)
-        self._hold_head(reader.byte_count)
+            return self._begin_request(head, rest)
+        if self._state is State.IDLE and reader.byte_count:
+            self._enter(State.HEAD)
+        elif self._state is State.EARLY_HEAD and not reader.byte_count:
+            self._enter(State.IDLE)
         return b""
 
-    def _begin_request(self, head: RequestHead, head_bytes: int, arrived: bytes) -> None:
-        self._is_pipelined = False
-        self._hold_head(head_bytes)
+    def _begin_request(self, head: RequestHead, arrived: bytes) -> bytes:
+        """Start the application, and return the bytes after the part of the body that has arrived."""
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         scope[BODY_TIME] = self._allow_body_time
         self._share.note_head(scope)
@@ -204,19 +190,19 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._is_stopping:
             cycle.keeps_alive = False
         length = head.content_length
-        self._input_deadline.clear()
-        if length == 0:
+        if length is not None and length <= len(arrived):
+            cycle.add_body(arrived[:length])
             cycle.end_body()
-            self._part = RequestPart.ANSWER
+            arrived = arrived[length:]
+            self._enter(State.ANSWER)
         else:
-            self._part = RequestPart.BODY
-            self._body_timeout_s = self._limits.body_timeout_s
             self._body = ChunkedBody(self._limits.max_header_bytes) if length is None else CountedBody(length)
-            if length is None or length > len(arrived):
-                self._time_body()
+            self._body_timeout_s = self._limits.body_timeout_s
+            self._enter(State.BODY)
         task = self._loop.create_task(cycle.run(self._app))
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)
+        return arrived
 
     def _read_body(self, data: bytes) -> bytes:
         cycle, framing = self._cycle, self._body
@@ -227,44 +213,61 @@ class HttpConnection(asyncio.BufferedProtocol):
         except HttpError as error:
             self._fail_body(error)
             return b""
-        if cycle.is_response_complete:
-            self._discard(len(body))
+        if self._state is State.REST:
+            self._discard(body)
         cycle.add_body(body)
         if rest is None:
-            if cycle.unread_bytes > UNREAD_BYTES and not cycle.is_response_complete:
+            if cycle.unread_bytes > UNREAD_BYTES:
                 self._flow.pause_reading()
+                self._deadline.hold()
             return b""
         self._body = None
-        self._input_deadline.clear()
         cycle.end_body()
-        if cycle.is_response_complete:
+        if self._state is State.REST:
             self._next_request()
         else:
-            self._part = RequestPart.ANSWER
+            self._enter(State.ANSWER)
         return rest
 
-    def _keep_for_later(self, data: bytes) -> None:
+    def _keep_for_later(self, data: bytes) -> bytes:
         self._pending += data
         self._held.add(len(data))
         if len(self._pending) > PENDING_BYTES:
             self._flow.pause_reading()
+        return b""
 
-    def _discard(self, count: int) -> None:
-        self._discarded_bytes += count
+    def _discard(self, data: bytes) -> bytes:
+        self._discarded_bytes += len(data)
         if self._discarded_bytes > LINGER_BYTES:
             self._transport.close()
+        return b""
+
+    _READERS: ClassVar[Mapping[State, Callable[["HttpConnection", bytes], bytes]]] = {
+        State.IDLE: _read_head,
+        State.HEAD: _read_head,
+        State.EARLY_HEAD: _read_head,
+        State.BODY: _read_body,
+        State.REST: _read_body,
+        State.ANSWER: _keep_for_later,
+        State.TURN: _keep_for_later,
+        State.FAILED: _discard,
+        State.LINGER: _discard,
+    }
 
     def _hold_head(self, count: int) -> None:
         self._hold(HEAD_FACTOR * count if count > ORDINARY_HEAD_BYTES else 0)
 
     def _hold(self, count: int) -> None:
-        self._held.add(count - self._held.count)
+        if count != self._held.count:
+            self._held.add(count - self._held.count)
 
     # Called by the request cycle.
 
     def resume_reading(self) -> None:
-        if self._half_closed is None and len(self._pending) <= PENDING_BYTES:
+        is_wanted = self._half_closed is None and len(self._pending) <= PENDING_BYTES
+        if self._flow.read_paused and is_wanted:
             self._flow.resume_reading()
+            self._deadline.go_on()
 
     def response_done(self) -> None:
         self._server_state.total_requests += 1
@@ -277,70 +280,84 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._hold(len(self._pending))
         if not cycle.keeps_alive:
             self._close_gently()
-        elif self._part is RequestPart.ANSWER:
-            if self._pending:
-                self._waits_for_turn = True
-                self._share.turns.wait(self._loop, self._take_turn)
-            else:
-                self._next_request()
-        elif self._half_closed is None:
-            self._flow.resume_reading()  # to discard the rest of the body
+        elif self._state is State.BODY:
+            self._enter(State.REST)
+            self.resume_reading()
+        elif self._pending:
+            self._enter(State.TURN)
+            self._share.turns.wait(self._loop, self._take_turn)
+        else:
+            self._next_request()
 
     @property
     def is_at_end(self) -> bool:
         """True if the connection has reached its longest age, and no bytes of a next request wait."""
         return (
             self._loop.time() >= self._ends_at
-            and self._part is RequestPart.ANSWER
+            and self._state is State.ANSWER
             and not (self._pending or self._transport.is_closing() or has_unread_bytes(self._transport))
         )
 
-    # Between requests, and the end.
+    # From one state to the next, and the end.
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        time = self._share.times.get(state)
+        if time is None:
+            self._deadline.clear()
+        elif time.seconds is not None:
+            self._deadline.set(time.seconds)
+
+    def _on_deadline(self) -> None:
+        """End the state whose time has passed."""
+        if self._transport.is_closing():
+            return
+        match self._share.times[self._state].late:
+            case Late.CLOSE:
+                self._transport.close()
+            case Late.REFUSE:
+                seconds = self._limits.header_timeout_s
+                self._refuse(RequestTimedOut(f"The headers did not arrive within {seconds:g} seconds."))
+            case Late.FAIL:
+                seconds = self._body_timeout_s
+                self._fail_body(RequestTimedOut(f"The body did not arrive within {seconds:g} seconds."))
+            case Late.LINGER:
+                self._linger()
 
     def _take_turn(self) -> None:
-        self._waits_for_turn = False
         if not self._transport.is_closing():
             self._next_request()
 
     def _next_request(self) -> None:
         """Read the next request, of which a part may have arrived."""
-        self._part = RequestPart.HEAD
         self._cycle = None
-        self._is_head_timed = False
         self._discarded_bytes = 0
         if self._pending:
-            self._is_pipelined = True
+            self._enter(State.EARLY_HEAD)
             data = bytes(self._pending)
             self._pending.clear()
             self._hold(0)
             self._read(data)
-        if self._half_closed is not None:
-            is_cut = self._part in (RequestPart.HEAD, RequestPart.BODY)  # and no more bytes will arrive
-            if is_cut or not self._half_closed.start():
-                self._transport.close()
-        elif self._part is not RequestPart.HEAD:
+        else:
+            self._enter(State.IDLE)
+        if self._half_closed is None:
             self.resume_reading()
-        else:
-            self._flow.resume_reading()
-            if not self._is_head_timed:
-                self._input_deadline.set(self._limits.keep_alive_s)
-
-    def _refuse_head(self, error: HttpError) -> None:
-        if self._is_pipelined:
-            self._linger()
-        else:
-            self._refuse(error)
+        elif self._state is not State.ANSWER and self._state is not State.FAILED:
+            self._transport.close()  # the request is cut, and no more bytes will arrive
+        elif not self._half_closed.start():
+            self._transport.close()
 
     def _fail_body(self, error: HttpError) -> None:
+        """Hand an error to the application, which is still to read the body or has answered already."""
         cycle = self._cycle
         assert cycle is not None
-        self._part = RequestPart.REFUSED
         self._body = None
-        self._input_deadline.clear()
-        self._flow.pause_reading()  # until the response is written
         cycle.fail(error)
-        if cycle.is_response_complete:
+        if self._state is State.REST:
             self._linger()
+        else:
+            self._enter(State.FAILED)
+            self._flow.pause_reading()  # until the response is written
 
     def _refuse(self, error: VecmillError) -> None:
         self._output.write(self._share.refusal(error, self._server_state.default_headers))
@@ -349,43 +366,28 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _close_gently(self) -> None:
         """Close the connection, so that a client that is still sending can read the response."""
         is_old = self._loop.time() >= self._ends_at  # its client may be sending another request
-        may_send = self._part is not RequestPart.ANSWER or bool(self._pending) or is_old
+        may_send = self._state is not State.ANSWER or bool(self._pending) or is_old
         if self._half_closed is not None or not may_send:
             self._transport.close()
         else:
             self._linger()
 
     def _linger(self) -> None:
-        self._part = RequestPart.REFUSED
+        self._enter(State.LINGER)
         self._head = self._body = None
         self._pending.clear()
         self._hold(0)
         self._flow.resume_reading()
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self._input_deadline.set(LINGER_S)
-
-    # Times.
-
-    def _time_body(self) -> None:
-        self._input_deadline.set(self._body_timeout_s + BODY_GRACE_S)
 
     def _allow_body_time(self, seconds: float) -> None:
         """Set the time limit of the body that is arriving."""
-        if self._part is RequestPart.BODY:
+        if self._state is State.BODY:
             self._body_timeout_s = seconds
-            self._time_body()
-
-    def _on_input_deadline(self) -> None:
-        if self._transport.is_closing():
-            return
-        if self._part is RequestPart.BODY and self._flow.read_paused:
-            self._time_body()
-        elif self._part is RequestPart.HEAD and self._is_head_timed:
-            seconds = self._limits.header_timeout_s
-            self._refuse_head(RequestTimedOut(f"The headers did not arrive within {seconds:g} seconds."))
-        elif self._part is not RequestPart.ANSWER:
-            self._transport.close()
+            self._deadline.set(seconds)
+            if self._flow.read_paused:
+                self._deadline.hold()
 
     # Clients that closed their sending side.
 

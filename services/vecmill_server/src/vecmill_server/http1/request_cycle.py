@@ -1,25 +1,24 @@
 """One request and its response on a connection: the `receive` and `send` of the ASGI application.
 
-How it works. The connection stores the body as it arrives, and `receive` hands it over. If the application
-neither calls `receive` nor watches the client, the connection stops reading from the socket. `send` writes
-the response, and returns when the client has taken all but the last part of it. The status line and headers
-are written together with the first bytes of the body.
+How it works. The connection stores the body as it arrives, and `receive` hands it over. A body that arrived
+with its head needs no event, task or timer. If the application neither calls `receive` nor watches the
+client, the connection stops reading from the socket. `send` writes the response, and returns when the client
+has taken all but the last part of it. The status line and headers are written together with the first bytes
+of the body.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Protocol
-from urllib.parse import unquote
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
-from starlette.types import ASGIApp, Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill_server.base.errors import HttpError
 from vecmill_server.http1.client_output import ClientOutput
 from vecmill_server.http1.request_head import RequestHead
-from vecmill_server.http1.scope_keys import CLIENT_WATCH
+from vecmill_server.http1.scope import CLIENT_WATCH, Application, Message, Scope
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class RequestCycle:
     def __init__(
         self,
         head: RequestHead,
-        scope: MutableMapping[str, Any],
+        scope: Scope,
         connection: Connection,
         output: ClientOutput,
         default_headers: Iterable[tuple[bytes, bytes]],
@@ -76,7 +75,8 @@ class RequestCycle:
         self._body: bytes | bytearray = b""
         self._has_more_body = True
         self._error: HttpError | None = None
-        self._event = asyncio.Event()
+        self._has_news = False  # for `receive`
+        self._news: asyncio.Event | None = None  # of a `receive` that waits
         self._on_leave: Callable[[], None] | None = None
         scope[CLIENT_WATCH] = self.watch_client
         # The response.
@@ -105,27 +105,27 @@ class RequestCycle:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += data
-        self._event.set()
+        self._wake()
 
     def end_body(self) -> None:
         """End the body."""
         self._has_more_body = False
-        self._event.set()
+        self._wake()
 
     def fail(self, error: HttpError) -> None:
         """Make the next `receive` raise `error`, because the rest of the body is not valid."""
         self._error = error
         self.keeps_alive = False
-        self._event.set()
+        self._wake()
 
     def disconnect(self) -> None:
         """Tell the application that the client is gone."""
         self.is_disconnected = not self.is_response_complete
-        self._event.set()
+        self._wake()
         if self.is_disconnected and self._on_leave is not None:
             self._on_leave()
 
-    async def run(self, app: ASGIApp) -> None:
+    async def run(self, app: Application) -> None:
         """Run the application for this request."""
         try:
             await app(self._scope, self.receive, self.send)
@@ -152,8 +152,9 @@ class RequestCycle:
             self._output.write(CONTINUE)
         if not (self.is_disconnected or self.is_response_complete):
             self._connection.resume_reading()
-            await self._event.wait()
-            self._event.clear()
+            if not self._has_news:
+                await self._wait()
+            self._has_news = False
         if self.is_disconnected or self.is_response_complete:
             return {"type": "http.disconnect"}
         if self._error is not None:
@@ -161,6 +162,16 @@ class RequestCycle:
             raise error
         body, self._body = self._body, b""
         return {"type": "http.request", "body": bytes(body), "more_body": self._has_more_body}
+
+    async def _wait(self) -> None:
+        self._news = self._news or asyncio.Event()
+        self._news.clear()
+        await self._news.wait()
+
+    def _wake(self) -> None:
+        self._has_news = True
+        if self._news is not None:
+            self._news.set()
 
     def watch_client(self, on_leave: Callable[[], None]) -> Callable[[], None]:
         """Call `on_leave` if the client disconnects, until the returned function is called.
@@ -193,7 +204,7 @@ class RequestCycle:
         if not has_more and not self.is_disconnected:
             self.is_response_complete = True
             self._body = b""  # the application did not read the rest
-            self._event.set()
+            self._wake()
             self._connection.response_done()
 
     def _start_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -254,24 +265,3 @@ def _check_header_lines(lines: Sequence[bytes]) -> None:
     block = b"".join(lines)
     if block.count(b"\n") != len(lines) or _HEADER_LINES.fullmatch(block) is None:
         raise RuntimeError("A header of a response has an invalid character.")
-
-
-def make_scope(
-    head: RequestHead, state: MutableMapping[str, Any], addresses: Mapping[str, Any]
-) -> MutableMapping[str, Any]:
-    """Return the ASGI scope of a request. `addresses` are its `client` and `server`."""
-    path = head.path.decode("ascii")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": head.version,
-        "scheme": "http",
-        "method": head.method,
-        "path": unquote(path) if "%" in path else path,
-        "raw_path": head.path,
-        "query_string": head.query,
-        "root_path": "",
-        "headers": head.headers,
-        "state": state,
-        **addresses,
-    }

@@ -45,13 +45,17 @@ _ABSOLUTE = re.compile(rb"[^/?#:]+://(?:[^/?#@]*@)?([^/?#]*)")
 
 @dataclass(slots=True)
 class RequestHead:
-    """A complete head. `content_length` is `None` if the body is chunked, and 0 if there is no body."""
+    """A complete head. `content_length` is `None` if the body is chunked, and 0 if there is no body.
+
+    The names in `headers` are in lower case. `index` has the value of the first header of each name.
+    """
 
     method: str
     path: bytes
     query: bytes
     version: str
     headers: list[tuple[bytes, bytes]]
+    index: dict[bytes, bytes]
     content_length: int | None
     keeps_alive: bool
     expects_continue: bool
@@ -128,32 +132,28 @@ class HeadReader:
                 "between them."
             )
         parser, version = self._parser, self._parser.get_http_version()
-        content_length: int | None = 0
-        hosts: list[bytes] = []
-        expects_continue = False
-        for name, value in self._headers:
-            if name == b"content-length":
-                content_length = int(value)
-            elif name == b"transfer-encoding":
-                _check_transfer_encoding(version, value)
-                content_length = None
-            elif name == b"host":
-                hosts.append(value.strip())
-                if _HOST.fullmatch(hosts[-1]) is None:
-                    raise MalformedRequest("The Host header is not a host name or address.")
-            elif name == b"expect":
-                expects_continue = value.strip().lower() == b"100-continue"
-        if len(hosts) > 1 or (not hosts and version == "1.1"):
-            raise MalformedRequest("A request must have exactly one Host header.")
+        index = dict(reversed(self._headers))
+        content_length: int | None = int(index.get(b"content-length", 0))
+        if b"transfer-encoding" in index:
+            _check_transfer_encodings(version, self._values(b"transfer-encoding"))
+            content_length = None
+        hosts = [index[b"host"].strip()] if b"host" in index else []
+        if len(index) < len(self._headers):  # some header is repeated
+            hosts = self._values(b"host")
+        _check_hosts(version, hosts)
+        expects_continue = b"expect" in index and self._values(b"expect")[-1].lower() == b"100-continue"
         path, query = self._split_url(hosts)
         method = parser.get_method().decode("ascii")
         keeps_alive = version == "1.1" and self._keeps_alive
-        headers = self._headers
         # It refers to this reader, so both would stay until the garbage collector finds them.
         del self._parser
         return RequestHead(
-            method, path, query, version, headers, content_length, keeps_alive, expects_continue
+            method, path, query, version, self._headers, index, content_length, keeps_alive, expects_continue
         )
+
+    def _values(self, name: bytes) -> list[bytes]:
+        """Return the values of all headers with this name, stripped."""
+        return [value.strip() for key, value in self._headers if key == name]
 
     def _split_url(self, hosts: Sequence[bytes]) -> tuple[bytes, bytes]:
         try:
@@ -187,9 +187,17 @@ class HeadReader:
         self._keeps_alive = self._parser.should_keep_alive()  # the parser forgets it at the end of the head
 
 
-def _check_transfer_encoding(version: str, value: bytes) -> None:
-    if version != "1.1" or value.strip().lower() != b"chunked":
+def _check_transfer_encodings(version: str, values: Sequence[bytes]) -> None:
+    if version != "1.1" or any(value.lower() != b"chunked" for value in values):
         raise MalformedRequest("The only accepted Transfer-Encoding is chunked, in HTTP/1.1.")
+
+
+def _check_hosts(version: str, hosts: Sequence[bytes]) -> None:
+    for host in hosts:
+        if _HOST.fullmatch(host) is None:
+            raise MalformedRequest("The Host header is not a host name or address.")
+    if len(hosts) > 1 or (not hosts and version == "1.1"):
+        raise MalformedRequest("A request must have exactly one Host header.")
 
 
 def _not_http() -> MalformedRequest:

@@ -3,6 +3,7 @@
 import resource
 
 from vecmill.errors import VecmillError
+from vecmill.values.clock import monotonic
 from vecmill_server.base.byte_budget import ByteBudget
 from vecmill_server.base.error_responses import error_response
 from vecmill_server.base.headers import HeaderList
@@ -26,7 +27,8 @@ def share_connections(
         metrics.error_answered(response.reason)
         return response.status, response.headers, response.body
 
-    return ConnectionShare(limit_connections(settings), budget, refuse, is_traced=is_traced)
+    trace_clock = monotonic if is_traced else None
+    return ConnectionShare(limit_connections(settings), budget, refuse, trace_clock)
 
 
 def limit_connections(settings: ServerSettings) -> ConnectionLimits:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.errors import (
@@ -14,10 +14,9 @@ from vecmill_server.base.errors import (
     RequestTimedOut,
     UnsupportedEncoding,
 )
+from vecmill_server.base.headers import index_headers
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.http1.scope_keys import BODY_TIME, CLIENT_WATCH
-
-Headers = Iterable[tuple[bytes, bytes]]
+from vecmill_server.http1.scope import BODY_TIME, CLIENT_WATCH
 
 # After a body is refused, the rest of the body is read and discarded, because a client that is still
 # sending does not read the response. These two constants bound the discarding.
@@ -39,47 +38,44 @@ class BodyLimits:
         return cls(settings.max_body_bytes, settings.body_timeout_s)
 
 
-async def read_body(
-    headers: Headers, receive: Receive, limits: BodyLimits, held: HeldBytes
-) -> bytes | bytearray:
+async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, held: HeldBytes) -> bytes | bytearray:
     """Read the whole body, and count its bytes in `held`.
 
     Raises `UnsupportedEncoding`, `BodyTooLarge` or `BuffersFull` before reading if the headers violate a
     limit or the body does not fit, and `BodyTooLarge`, `BuffersFull`, `MalformedRequest`, `RequestTimedOut`
     or `ClientGone` while reading.
     """
-    held.reserve(_check_headers(headers, limits))
-    try:
-        async with asyncio.timeout(limits.timeout_s):
-            return await _collect(receive, limits, held)
-    except TimeoutError:
-        raise RequestTimedOut(f"The body did not arrive within {limits.timeout_s:g} seconds.") from None
+    held.reserve(_check_headers(scope, limits))
+    receive = limit_body_time(scope, receive, limits.timeout_s)
+    reserved = held.count
+    body = bytearray()  # grows in place, so that a large body is never in memory twice
+    while True:
+        chunk, has_more = await _receive_chunk(receive)
+        if not body and not has_more:
+            return chunk
+        body += chunk
+        if len(body) > limits.max_bytes:
+            raise _too_large(limits)
+        if len(body) > reserved:  # the body is chunked
+            held.reserve(len(chunk))
+        if not has_more:
+            return body
 
 
-async def stream_body(headers: Headers, receive: Receive, limits: BodyLimits) -> AsyncIterator[bytes]:
+async def stream_body(scope: Scope, receive: Receive, limits: BodyLimits) -> AsyncIterator[bytes]:
     """Read the body in chunks. Raises the same errors as `read_body`.
 
-    The time limit counts only the time spent waiting for the client, not the caller's work between chunks.
+    The time limit does not count the caller's work between chunks, for which the client has to wait.
     """
-    _check_headers(headers, limits)
-    left_s, left_bytes = limits.timeout_s, limits.max_bytes
-    clock = asyncio.get_running_loop().time
+    _check_headers(scope, limits)
+    receive = limit_body_time(scope, receive, limits.timeout_s)
+    left_bytes = limits.max_bytes
     has_more = True
     while has_more:
-        began = clock()
-        try:
-            async with asyncio.timeout(left_s):
-                message = await receive()
-        except TimeoutError:
-            raise RequestTimedOut(f"The body did not arrive within {limits.timeout_s:g} seconds.") from None
-        left_s -= clock() - began
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk = message.get("body", b"")
+        chunk, has_more = await _receive_chunk(receive)
         left_bytes -= len(chunk)
         if left_bytes < 0:
             raise _too_large(limits)
-        has_more = message.get("more_body", False)
         yield chunk
 
 
@@ -97,49 +93,59 @@ async def discard_body(receive: Receive, limits: BodyLimits) -> None:
         return
 
 
-def _check_headers(headers: Headers, limits: BodyLimits) -> int:
+def limit_body_time(scope: Scope, receive: Receive, seconds: float) -> Receive:
+    """Return `receive`, or one like it, that raises `RequestTimedOut` if the client takes too long to send.
+
+    The connection measures the time, and starts it anew. Where the application runs under the server of
+    another project, the time in which somebody waits for `receive` is measured here.
+    """
+    allow = scope.get(BODY_TIME)
+    if allow is not None:
+        allow(seconds)
+        return receive
+    clock = asyncio.get_running_loop().time
+    left_s = seconds
+
+    async def receive_in_time() -> Message:
+        nonlocal left_s
+        began = clock()
+        try:
+            async with asyncio.timeout(left_s):
+                return await receive()
+        except TimeoutError:
+            raise RequestTimedOut(f"The body did not arrive within {seconds:g} seconds.") from None
+        finally:
+            left_s -= clock() - began
+
+    return receive_in_time
+
+
+def _check_headers(scope: Scope, limits: BodyLimits) -> int:
     """Return the length of the body, 0 if it is chunked. Raises an error if a header violates a limit."""
-    length = 0
-    for name, value in headers:
-        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            raise UnsupportedEncoding("Compressed bodies are not accepted. Send uncompressed JSON.")
-        # The HTTP parser accepts only digits here.
-        if name == b"content-length":
-            length = int(value)
-            if length > limits.max_bytes:
-                raise _too_large(limits)
+    index = index_headers(scope)
+    if b"content-encoding" in index:
+        _check_encodings(value for name, value in scope["headers"] if name == b"content-encoding")
+    length = int(index.get(b"content-length", 0))  # the HTTP parser accepts only digits
+    if length > limits.max_bytes:
+        raise _too_large(limits)
     return length
 
 
-async def _collect(receive: Receive, limits: BodyLimits, held: HeldBytes) -> bytes | bytearray:
-    reserved = held.count
-    body = bytearray()  # grows in place, so that a large body is never in memory twice
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk: bytes = message.get("body", b"")
-        has_more = message.get("more_body", False)
-        if not body and not has_more:
-            return chunk
-        body += chunk
-        if len(body) > limits.max_bytes:
-            raise _too_large(limits)
-        if len(body) > reserved:  # the body is chunked
-            held.reserve(len(chunk))
-        if not has_more:
-            return body
+def _check_encodings(values: Iterable[bytes]) -> None:
+    if any(value.strip().lower() not in (b"", b"identity") for value in values):
+        raise UnsupportedEncoding("Compressed bodies are not accepted. Send uncompressed JSON.")
+
+
+async def _receive_chunk(receive: Receive) -> tuple[bytes, bool]:
+    """Return the next part of the body, and whether there are more. Raises `ClientGone`."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _too_large(limits: BodyLimits) -> BodyTooLarge:
     return BodyTooLarge(f"The body is larger than {limits.max_bytes} bytes. {limits.advice}")
-
-
-def allow_body_time(scope: Scope, seconds: float) -> None:
-    """Set the time limit, in seconds, for the client to send the body of this request."""
-    allow = scope.get(BODY_TIME)
-    if allow is not None:  # absent where the application runs without `protocol`
-        allow(seconds)
 
 
 def watch_client(scope: Scope, receive: Receive, on_leave: Callable[[], None]) -> Callable[[], object]:
@@ -157,4 +163,4 @@ def watch_client(scope: Scope, receive: Receive, on_leave: Callable[[], None]) -
             pass
         on_leave()
 
-    return asyncio.ensure_future(wait()).cancel  # absent where the application runs without `protocol`
+    return asyncio.ensure_future(wait()).cancel  # absent where the application runs without `http1`

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.base.headers import header
-from vecmill_server.http1.scope_keys import HEAD_AT
+from vecmill_server.http1.scope import HEAD_AT
 from vecmill_server.service.drain import Drain
 from vecmill_server.telemetry.logs import ACCESS_LOG
 from vecmill_server.telemetry.metrics.definitions import NO_ROUTE

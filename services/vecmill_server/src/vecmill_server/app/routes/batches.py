@@ -20,7 +20,7 @@ from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.operations import Paths, as_json, at, describe_error
 from vecmill_server.openapi.response_headers import headers
 from vecmill_server.service.api_keys import UNNAMED
-from vecmill_server.service.bodies import BodyLimits, allow_body_time, read_body, stream_body
+from vecmill_server.service.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.request_context import RequestContext
 
@@ -73,8 +73,7 @@ class FileRoutes:
         """Upload a file, or list the files."""
         batches, owner = _batches(self._service), _owner(request)
         if request.method == "POST":
-            allow_body_time(request.scope, self._limits.timeout_s)
-            body = stream_body(request.scope["headers"], request.receive, self._limits)
+            body = stream_body(request.scope, request.receive, self._limits)
             kind = header(request.scope, b"content-type") or b""
             size = int(header(request.scope, b"content-length") or 0)  # the HTTP parser accepts only digits
             budget = self._service.budget
@@ -118,7 +117,7 @@ class BatchRoutes:
         batches, owner = _batches(self._service), _owner(request)
         if request.method == "POST":
             with self._service.budget.hold() as held:
-                body = await read_body(request.scope["headers"], request.receive, self._limits, held)
+                body = await read_body(request.scope, request.receive, self._limits, held)
             new = BatchRequest(decode_object(body), self._service.dialect_options).read()
             return _json((await batches.create(owner, new)).to_json())
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)

@@ -58,7 +58,7 @@ class Endpoint:
         with self._service.budget.hold() as held:
             # Errors about the bytes of the body have the same response on all routes, because the connection
             # may have to close.
-            body = await read_body(scope["headers"], receive, self._limits, held)
+            body = await read_body(scope, receive, self._limits, held)
             if trace is not None:
                 trace.enter(Stage.PARSE)
             kind = self._usual
@@ -146,7 +146,7 @@ async def send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:
 async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: Receive) -> T:
     """Return the result of `awaitable`; cancel it and raise `ClientGone` if the client disconnects.
 
-    The body must have been read. `half_closed` describes clients that close only their sending side.
+    The body must have been read. `http1.client_output` describes clients that close only their sending side.
     """
     task = asyncio.current_task()
     assert task is not None

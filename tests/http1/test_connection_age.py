@@ -10,8 +10,7 @@ from random import Random
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from support.memory_transport import MemoryTransport, give, make_share, open_connection
-from vecmill_server.base.settings import ServerSettings
+from support.memory_transport import LIMITS, ManualTime, MemoryTransport, give, make_share, open_connection
 from vecmill_server.http1.connection_limits import LEAST_AGE_SHARE, ConnectionShare
 from vecmill_server.http1.protocol import HttpConnection
 
@@ -20,20 +19,6 @@ AGE_S = 300.0
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n"
 CLOSE = b"\r\nconnection: close\r\n"
-
-
-class LoopWithClock:
-    """The running event loop with a clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-        self._loop = asyncio.get_running_loop()
-
-    def time(self) -> float:
-        return self.now
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loop, name)
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +41,7 @@ class Opened:
     connection: HttpConnection
     transport: MemoryTransport
     client: socket.socket
-    loop: LoopWithClock
+    loop: ManualTime
 
     async def exchange(self, *pieces: bytes) -> bytes:
         """Send the pieces, and return what is written."""
@@ -69,8 +54,7 @@ class Opened:
 
 
 def shared(max_connection_age_s: float = AGE_S) -> ConnectionShare:
-    settings = replace(ServerSettings(), max_connection_age_s=max_connection_age_s)
-    return replace(make_share(settings), dice=Random(SEED))
+    return make_share(replace(LIMITS, max_connection_age_s=max_connection_age_s), dice=Random(SEED))
 
 
 @pytest.fixture
@@ -81,13 +65,8 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def open_aged(sockets: tuple[socket.socket, socket.socket], share: ConnectionShare | None = None) -> Opened:
-    loop = LoopWithClock()
-    connection, transport, _ = open_connection(
-        answer,
-        share or shared(),
-        kernel=sockets[0],
-        loop=loop,  # type: ignore[arg-type]
-    )
+    loop = ManualTime()
+    connection, transport, _ = open_connection(answer, share or shared(), kernel=sockets[0], loop=loop)
     return Opened(connection, transport, sockets[1], loop)
 
 

@@ -5,16 +5,14 @@ import itertools
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import Receive, Scope, Send
 
-from support.memory_transport import give, make_share, open_connection
+from support.memory_transport import Application, give, make_share, open_connection
 
 TURNS = 30  # of the event loop, enough for the answers to the requests of a stream
 
@@ -47,33 +45,6 @@ BAD_BODIES = (
     CHUNKED + b"5\r\nhello\r\n0\r\nhost: y\r\n\r\n",
 )
 CUTS = st.lists(st.integers(0, 10_000), max_size=30)
-
-
-@dataclass(slots=True)
-class Application:
-    """An application that notes the requests whose bodies are complete, and answers them."""
-
-    requests: list[tuple[str, str, bytes]] = field(default_factory=list)
-    broken: int = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, has_more = b"", True
-        status = 200
-        while has_more:
-            try:
-                message = await receive()
-            except Exception:
-                self.broken += 1
-                status = 400
-                break
-            if message["type"] == "http.disconnect":
-                return
-            body, has_more = body + message["body"], message["more_body"]
-        else:
-            target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-            self.requests.append((scope["method"], target.decode(), body))
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
 
 
 async def send_pieces(pieces: Sequence[bytes]) -> tuple[Application, list[int], bool]:

@@ -3,15 +3,11 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
-
-from support.memory_transport import MemoryTransport, give, make_share, open_connection
+from support.memory_transport import Application, MemoryTransport, give, make_share, open_connection
 from vecmill_server.base.byte_budget import ByteBudget
-from vecmill_server.http1.connection_limits import ConnectionShare
-from vecmill_server.http1.pipelining import REQUESTS_PER_TURN, PipelineTurns
+from vecmill_server.http1.connection_limits import REQUESTS_PER_TURN, ConnectionShare, PipelineTurns
 from vecmill_server.http1.protocol import HttpConnection
 
 CONNECTIONS, REQUESTS = 100, 50
@@ -37,16 +33,9 @@ class CountedLoop:
             callback(*arguments)
 
 
-@dataclass(slots=True)
-class Application:
-    """An application that answers at once, and notes the paths."""
-
-    paths: list[str] = field(default_factory=list)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.paths.append(scope["path"])
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
+def paths(app: Application) -> list[str]:
+    """The paths of the requests in their order."""
+    return [target for _, target, _ in app.requests]
 
 
 async def flood(app: Application, share: ConnectionShare) -> list[tuple[HttpConnection, MemoryTransport]]:
@@ -97,17 +86,17 @@ async def test_a_request_waits_for_a_few_requests_of_a_hundred_connections_that_
         await asyncio.sleep(0)
     for _ in range(20):
         connection, transport, _ = open_connection(app, share)
-        before = len(app.paths)
+        before = len(app.requests)
         give(connection, PROBE)
         for _ in range(TURNS_OF_PROBE):
             await asyncio.sleep(0)
         assert transport.written.startswith(b"HTTP/1.1 200 ")
-        assert app.paths.index("/probe") - before <= TURNS_OF_PROBE * REQUESTS_PER_TURN
-        app.paths.remove("/probe")
-        assert len(app.paths) > before, "the line stands still"
+        assert paths(app).index("/probe") - before <= TURNS_OF_PROBE * REQUESTS_PER_TURN
+        app.requests.remove(("GET", "/probe", b""))
+        assert len(app.requests) > before, "the line stands still"
     for _ in range(ALL_TURNS):
         await asyncio.sleep(0)
-    assert app.paths == ["/flood"] * CONNECTIONS * REQUESTS
+    assert paths(app) == ["/flood"] * CONNECTIONS * REQUESTS
 
 
 async def test_connections_of_the_line_take_turns_with_each_other() -> None:
@@ -120,7 +109,7 @@ async def test_connections_of_the_line_take_turns_with_each_other() -> None:
     assert max(counts) < REQUESTS
     for _ in range(ALL_TURNS):
         await asyncio.sleep(0)
-    assert app.paths == ["/flood"] * CONNECTIONS * REQUESTS
+    assert paths(app) == ["/flood"] * CONNECTIONS * REQUESTS
 
 
 async def test_a_client_that_closes_its_sending_side_in_the_line_gets_all_responses() -> None:
@@ -168,6 +157,6 @@ async def test_a_connection_that_is_lost_in_the_line_begins_nothing() -> None:
     connection.connection_lost(None)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert app.paths == ["/flood"]
+    assert paths(app) == ["/flood"]
     assert isinstance(share.budget, ByteBudget)
     assert share.budget.held == 0

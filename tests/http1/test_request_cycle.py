@@ -9,12 +9,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from vecmill_server.app.routes.endpoint import unless_client_leaves
-from vecmill_server.base.errors import ClientGone
 from vecmill_server.http1.client_output import ClientOutput
 from vecmill_server.http1.request_cycle import RequestCycle
 from vecmill_server.http1.request_head import HeadReader
-from vecmill_server.service.bodies import watch_client
+from vecmill_server.http1.scope import CLIENT_WATCH
 
 
 class FreeTransport(asyncio.Transport):
@@ -88,28 +86,21 @@ async def test_a_header_with_another_line_in_it_is_never_written(name: bytes, va
         await respond(name, value)
 
 
-@pytest.mark.parametrize("has_cycle", [True, False])
-async def test_the_application_learns_once_that_its_client_is_gone(has_cycle: bool) -> None:
+async def test_the_application_learns_once_that_its_client_is_gone() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
-    stop = watch_client(scope if has_cycle else {}, cycle.receive, lambda: left.append("left"))
-    await asyncio.sleep(0)
+    stop = scope[CLIENT_WATCH](lambda: left.append("left"))
     assert left == []
     cycle.disconnect()
-    for _ in range(3):
-        await asyncio.sleep(0)
     assert left == ["left"]
     stop()
 
 
-@pytest.mark.parametrize("has_cycle", [True, False])
-async def test_nobody_is_told_after_the_watch_has_ended(has_cycle: bool) -> None:
+async def test_nobody_is_told_after_the_watch_has_ended() -> None:
     cycle, scope, _ = make_cycle()
     left: list[str] = []
-    watch_client(scope if has_cycle else {}, cycle.receive, lambda: left.append("left"))()
+    scope[CLIENT_WATCH](lambda: left.append("left"))()
     cycle.disconnect()
-    for _ in range(3):
-        await asyncio.sleep(0)
     assert left == []
 
 
@@ -117,22 +108,37 @@ async def test_a_client_that_left_before_the_watch_is_noticed() -> None:
     cycle, scope, _ = make_cycle()
     cycle.disconnect()
     left: list[str] = []
-    watch_client(scope, cycle.receive, lambda: left.append("left"))
+    scope[CLIENT_WATCH](lambda: left.append("left"))
     assert left == ["left"]
 
 
-async def test_a_request_of_a_client_that_left_before_is_not_begun_and_its_task_goes_on() -> None:
-    cycle, scope, _ = make_cycle()
-    cycle.disconnect()
-    begun: list[str] = []
+def test_a_body_that_has_arrived_is_handed_over_without_an_event_loop() -> None:
+    head, _ = HeadReader(1024).feed(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert head is not None
+    output: Any = None
+    cycle = RequestCycle(head, {}, OpenConnection(), output, [])
+    cycle.add_body(b"hello")
+    cycle.end_body()
+    with pytest.raises(StopIteration) as found:
+        cycle.receive().send(None)
+    assert found.value.value == {"type": "http.request", "body": b"hello", "more_body": False}
 
-    async def compute() -> None:
-        begun.append("begun")
 
-    with pytest.raises(ClientGone):
-        await unless_client_leaves(compute(), scope, cycle.receive)
+async def test_each_part_of_a_body_is_handed_over_once_and_an_end_is_waited_for() -> None:
+    cycle, _, _ = make_cycle()
+    cycle.add_body(b"a")
+    cycle.add_body(b"b")
+    assert (await cycle.receive())["body"] == b"ab"
+    waiting = asyncio.ensure_future(cycle.receive())
     await asyncio.sleep(0)
-    assert begun == []
+    assert not waiting.done()
+    cycle.end_body()
+    assert await waiting == {"type": "http.request", "body": b"", "more_body": False}
+    waiting = asyncio.ensure_future(cycle.receive())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    cycle.disconnect()
+    assert await waiting == {"type": "http.disconnect"}
 
 
 async def test_an_ended_request_leaves_nothing_for_the_garbage_collector() -> None:

@@ -1,0 +1,188 @@
+"""Bodies are read within their limits, under our own connections and those of other servers."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope
+
+from vecmill_server.app.routes.endpoint import unless_client_leaves
+from vecmill_server.base.byte_budget import ByteBudget
+from vecmill_server.base.errors import BodyTooLarge, ClientGone, RequestTimedOut, UnsupportedEncoding
+from vecmill_server.base.headers import HEADER_INDEX, header, index_headers
+from vecmill_server.http1 import scope as http1_scope
+from vecmill_server.http1.scope import BODY_TIME, CLIENT_WATCH
+from vecmill_server.service.bodies import BodyLimits, read_body, stream_body, watch_client
+
+LIMITS = BodyLimits(100, 20.0)
+
+
+def make_scope(headers: Iterable[tuple[bytes, bytes]] = ()) -> dict[str, Any]:
+    """The scope that the server of another project makes."""
+    return {"type": "http", "headers": list(headers)}
+
+
+def receive_of(messages: Sequence[Message]) -> Receive:
+    """A `receive` that hands over the messages, and then waits for ever."""
+    left = list(messages)
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.get_running_loop().create_future()
+        return left.pop(0)
+
+    return receive
+
+
+def part(body: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+async def read(scope: Scope, *messages: Message, limits: BodyLimits = LIMITS) -> bytes:
+    """The whole body, read in one of the two ways, which must give the same."""
+    with ByteBudget(1 << 20).hold() as held:
+        whole = bytes(await read_body(scope, receive_of(messages), limits, held))
+    assert whole == b"".join([chunk async for chunk in stream_body(scope, receive_of(messages), limits)])
+    return whole
+
+
+async def test_the_parts_of_a_body_are_joined() -> None:
+    assert await read(make_scope(), part(b"hello")) == b"hello"
+    assert await read(make_scope(), part(b"hel", more=True), part(b"l", more=True), part(b"o")) == b"hello"
+
+
+async def test_a_client_that_leaves_before_the_end_is_gone() -> None:
+    with pytest.raises(ClientGone):
+        await read(make_scope(), part(b"hel", more=True), {"type": "http.disconnect"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "messages"),
+    [
+        ([(b"content-length", b"101")], []),
+        ([(b"content-length", b" 101 ")], []),
+        ([], [part(b"x" * 60, more=True), part(b"x" * 60)]),
+    ],
+)
+async def test_a_body_over_the_limit_is_refused(
+    headers: list[tuple[bytes, bytes]], messages: list[Message]
+) -> None:
+    with pytest.raises(BodyTooLarge):
+        await read(make_scope(headers), *messages)
+
+
+async def test_any_of_several_encodings_is_refused() -> None:
+    encoding = b"content-encoding"
+    assert await read(make_scope([(encoding, b" Identity"), (encoding, b"")]), part(b"hello")) == b"hello"
+    with pytest.raises(UnsupportedEncoding):
+        await read(make_scope([(encoding, b"identity"), (encoding, b"gzip")]), part(b"hello"))
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_the_server_of_another_project_leaves_the_time_to_the_application(is_streamed: bool) -> None:
+    limits, receive = BodyLimits(100, 0.0), receive_of([])
+    with ByteBudget(1 << 20).hold() as held:
+        reading = (
+            anext(stream_body(make_scope(), receive, limits))
+            if is_streamed
+            else read_body(make_scope(), receive, limits, held)
+        )
+        with pytest.raises(RequestTimedOut, match="within 0 seconds"):
+            await reading
+
+
+async def test_a_connection_of_our_own_measures_the_time_and_no_timer_is_started() -> None:
+    allowed: list[float] = []
+    scope = {**make_scope(), BODY_TIME: allowed.append}
+    with ByteBudget(1 << 20).hold() as held:
+        reading = read_body(scope, receive_of([part(b"hello")]), LIMITS, held)
+        with pytest.raises(StopIteration) as found:  # at once, without the event loop
+            reading.send(None)
+    assert found.value.value == b"hello"
+    assert allowed == [LIMITS.timeout_s]
+
+
+# Either kind of server tells, in its own way, that the client has left.
+
+
+def watched(*, is_ours: bool) -> tuple[Scope, Receive, Callable[[], None]]:
+    """A scope, its `receive`, and a function by which the client leaves."""
+    told: list[Callable[[], None]] = []
+    left = asyncio.Event()
+
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    def watch(on_leave: Callable[[], None]) -> Callable[[], None]:
+        told.append(on_leave)
+        return told.clear
+
+    def leave() -> None:
+        left.set()
+        for on_leave in told:
+            on_leave()
+
+    return {CLIENT_WATCH: watch} if is_ours else {}, receive, leave
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_the_application_learns_once_that_its_client_is_gone(is_ours: bool) -> None:
+    scope, receive, leave = watched(is_ours=is_ours)
+    left: list[str] = []
+    stop = watch_client(scope, receive, lambda: left.append("left"))
+    await asyncio.sleep(0)
+    assert left == []
+    leave()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert left == ["left"]
+    stop()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_nobody_is_told_after_the_watch_has_ended(is_ours: bool) -> None:
+    scope, receive, leave = watched(is_ours=is_ours)
+    left: list[str] = []
+    watch_client(scope, receive, lambda: left.append("left"))()
+    leave()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert left == []
+
+
+async def test_a_request_of_a_client_that_left_before_is_not_begun_and_its_task_goes_on() -> None:
+    begun: list[str] = []
+
+    async def compute() -> None:
+        begun.append("begun")
+
+    def watch(on_leave: Callable[[], None]) -> Callable[[], None]:
+        on_leave()
+        return lambda: None
+
+    with pytest.raises(ClientGone):
+        await unless_client_leaves(compute(), {CLIENT_WATCH: watch}, receive_of([]))
+    await asyncio.sleep(0)
+    assert begun == []
+
+
+# Headers are indexed once for a request.
+
+
+def test_a_connection_hands_over_the_index_under_the_key_that_the_application_reads() -> None:
+    assert http1_scope.HEADER_INDEX == HEADER_INDEX
+
+
+def test_the_first_header_of_a_name_counts_and_is_stripped() -> None:
+    scope = make_scope([(b"x-a", b" b "), (b"x-c", b""), (b"x-a", b"d")])
+    assert header(scope, b"x-a") == b"b"
+    assert header(scope, b"x-c") == b""
+    assert header(scope, b"x-e") is None
+    assert index_headers(scope) is index_headers(scope)
+
+
+def test_the_list_is_not_read_where_a_connection_hands_over_an_index() -> None:
+    scope = {**make_scope([(b"x-a", b"b")]), HEADER_INDEX: {b"x-a": b"c"}}
+    assert header(scope, b"x-a") == b"c"
