@@ -1,10 +1,12 @@
 """The state of one HTTP request that middleware and routes share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
 from vecmill.requests import Priority
+from vecmill_server.base.error_responses import ErrorResponse
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.telemetry.tracing.trace import RequestTrace
 
@@ -13,14 +15,16 @@ _KEY = "vecmill.request_context"
 
 @dataclass(slots=True)
 class RequestContext:
-    """The state of one request, created by `middleware.request_contexts` and filled in by the route.
+    """The state of one request, created by the gateway and filled in by the route.
 
     `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
     the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
-    the API key, which is empty for keys without a name; `None` if the request needs no key. `client` tells
-    holders of keys apart, for fair sharing. `path_priority` and `key_priority` are the priorities in the path
-    and of the API key (`request_priority`). `headers` are for the response, whatever its status. `trace_id`
-    is for the log, `None` unless tracing is on. `trace` is `None` unless the trace is sampled.
+    the API key, which is empty for keys without a name; `None` if the request needs no key. `client` is the
+    name of the client for fair sharing: of its key, otherwise its address, if there is one. `path_priority`
+    and `key_priority` are the priorities in the path and of the API key. `headers` are for the response,
+    whatever its status. `respond` makes the response to an error, and is `None` until the route sets it,
+    after it has read the body. `trace_id` is for the log, `None` unless tracing is on. `trace` is `None`
+    unless the trace is sampled.
     """
 
     request_id: str
@@ -34,6 +38,7 @@ class RequestContext:
     path_priority: Priority | None = None
     key_priority: Priority | None = None
     headers: HeaderList = field(default_factory=list)
+    respond: Callable[[BaseException], ErrorResponse] | None = None
     trace_id: str | None = None
     trace: RequestTrace | None = None
 
@@ -52,12 +57,3 @@ class RequestContext:
     def attach(self, scope: Scope) -> None:
         """Store this context in `scope`, the scope of its request."""
         scope[_KEY] = self
-
-
-def client_of(scope: Scope) -> str | None:
-    """Return the name of the client for fair sharing: of its key, otherwise its address, if there is one."""
-    client = RequestContext.of(scope).client
-    if client is not None:
-        return client
-    address = scope.get("client")
-    return None if address is None else str(address[0])
