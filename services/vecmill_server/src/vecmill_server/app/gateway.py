@@ -15,7 +15,7 @@ puts the function that writes them in `RequestContext.respond`, once it has read
 import itertools
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -47,7 +47,7 @@ from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import discard_body
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import RequestContext
+from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 logger = logging.getLogger(__name__)
@@ -114,12 +114,11 @@ class Gateway:
         request_id = find_request_id(scope) or f"{self._id_prefix}-{next(self._numbers):x}"
         address = scope.get("client")  # absent on a Unix socket
         client = None if address is None else str(address[0])
-        context = RequestContext(request_id, self._clock(), client=client)
-        context.attach(scope)
+        context = scope[CONTEXT] = RequestContext(request_id, self._clock(), client=client)
         if self._is_traced:
             self._records.begin_trace(scope, context)
 
-        async def send_in_context(message: Message) -> None:
+        def send_in_context(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 context.status = message["status"]
                 if context.trace is not None:
@@ -128,7 +127,7 @@ class Gateway:
                 headers += (b"x-request-id", id_bytes), (b"request-id", id_bytes), *context.headers
                 if not self._drain.is_serving:  # so that the next request goes to another process
                     headers.append((b"connection", b"close"))
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_in_context)

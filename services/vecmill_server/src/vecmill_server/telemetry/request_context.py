@@ -1,4 +1,4 @@
-"""The state of one HTTP request that middleware and routes share."""
+"""The state of one HTTP request that the gateway and routes share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ from vecmill_server.base.error_responses import ErrorResponse
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.telemetry.tracing.trace import RequestTrace
 
-_KEY = "vecmill.request_context"
+# The key of the scope of a request that has its context.
+CONTEXT = "vecmill.request_context"
 
 
 @dataclass(slots=True)
@@ -51,9 +52,5 @@ class RequestContext:
     @classmethod
     def of(cls, scope: Scope) -> "RequestContext":
         """Return the context of the request with this scope."""
-        context: RequestContext = scope[_KEY]
+        context: RequestContext = scope[CONTEXT]
         return context
-
-    def attach(self, scope: Scope) -> None:
-        """Store this context in `scope`, the scope of its request."""
-        scope[_KEY] = self
