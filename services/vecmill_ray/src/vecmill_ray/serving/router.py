@@ -141,7 +141,7 @@ class ForwardingEndpoint(Endpoint):
             json = await self._decode_large(body, held) if is_large else decode_object(body)
             if scope["path_params"]:
                 json = {**json, **scope["path_params"]}
-            kind = self.choose_body(json)
+            kind = self.choose(json, self._options)
             context.respond = kind.style.respond
             timeout_s = requested_timeout_s(scope)
             model = self._find_model(kind, json)

@@ -29,7 +29,7 @@ from vecmill.errors import VecmillError
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server.app.browser_page import BrowserPage, wants_page
 from vecmill_server.app.origins import OriginRules
-from vecmill_server.app.request_options import find_request_id, read_path
+from vecmill_server.app.request_options import read_path, read_request_id
 from vecmill_server.app.request_record import RequestRecords
 from vecmill_server.base.error_responses import ErrorResponse, error_response, message_of, response_at
 from vecmill_server.base.errors import (
@@ -111,7 +111,8 @@ class Gateway:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        request_id = find_request_id(scope) or f"{self._id_prefix}-{next(self._numbers):x}"
+        sent_id = header(scope, b"x-request-id")
+        request_id = (sent_id and read_request_id(sent_id)) or f"{self._id_prefix}-{next(self._numbers):x}"
         address = scope.get("client")  # absent on a Unix socket
         client = None if address is None else str(address[0])
         context = scope[CONTEXT] = RequestContext(request_id, self._clock(), client=client)
@@ -156,7 +157,7 @@ class Gateway:
 
     def _admit(self, scope: Scope) -> None:
         """Bring the path into its form, and check the key or the origin. Raises `HttpError`."""
-        context = RequestContext.of(scope)
+        context: RequestContext = scope[CONTEXT]
         context.path_priority, scope["path"] = read_path(scope, self._url_prefix)
         if self._keys is not None:
             holder = self._keys.find_holder(scope)

@@ -34,10 +34,9 @@ _RERANK, _PINECONE_RERANK = "/rerank", "/pinecone/rerank"
 _PINECONE_HEADER = b"x-pinecone-api-version"
 
 
-def find_request_id(scope: Scope) -> str | None:
-    """Return the id in the header `x-request-id`, `None` if there is none that can be copied."""
-    sent = header(scope, b"x-request-id")
-    return sent.decode("ascii") if sent is not None and _REQUEST_ID.fullmatch(sent) else None
+def read_request_id(value: bytes) -> str | None:
+    """Return the id in the header `x-request-id`, `None` if it cannot be copied."""
+    return value.decode("ascii") if _REQUEST_ID.fullmatch(value) else None
 
 
 def read_path(scope: Scope, prefix: str) -> tuple[Priority | None, str]:
@@ -65,9 +64,9 @@ def read_path(scope: Scope, prefix: str) -> tuple[Priority | None, str]:
     return priority, path
 
 
-def choose_priority(scope: Scope, in_body: Priority | None) -> Priority | None:
+def choose_priority(scope: Scope, context: RequestContext, in_body: Priority | None) -> Priority | None:
     """Return the priority of a request, `None` if its size decides. Raises `MalformedRequest`."""
-    context, value = RequestContext.of(scope), header(scope, PRIORITY_HEADER)
+    value = header(scope, PRIORITY_HEADER)
     in_header = None if value is None else PRIORITIES.get(value.decode("latin-1").lower())
     if value is not None and in_header is None:
         raise MalformedRequest(

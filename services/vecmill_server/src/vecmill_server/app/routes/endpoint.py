@@ -31,13 +31,13 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import Asked, Choose, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.service.bodies import read_body, watch_client
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
-from vecmill_server.telemetry.request_context import RequestContext
+from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 T = TypeVar("T")
@@ -55,7 +55,10 @@ def inference_routes(service: Service) -> list[Route]:
 
 
 class Endpoint:
-    """The ASGI application of one route. Starlette would create a `Request` for each call of a function."""
+    """The ASGI application of one route. Starlette would create a `Request` for each call of a function.
+
+    `choose` returns the class of a body, and raises `UnknownModel` if the class depends on the model.
+    """
 
     def __init__(self, service: Service, route: InferenceRoute) -> None:
         self._service = service
@@ -66,11 +69,12 @@ class Endpoint:
         self._report_unknown = service.unknown_fields.report
         self._name = route.name
         self._usual = route.bodies[0]
-        self._choose = route.choose
+        self.choose = route.choose or _always(self._usual)
         self._needs_engine = all(body.needs_engine for body in route.bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context, held = RequestContext.of(scope), HeldBytes(self._service.budget)
+        context: RequestContext = scope[CONTEXT]
+        held = HeldBytes(self._service.budget)
         try:
             kind, asked, timeout_s = await self._read(context, scope, receive, held)
             pieces, headers = await self._answer(kind, asked, timeout_s, context, scope, receive, held)
@@ -103,7 +107,7 @@ class Endpoint:
         json = await self._decode_large(body, held) if is_large else decode_object(body)
         if scope["path_params"]:
             json = {**json, **scope["path_params"]}
-        kind = self.choose_body(json)
+        kind = self.choose(json, self._options)
         context.respond = kind.style.respond
         if is_large:
             asked = await self._run_large(True, partial(self._parse, kind, json, context))
@@ -112,10 +116,6 @@ class Endpoint:
         if trace is not None:
             trace.enter(Stage.ANSWER)
         return kind, asked, timeout_s
-
-    def choose_body(self, json: Json) -> type[InferenceBody]:
-        """Return the class of the body `json`. Raises `UnknownModel` if the class depends on the model."""
-        return self._usual if self._choose is None else self._choose(json, self._options)
 
     async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""
@@ -146,7 +146,7 @@ class Endpoint:
         context.texts = len(request.sizes)
         if context.trace is not None:
             context.trace.describe(request, model.name)
-        priority = choose_priority(scope, request.priority)
+        priority = choose_priority(scope, context, request.priority)
         computing = asked.run(model.mill, timeout_s, context.client, priority, context.trace)
         result = await unless_client_leaves(computing, scope, receive)
         tokens = context.tokens = result.token_count
@@ -162,6 +162,10 @@ class Endpoint:
         if kind.needs_engine:
             self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
         return pieces, headers
+
+
+def _always(kind: type[InferenceBody]) -> Choose:
+    return lambda _json, _options: kind
 
 
 async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: Receive) -> T:
