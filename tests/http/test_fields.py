@@ -138,7 +138,7 @@ def with_field(value: Any, place: Place, name: str, field: object) -> Any:
 def outcome(endpoint: Endpoint, document: dict[str, Any], options: DialectOptions) -> object:
     """What becomes of a document: what it asks and how the answer is written, or what is wrong with it."""
     try:
-        asked = endpoint.choose_body(document).parse(document, options)
+        asked = endpoint.choose(document, options).parse(document, options)
     except VecmillError as error:
         return type(error), error.message
     write = asked.write
@@ -266,7 +266,7 @@ def test_every_field_of_a_body_is_checked_whatever_else_it_has(
     endpoint, options = endpoints[path], server.service.dialect_options
 
     def unchecked(body: dict[str, Any]) -> list[str]:
-        properties = endpoint.choose_body(body).schema(ServerSettings())["properties"]
+        properties = endpoint.choose(body, options).schema(ServerSettings())["properties"]
         usual = outcome(endpoint, body, options)
         return [
             name

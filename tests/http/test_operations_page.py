@@ -1,14 +1,15 @@
 """Claims of docs/operations.md and docs/security.md about connections, which no other test keeps."""
 
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.http_server import QUIET, receive_all, serve_in_thread
-from vecmill_server.app.routes import endpoint
-from vecmill_server.telemetry.request_context import client_of
+from vecmill.mill import Mill
+from vecmill.requests import Request
 
 KEEP_ALIVE_S = 0.4
 LIVEZ = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -33,13 +34,13 @@ def test_an_idle_connection_is_closed_after_its_time() -> None:
 
 
 def test_a_client_is_its_address_whatever_its_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients = []
+    clients, run = [], Mill.run
 
-    def note(scope: Any) -> str | None:
-        clients.append(client_of(scope))
-        return clients[-1]
+    def note(mill: Mill, request: Request[Any]) -> Coroutine[Any, Any, Any]:
+        clients.append(request.client)
+        return run(mill, request)
 
-    monkeypatch.setattr(endpoint, "client_of", note)
+    monkeypatch.setattr(Mill, "run", note)
     with serve_in_thread() as server:
         answer = server.client.post("/embeddings", json={"input": "a"}, headers=FORWARDED)
         assert answer.status_code == 200

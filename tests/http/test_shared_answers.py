@@ -9,8 +9,8 @@ import pytest
 
 from support.http_server import serve_in_thread
 from vecmill_server.app import asgi_app as app
-from vecmill_server.app.console import console_routes
-from vecmill_server.app.console.model_report import report_model
+from vecmill_server.app.routes import console
+from vecmill_server.app.routes.console import report_model
 
 
 class Calls:
@@ -30,7 +30,7 @@ class Calls:
     ("path", "module", "name", "thread"),
     [
         ("/openapi.json", app, "describe_routes", "vecmill-openapi"),
-        ("/console/models.json", console_routes, "report_model", "vecmill-reports"),
+        ("/console/models.json", console, "report_model", "vecmill-reports"),
     ],
 )
 def test_an_answer_is_written_once_for_all_who_ask(
@@ -47,7 +47,7 @@ def test_an_answer_is_written_once_for_all_who_ask(
 
 def test_a_report_on_the_models_is_a_second_old_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Calls(report_model)
-    monkeypatch.setattr(console_routes, "report_model", calls)
+    monkeypatch.setattr(console, "report_model", calls)
     now = [0.0]
     with serve_in_thread(page_clock=lambda: now[0]) as server:
         for now[0] in (0.0, 0.5, 0.99, 1.0, 1.5, 2.0):

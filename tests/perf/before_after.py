@@ -9,6 +9,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,9 +29,17 @@ PROMISED_RATIO = 0.98
 
 
 def command_of(checkout: Path) -> tuple[str, ...]:
-    """How to call the `vecmill` of a checkout with the packages of this environment."""
+    """How to call the `vecmill serve` of a checkout with the packages of this environment.
+
+    The module of the command is the one that the checkout names, not the one that is installed.
+    """
+    project = tomllib.loads((checkout / "services/vecmill_server/pyproject.toml").read_text("utf-8"))
+    module, _, name = project["project"]["entry-points"]["vecmill.commands"]["serve"].partition(":")
+    # The first argument is the name of the command.
+    start = f"import sys; del sys.argv[1]; from {module} import {name}; {name}()"
     sources = [checkout / "libs/vecmill/src", checkout / "services/vecmill_server/src"]
-    return ("env", f"PYTHONPATH={':'.join(map(str, sources))}", sys.executable, "-m", "vecmill")
+    path = ":".join(map(str, sources))
+    return ("env", f"PYTHONPATH={path}", sys.executable, "-c", start)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

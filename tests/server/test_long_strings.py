@@ -10,10 +10,7 @@ import pytest
 
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill
-from vecmill_server.app.middleware.keys import Keys
-from vecmill_server.app.middleware.paths import Paths
-from vecmill_server.app.middleware.request_contexts import RequestContexts
-from vecmill_server.app.routes.endpoint import requested_timeout_s
+from vecmill_server.app.request_options import read_path, read_request_id, requested_timeout_s
 from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.base.errors import UnknownModel
 from vecmill_server.batches.batch_request import BatchRequest, read_page
@@ -22,10 +19,7 @@ from vecmill_server.dialects.dialect import InferenceRoute
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import refuse_ids
-from vecmill_server.service.api_keys import ApiKeys
-from vecmill_server.service.drain import Drain
-from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
-from vecmill_server.telemetry.request_context import RequestContext
+from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 
 SIZE = 1_000_000
 LIMIT_S = 0.5  # of one core; the worst of them took 36 s for a tenth of SIZE
@@ -68,22 +62,6 @@ def core_seconds(call: Callable[[], Any]) -> float:
     return time.thread_time() - began
 
 
-async def nothing(scope: Any, receive: Any, send: Any) -> None:
-    """Accept every request."""
-
-
-def run(application: Any, **scope: Any) -> Callable[[], None]:
-    """Return a call of an ASGI application that never waits."""
-
-    def call() -> None:
-        whole = {"type": "http", "method": "POST", "headers": [], **scope}
-        RequestContext("id", 0.0).attach(whole)
-        with suppress(StopIteration):
-            application(whole, None, None).send(None)
-
-    return call
-
-
 def test_names_of_models(shape: str, catalog: Catalog) -> None:
     assert core_seconds(lambda: catalog.resolve(shape)) < LIMIT_S
     for suffix in (":latest", "___OpenAI", "\n"):
@@ -97,21 +75,22 @@ def test_a_name_that_is_too_long_is_refused_before_it_is_searched(catalog: Catal
 
 def test_paths(shape: str) -> None:
     for prefix in ("", "/api"):
-        assert core_seconds(run(Paths(nothing, prefix), path="/" + shape)) < LIMIT_S
+        scope = {"path": "/" + shape, "headers": []}
+        assert core_seconds(partial(read_path, scope, prefix)) < LIMIT_S
 
 
 @pytest.mark.promise("loop-responsive")
 def test_headers(shape: str) -> None:
     value = shape.encode()
-    contexts = RequestContexts(nothing, ServerMetrics(), Drain(lame_duck_s=0), access_log=False)
-    for application, name in (
-        (contexts, b"x-request-id"),
-        (Keys(nothing, ApiKeys(["key"])), b"authorization"),
-        (Keys(nothing, ApiKeys(["key"])), b"api-key"),
+    assert core_seconds(partial(read_request_id, value)) < LIMIT_S
+    keys = KeyCheck(ApiKeys(["key"]))
+    for read, name in (
+        (keys.find_holder, b"authorization"),
+        (keys.find_holder, b"api-key"),
+        (requested_timeout_s, b"x-request-timeout-ms"),
     ):
-        assert core_seconds(run(application, path="/x", headers=[(name, value)])) < LIMIT_S
-    scope = {"headers": [(b"x-request-timeout-ms", value)]}
-    assert core_seconds(lambda: requested_timeout_s(scope)) < LIMIT_S
+        scope = {"method": "POST", "path": "/x", "headers": [(name, value)]}
+        assert core_seconds(partial(read, scope)) < LIMIT_S
 
 
 @pytest.mark.promise("loop-responsive", "bounded-input")

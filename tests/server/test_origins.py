@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vecmill_server.app.middleware.origins import OriginRules
+from vecmill_server.app.origins import OriginRules
 from vecmill_server.base.address import Address
 from vecmill_server.base.errors import ForeignHost, ForeignOrigin
 from vecmill_server.base.settings import ServerSettings

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
+from vecmill_server.app.request_options import PRIORITY_HEADER
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.headers import HeaderList, header
-from vecmill_server.service.request_priority import HEADER
 from vecmill_server.telemetry.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ class ForwardedRequest(NamedTuple):
         headers = [(name, value) for name, value in scope["headers"] if not name.startswith(left_out)]
         headers.append((b"x-request-id", request_id.encode("ascii")))
         in_path = RequestContext.of(scope).path_priority
-        if in_path is not None and header(scope, HEADER) is None:
-            headers.append((HEADER, in_path.encode("ascii")))
+        if in_path is not None and header(scope, PRIORITY_HEADER) is None:
+            headers.append((PRIORITY_HEADER, in_path.encode("ascii")))
         client = scope.get("client")
         return cls(
             scope["method"],

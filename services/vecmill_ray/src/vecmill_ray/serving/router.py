@@ -18,29 +18,23 @@ from starlette.types import Receive, Scope, Send
 from vecmill.batching.scheduler import Backlog
 from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig
-from vecmill.errors import DeadlineExceeded, NotReady, VecmillError
+from vecmill.errors import DeadlineExceeded, NotReady
 from vecmill.mill import Mill, MillState
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import ServingPlan
 from vecmill_ray.serving.model_replica import ModelCard
 from vecmill_server.app.asgi_app import describe_routes
 from vecmill_server.app.browser_page import BrowserPage
+from vecmill_server.app.request_options import requested_timeout_s
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.docs import docs_routes
-from vecmill_server.app.routes.endpoint import (
-    Endpoint,
-    requested_timeout_s,
-    send_error,
-    send_json,
-    unless_client_leaves,
-)
+from vecmill_server.app.routes.endpoint import Endpoint, send_json, unless_client_leaves
 from vecmill_server.app.routes.health import health_routes
-from vecmill_server.app.routes.llama_server import llama_routes
 from vecmill_server.app.routes.models import models_routes
+from vecmill_server.app.routes.other_servers import routes_of_other_servers
 from vecmill_server.app.routes.prometheus import metrics_routes
-from vecmill_server.app.routes.xinference import xinference_routes
 from vecmill_server.base.catalog import ServedModel
-from vecmill_server.base.json_io import decode_object, encode_json
+from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, encode_json
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
@@ -124,8 +118,7 @@ def router_routes(service: Service, forward: Forward) -> list[Route]:
         ),
         *(forwarder.take_over(route) for route in models_routes(service)),
         *health_routes(service, BrowserPage(service)),
-        *(forwarder.take_over(route) for route in llama_routes(service)),
-        *xinference_routes(service),
+        *(forwarder.take_over(route) for route in routes_of_other_servers(service)),
         *batches_routes(service),
         *docs_routes(service, describe_routes),
     ]
@@ -140,24 +133,23 @@ class ForwardingEndpoint(Endpoint):
         self._forward = forward
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = RequestContext.of(scope)
         with self._service.budget.hold() as held:
             body = await read_body(scope, receive, self._limits, held)
-            kind = self._usual
-            try:
-                json = await self._decode(body, held)
-                if scope["path_params"]:
-                    json = {**json, **scope["path_params"]}
-                kind = self.choose_body(json)
-                timeout_s = requested_timeout_s(scope)
-                model = self._find_model(kind, json)
-                del json
-                request = ForwardedRequest.of(scope, body, RequestContext.of(scope).request_id)
-                answer = end_in_time(self._forward(model.name, request), timeout_s)
-                response = await unless_client_leaves(answer, scope, receive)
-                held.reserve(len(response.body))
-            except VecmillError as error:
-                await send_error(kind.style.respond(error), scope, send)
-                return
+            context.respond = self._usual.style.respond
+            is_large = len(body) > LARGE_BODY_BYTES
+            json = await self._decode_large(body, held) if is_large else decode_object(body)
+            if scope["path_params"]:
+                json = {**json, **scope["path_params"]}
+            kind = self.choose(json, self._options)
+            context.respond = kind.style.respond
+            timeout_s = requested_timeout_s(scope)
+            model = self._find_model(kind, json)
+            del json
+            request = ForwardedRequest.of(scope, body, context.request_id)
+            answer = end_in_time(self._forward(model.name, request), timeout_s)
+            response = await unless_client_leaves(answer, scope, receive)
+            held.reserve(len(response.body))
             await send_response(response, send)
 
     def _find_model(self, kind: type[InferenceBody], json: Json) -> ServedModel:

@@ -1,46 +1,27 @@
-"""The ASGI application: the routes, wrapped in the middleware."""
+"""The ASGI application: the gateway, and the routes behind it."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from vecmill_server.app.browser_page import BrowserPage
-from vecmill_server.app.console.console_page import ConsolePage
-from vecmill_server.app.console.console_routes import console_routes
-from vecmill_server.app.middleware.browsers import Browsers
-from vecmill_server.app.middleware.error_handler import ErrorHandler
-from vecmill_server.app.middleware.keys import Keys
-from vecmill_server.app.middleware.origins import OriginRules, Origins
-from vecmill_server.app.middleware.paths import Paths
-from vecmill_server.app.middleware.request_contexts import RequestContexts
-from vecmill_server.app.routes import batches, docs, health, llama_server, models, prometheus, xinference
+from vecmill_server.app.browser_page import BrowserPage, ConsolePage
+from vecmill_server.app.gateway import Gateway
+from vecmill_server.app.origins import OriginRules
+from vecmill_server.app.routes import batches, docs, health, models, other_servers, prometheus
 from vecmill_server.app.routes.batches import batches_routes
+from vecmill_server.app.routes.console import console_routes
 from vecmill_server.app.routes.docs import docs_routes
+from vecmill_server.app.routes.endpoint import inference_routes
 from vecmill_server.app.routes.health import health_routes
-from vecmill_server.app.routes.inference import inference_routes
-from vecmill_server.app.routes.llama_server import llama_routes
 from vecmill_server.app.routes.models import models_routes
+from vecmill_server.app.routes.other_servers import routes_of_other_servers
 from vecmill_server.app.routes.prometheus import metrics_routes
-from vecmill_server.app.routes.xinference import xinference_routes
 from vecmill_server.base.address import Address
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.openapi.document import describe_api
-from vecmill_server.service.api_keys import ApiKeys
 from vecmill_server.service.service import Service
-
-EXPOSED_HEADERS = (
-    "x-request-id",
-    "request-id",
-    "x-compute-time",
-    "server-timing",
-    "x-truncated-inputs",
-    "x-unknown-fields",
-    "retry-after",
-    "retry-after-ms",
-)
 
 
 def create_app(
@@ -51,25 +32,8 @@ def create_app(
     `routes` are by default those of `list_routes`. `runner` or `lifespan`, not the application, loads and
     closes the models.
     """
-    settings = service.settings
-    app: ASGIApp = Router(list_routes(service) if routes is None else routes, redirect_slashes=False)
-    app = Origins(app, OriginRules.of(settings, address))
-    if service.keys is not None or settings.metrics_key:
-        metrics_keys = ApiKeys(settings.metrics_key) if settings.metrics_key else None
-        app = Keys(app, service.keys, metrics_keys)
-    app = Browsers(Paths(app, settings.url_prefix), BrowserPage(service))
-    app = ErrorHandler(app, service.body_limits)
-    if settings.cors_origin:
-        app = CORSMiddleware(
-            app,
-            allow_origins=settings.cors_origin,
-            allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("*",),
-            expose_headers=EXPOSED_HEADERS,
-        )
-    return RequestContexts(
-        app, service.metrics, service.drain, access_log=settings.access_log, tracer=service.tracer
-    )
+    origins = OriginRules.of(service.settings, address)
+    return Gateway(service, list_routes(service) if routes is None else routes, origins)
 
 
 def describe_routes(settings: ServerSettings, model: str | None = None) -> dict[str, Any]:
@@ -77,20 +41,19 @@ def describe_routes(settings: ServerSettings, model: str | None = None) -> dict[
 
     `model` is the name of a served model, for examples.
     """
-    rooms = (batches, models, health, llama_server, xinference, prometheus, docs)
+    rooms = (batches, models, health, other_servers, prometheus, docs)
     return describe_api(settings, [room.PATHS for room in rooms], model)
 
 
 def list_routes(service: Service) -> list[Route]:
-    """Return every route, the most frequent first, because the router tries routes in order."""
+    """Return every route. Of several patterns that match a path, the first counts."""
     plain = BrowserPage(service)
     console = ConsolePage(plain) if service.settings.console else None
     routes = [
         *inference_routes(service),
         *models_routes(service),
         *health_routes(service, console or plain),
-        *llama_routes(service),
-        *xinference_routes(service),
+        *routes_of_other_servers(service),
         *batches_routes(service),
         *docs_routes(service, describe_routes),
         *console_routes(service, console),

@@ -1,17 +1,22 @@
-"""The page for people who open the server in a browser: what the server is, and how to send it a request.
+"""The pages for people who open the server in a browser.
 
-The page is HTML without scripts. Names of models, messages and paths are escaped.
+The plain page tells what the server is, and how to send it a request; it is HTML without scripts. The console
+is a page with scripts: try, compare, watch. Its files are in the folder `console/assets`. Names of models,
+messages and paths are escaped in both.
 """
 
 import base64
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from string import Template
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 from urllib.parse import quote
 
 from starlette.types import Scope
@@ -56,6 +61,18 @@ $models
 _HOST = re.compile(rb"[A-Za-z0-9._-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _READ_METHODS = ("GET", "HEAD")
 
+# All comes from this server, nothing is written into the page as script or style, and no other page may
+# show it in a frame. The charts set styles of elements from scripts, which needs no further permission.
+CONSOLE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+ASSETS_PATH = "/console/assets"
+_ASSETS_FOLDER, _INDEX = "app/console/assets", "index.html"
+_TYPES: Mapping[str, str] = MappingProxyType(
+    {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+)
+
 
 def wants_page(scope: Scope) -> bool:
     """Return True if a request comes from a browser that opens an address: it accepts HTML, but not JSON."""
@@ -94,7 +111,7 @@ class BrowserPage:
             )
             .encode()
         )
-        return page_headers(_policy(), body), body
+        return _page_headers(_policy(), body), body
 
     def command(self, scope: Scope, example: Mapping[str, Any] | None = None) -> str:
         """Return the shell command of the page; see `render`."""
@@ -110,7 +127,67 @@ class BrowserPage:
         return shlex.join(["curl", *key, f"http://{shown}{settings.url_prefix}{path}", "-d", body])
 
 
-def page_headers(policy: str, body: bytes) -> HeaderList:
+@dataclass(frozen=True, slots=True)
+class PageAssets:
+    """The template of the console, and the contents of its other files by name.
+
+    `version` changes with every file, so browsers may keep what they loaded under this version.
+    """
+
+    page: str
+    contents: Mapping[str, bytes]
+    version: str
+
+    @classmethod
+    def read(cls) -> Self:
+        """Read the files of the package."""
+        found = dict(sorted(_walk(files("vecmill_server") / _ASSETS_FOLDER, "")))
+        digest = hashlib.sha256()
+        for name, content in found.items():
+            digest.update(b"%s\0%d\0%s" % (name.encode(), len(content), content))
+        page = found.pop(_INDEX).decode()
+        contents = {name: content for name, content in found.items() if media_type(name) is not None}
+        return cls(page, contents, digest.hexdigest()[:12])
+
+
+class ConsolePage:
+    """The console of a server. `plain` makes the command for browsers without scripts."""
+
+    def __init__(self, plain: BrowserPage) -> None:
+        self.assets = PageAssets.read()
+        self._plain = plain
+
+    def render(self, scope: Scope) -> tuple[HeaderList, bytes]:
+        """Return the headers and the body of the page for a request."""
+        settings = self._plain.service.settings
+        body = (
+            Template(self.assets.page)
+            .substitute(
+                assets=escape(f"{settings.url_prefix}{ASSETS_PATH}/{self.assets.version}"),
+                prefix=escape(settings.url_prefix),
+                needs_key="true" if settings.has_api_keys else "false",
+                command=escape(self._plain.command(scope)),
+            )
+            .encode()
+        )
+        return _page_headers(CONSOLE_POLICY, body), body
+
+
+def media_type(name: str) -> str | None:
+    """Return the media type of a file, `None` for files that the page does not load."""
+    return next((found for suffix, found in _TYPES.items() if name.endswith(suffix)), None)
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir():
+            yield from _walk(entry, f"{name}/")
+        else:
+            yield name, entry.read_bytes()
+
+
+def _page_headers(policy: str, body: bytes) -> HeaderList:
     """Return the headers of a page that is not kept, with this `Content-Security-Policy`."""
     return [
         (b"content-type", b"text/html; charset=utf-8"),

@@ -12,7 +12,7 @@ from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
 from vecmill_server.openapi.apis import API_NOTES, Api
 from vecmill_server.openapi.operations import ALIAS_OF, Paths, describe_error, inference, path_parameter
 from vecmill_server.openapi.response_headers import describe_headers, with_headers
-from vecmill_server.service.public_paths import requires_key
+from vecmill_server.service.api_keys import requires_key
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
 # The path parameters that name a model.

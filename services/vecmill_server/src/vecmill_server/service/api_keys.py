@@ -1,7 +1,9 @@
-"""The API keys of a server and the names of their owners, from options and from a file that may change.
+"""The API keys of a server, the names of their owners, and the paths that are open without a key.
+
+The keys are from options and from a file that may change.
 
 Each line of the file has the name of an owner and a key, or the SHA-256 digest of a key. A priority may
-follow, which requests with the key have (`request_priority`):
+follow, which requests with the key have:
 
     # name   key                                                                       priority
     search   sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b
@@ -23,14 +25,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from starlette.types import Scope
+
 from vecmill.errors import InvalidConfig
 from vecmill.requests import Priority
-from vecmill_server.base.settings import PRIORITIES
+from vecmill_server.base.errors import InvalidKey
+from vecmill_server.base.headers import header
+from vecmill_server.base.settings import PRIORITIES, ServerSettings
 
 logger = logging.getLogger(__name__)
 
 # The owner of keys that have no name, which are the keys of `--api-key`.
 UNNAMED = ""
+
+# The paths that may be read without a key. A new route requires a key unless it is listed here. Other
+# methods on these paths, such as POST /, require a key. With `--metrics-key`, METRICS_PATH requires it.
+PUBLIC_PATHS = frozenset(
+    {
+        *("/", "/health", "/v1/health", "/livez", "/readyz", "/ping"),
+        *("/metrics", "/docs", "/openapi.json", "/console/state.json", "/v1/cluster/auth"),
+    }
+)
+# The prefixes of the assets of the pages at /docs and at /.
+PUBLIC_PREFIXES = ("/docs/", "/console/assets/")
+METRICS_PATH = "/metrics"
+_READ_METHODS = frozenset({"GET", "HEAD"})
+
+# The first words are OpenAI's, by which LiteLLM tells a wrong key from an invalid request.
+WRONG = "Incorrect API key provided. Ask the operator of this server for a key."
+MISSING = "An API key is required: Authorization: Bearer <key>."
+MISSING_FOR_METRICS = "The key of --metrics-key is required: Authorization: Bearer <key>."
 
 LOOK_S = 1.0
 MOST_FILE_BYTES = 16 * 1024 * 1024
@@ -161,6 +185,54 @@ class ApiKeys:
             return None
         owner, priority = found
         return KeyHolder(owner, owner or digest.hex(), priority)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """The check that a request has one of `keys`, as `Bearer key`, the bare key, or `api-key: key`.
+
+    `metrics_keys` are the only keys that open the metrics. Without `keys`, all other paths are open. Without
+    `metrics_keys`, the metrics are.
+    """
+
+    keys: ApiKeys | None
+    metrics_keys: ApiKeys | None = None
+
+    def find_holder(self, scope: Scope) -> KeyHolder | None:
+        """Return the holder of the key of a request, `None` if it needs no key. Raises `InvalidKey`."""
+        is_open = is_public(scope["method"], scope["path"])
+        is_scrape = is_open and scope["path"] == METRICS_PATH
+        keys = self.metrics_keys if is_scrape else None if is_open else self.keys
+        if keys is None:
+            return None
+        keys.watch()
+        sent = tuple(_sent_keys(scope))
+        holder = keys.find_holder(sent)
+        if holder is None:
+            raise InvalidKey(WRONG if sent else MISSING_FOR_METRICS if is_scrape else MISSING)
+        return holder
+
+
+def is_public(method: str, path: str) -> bool:
+    """Return True if a request needs no API key."""
+    return method in _READ_METHODS and (path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES))
+
+
+def requires_key(settings: ServerSettings, method: str, path: str) -> bool:
+    """Return True if a server with these settings requires a key for the request."""
+    if is_public(method, path):
+        return path == METRICS_PATH and bool(settings.metrics_key)
+    return settings.has_api_keys
+
+
+def _sent_keys(scope: Scope) -> Iterator[bytes]:
+    authorization = header(scope, b"authorization")
+    if authorization is not None:
+        scheme, _, credentials = authorization.partition(b" ")
+        yield credentials.strip() if scheme.lower() == b"bearer" and credentials else authorization
+    api_key = header(scope, b"api-key")
+    if api_key is not None:
+        yield api_key
 
 
 def count_owners(keys: KeyLines) -> int:

@@ -34,8 +34,7 @@ from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
 from vecmill_server.service.bodies import BodyLimits
 from vecmill_server.service.drain import Drain
-from vecmill_server.service.unknown_fields import UnknownFields
-from vecmill_server.service.unknown_names import UnknownNames
+from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.siblings import Siblings

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vecmill_server import __version__
-from vecmill_server.app.console.page_assets import media_type
+from vecmill_server.app.browser_page import media_type
 from vecmill_server.base.errors import UnknownRoute
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import STRING

@@ -1,4 +1,4 @@
-"""The endpoint of all inference routes: it reads the body, runs the request and writes the response.
+"""The inference routes and their endpoint: it reads the body, runs the request and writes the response.
 
 It handles deadlines, disconnects and large bodies for all dialects.
 """
@@ -6,16 +6,23 @@ It handles deadlines, disconnects and large bodies for all dialects.
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from vecmill.errors import VecmillError
-from vecmill_server.app.result_sizes import is_large_result
+from vecmill.results import (
+    ClassifyResult,
+    EmbedResult,
+    EmbedSparseResult,
+    EmbedTokensResult,
+    Result,
+    ScoreTokensResult,
+)
+from vecmill_server.app.request_options import choose_priority, requested_timeout_s
 from vecmill_server.base.byte_budget import HeldBytes
-from vecmill_server.base.error_responses import ErrorResponse
-from vecmill_server.base.errors import ClientGone, MalformedRequest
-from vecmill_server.base.headers import HeaderList, header
+from vecmill_server.base.errors import ClientGone
+from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_io import (
     LARGE_BODY_BYTES,
     LARGE_INPUT_COUNT,
@@ -24,20 +31,34 @@ from vecmill_server.base.json_io import (
     encode_json,
 )
 from vecmill_server.base.json_measure import measure_document
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import Asked, Choose, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
 from vecmill_server.service.bodies import read_body, watch_client
-from vecmill_server.service.request_priority import choose_priority
 from vecmill_server.service.service import Service
-from vecmill_server.service.unknown_fields import list_names
-from vecmill_server.telemetry.request_context import RequestContext, client_of
+from vecmill_server.service.unknown_words import list_names
+from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 T = TypeVar("T")
 
+# Writing so many numbers as JSON takes about a millisecond.
+LARGE_RESULT_VALUES = 16_384
+
+
+def inference_routes(service: Service) -> list[Route]:
+    """Return the routes that run a model, at the paths of every dialect."""
+    return [
+        Route(path, Endpoint(service, route), methods=["POST"], name=route.name)
+        for path, route in routes_by_path().items()
+    ]
+
 
 class Endpoint:
-    """The ASGI application of one route. Starlette would create a `Request` for each call of a function."""
+    """The ASGI application of one route. Starlette would create a `Request` for each call of a function.
+
+    `choose` returns the class of a body, and raises `UnknownModel` if the class depends on the model.
+    """
 
     def __init__(self, service: Service, route: InferenceRoute) -> None:
         self._service = service
@@ -48,57 +69,64 @@ class Endpoint:
         self._report_unknown = service.unknown_fields.report
         self._name = route.name
         self._usual = route.bodies[0]
-        self._choose = route.choose
+        self.choose = route.choose or _always(self._usual)
         self._needs_engine = all(body.needs_engine for body in route.bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        trace = RequestContext.of(scope).trace
+        context: RequestContext = scope[CONTEXT]
+        held = HeldBytes(self._service.budget)
+        try:
+            kind, asked, timeout_s = await self._read(context, scope, receive, held)
+            pieces, headers = await self._answer(kind, asked, timeout_s, context, scope, receive, held)
+            await send_json(send, pieces, headers)
+        finally:
+            held.release()
+
+    async def _read(
+        self, context: RequestContext, scope: Scope, receive: Receive, held: HeldBytes
+    ) -> tuple[type[InferenceBody], Asked, float | None]:
+        """Return the class of the body, the request that it asks for, and the time limit in seconds.
+
+        The body and its JSON object are gone while the model computes.
+        """
+        trace = context.trace
         if trace is not None:
             trace.begin(Stage.READ_BODY)
-        with self._service.budget.hold() as held:
-            # Errors about the bytes of the body have the same response on all routes, because the connection
-            # may have to close.
-            body = await read_body(scope, receive, self._limits, held)
-            if trace is not None:
-                trace.enter(Stage.PARSE)
-            kind = self._usual
-            try:
-                if self._needs_engine:
-                    # A token needs at least a byte, so the size tells of many requests that they cannot be
-                    # admitted, before they cost any time.
-                    self._service.catalog.refuse_if_full(client_of(scope), len(body))
-                timeout_s = requested_timeout_s(scope)
-                json = await self._decode(body, held)
-                if scope["path_params"]:
-                    json = {**json, **scope["path_params"]}
-                kind = self.choose_body(json)
-                is_large = len(body) > LARGE_BODY_BYTES
-                asked = await self._run_large(is_large, partial(self._parse, kind, json, scope))
-                if trace is not None:
-                    trace.enter(Stage.ANSWER)
-                del body, json  # so that their memory is free while the model computes
-                pieces, headers = await self._answer(kind, asked, timeout_s, scope, receive, held)
-            except VecmillError as error:
-                await send_error(kind.style.respond(error), scope, send)
-                return
-            await send_json(send, pieces, headers)
+        # Errors about the bytes of the body have the same response on all routes, because the connection may
+        # have to close.
+        body = await read_body(scope, receive, self._limits, held)
+        context.respond = self._usual.style.respond
+        if trace is not None:
+            trace.enter(Stage.PARSE)
+        if self._needs_engine:
+            # A token needs at least a byte, so the size tells of many requests that they cannot be admitted,
+            # before they cost any time.
+            self._service.catalog.refuse_if_full(context.client, len(body))
+        timeout_s = requested_timeout_s(scope)
+        is_large = len(body) > LARGE_BODY_BYTES
+        json = await self._decode_large(body, held) if is_large else decode_object(body)
+        if scope["path_params"]:
+            json = {**json, **scope["path_params"]}
+        kind = self.choose(json, self._options)
+        context.respond = kind.style.respond
+        if is_large:
+            asked = await self._run_large(True, partial(self._parse, kind, json, context))
+        else:
+            asked = self._parse(kind, json, context)
+        if trace is not None:
+            trace.enter(Stage.ANSWER)
+        return kind, asked, timeout_s
 
-    def choose_body(self, json: Json) -> type[InferenceBody]:
-        """Return the class of the body `json`. Raises `UnknownModel` if the class depends on the model."""
-        return self._usual if self._choose is None else self._choose(json, self._options)
-
-    async def _decode(self, body: bytes | bytearray, held: HeldBytes) -> Json:
+    async def _decode_large(self, body: bytes | bytearray, held: HeldBytes) -> Json:
         """Return the JSON object in `body`, and count its memory in `held`."""
-        if len(body) <= LARGE_BODY_BYTES:
-            return decode_object(body)
         held.reserve(await asyncio.to_thread(measure_document, body, self._document_limits))
         return await self._run_large(True, lambda: decode_object(body))
 
-    def _parse(self, kind: type[InferenceBody], json: Json, scope: Scope) -> Asked:
+    def _parse(self, kind: type[InferenceBody], json: Json, context: RequestContext) -> Asked:
         """Read the body, and report its unknown fields. Raises `InvalidRequest`."""
         unknown = kind.unknown_fields(json)
         if unknown:
-            RequestContext.of(scope).headers.append((b"x-unknown-fields", list_names(unknown)))
+            context.headers.append((b"x-unknown-fields", list_names(unknown)))
             self._report_unknown(unknown, self._name)
         return kind.parse(json, self._options)
 
@@ -107,20 +135,21 @@ class Endpoint:
         kind: type[InferenceBody],
         asked: Asked,
         timeout_s: float | None,
+        context: RequestContext,
         scope: Scope,
         receive: Receive,
         held: HeldBytes,
     ) -> tuple[list[bytes], HeaderList]:
         """Return the body of the response, and the headers that depend on the result."""
-        context, request = RequestContext.of(scope), asked.request
+        request = asked.request
         model = self._service.catalog.resolve_serving(asked.model, request.tasks)
         context.texts = len(request.sizes)
         if context.trace is not None:
             context.trace.describe(request, model.name)
-        priority = choose_priority(scope, request.priority)
-        computing = asked.run(model.mill, timeout_s, client_of(scope), priority, context.trace)
+        priority = choose_priority(scope, context, request.priority)
+        computing = asked.run(model.mill, timeout_s, context.client, priority, context.trace)
         result = await unless_client_leaves(computing, scope, receive)
-        context.tokens = result.token_count
+        tokens = context.tokens = result.token_count
         envelope = Envelope(context.request_id, model.name, int(self._service.wall_clock()))
         headers = kind.style.headers(request, result, model.mill.info.device)
         if result.truncated_count:
@@ -131,16 +160,12 @@ class Endpoint:
             pieces = [encode_json(asked.write(result, envelope))]
         held.reserve(sum(map(len, pieces)))
         if kind.needs_engine:
-            tokens = result.token_count
             self._service.metrics.work_done(context.owner, model.name, texts=context.texts, tokens=tokens)
         return pieces, headers
 
 
-async def send_error(response: ErrorResponse, scope: Scope, send: Send) -> None:
-    """Send an error response, and note its reason for the metrics and the log."""
-    RequestContext.of(scope).reason = response.reason
-    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
-    await send({"type": "http.response.body", "body": response.body})
+def _always(kind: type[InferenceBody]) -> Choose:
+    return lambda _json, _options: kind
 
 
 async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: Receive) -> T:
@@ -150,16 +175,16 @@ async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: R
     """
     task = asyncio.current_task()
     assert task is not None
-    left = asyncio.Event()
+    departures: list[bool] = []
     is_waiting = False
 
     def leave() -> None:
-        left.set()
+        departures.append(is_waiting)
         if is_waiting:
             task.cancel()
 
     stop_watching = watch_client(scope, receive, leave)
-    if left.is_set():
+    if departures:
         if isinstance(awaitable, Coroutine):
             awaitable.close()
         raise ClientGone
@@ -168,39 +193,38 @@ async def unless_client_leaves(awaitable: Awaitable[T], scope: Scope, receive: R
         return await awaitable
     except asyncio.CancelledError:
         # If the task was also cancelled from outside, the cancellation continues.
-        if left.is_set() and task.uncancel() == 0:
+        if departures and task.uncancel() == 0:
             raise ClientGone from None
         raise
     finally:
         stop_watching()
 
 
-def requested_timeout_s(scope: Scope) -> float | None:
-    """Return the time limit in `x-request-timeout-ms`, in seconds. Raises `MalformedRequest`."""
-    value = header(scope, b"x-request-timeout-ms")
-    if value is None:
-        return None
-    if not value.isdigit() or len(value) > 9 or int(value) == 0:
-        raise MalformedRequest(
-            "The header x-request-timeout-ms must be a whole number of milliseconds, at least 1.",
-            field="x-request-timeout-ms",
-        )
-    return int(value) / 1000
-
-
 async def send_json(send: Send, pieces: Sequence[bytes], extra_headers: HeaderList) -> None:
     """Send a response with status 200. `pieces` together are the body."""
     length = sum(map(len, pieces))
-    start: dict[str, Any] = {
-        "type": "http.response.start",
-        "status": 200,
-        "headers": [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % length),
-            *extra_headers,
-        ],
-    }
-    await send(start)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % length), *extra_headers]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     last = len(pieces) - 1
     for index, piece in enumerate(pieces):
         await send({"type": "http.response.body", "body": piece, "more_body": index < last})
+
+
+def is_large_result(result: Result) -> bool:
+    """Return whether writing `result` as JSON would block the event loop for other requests."""
+    return max(_count_values(result), result.token_count) > LARGE_RESULT_VALUES
+
+
+def _count_values(result: Result) -> int:
+    match result:
+        case EmbedResult():
+            return result.embeddings.size
+        case ClassifyResult():
+            return result.scores.size
+        case EmbedTokensResult():
+            return sum(each.size for each in result.embeddings)
+        case ScoreTokensResult():
+            return sum(each.size for each in result.scores)
+        case EmbedSparseResult():
+            return sum(len(each.columns) for each in result.embeddings)
+    return 0

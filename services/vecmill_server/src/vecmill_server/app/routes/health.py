@@ -8,8 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vecmill.values.clock import Clock, monotonic
-from vecmill_server.app.browser_page import BrowserPage, wants_page
-from vecmill_server.app.console.console_page import ConsolePage
+from vecmill_server.app.browser_page import BrowserPage, ConsolePage, wants_page
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState
 from vecmill_server.base.error_responses import UNAVAILABLE_RETRY_S

@@ -9,32 +9,60 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from vecmill.errors import NotReady, UnavailableError
+from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
 from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
-from vecmill_server.app.routes.model_entries import (
-    CAPABILITIES,
-    LISTED_ENTRY,
-    OLLAMA_ENTRY,
-    RUNNING_ENTRY,
-    listed_entry,
-    ollama_entry,
-    running_entry,
-    xinference_fields,
-)
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import Component
+from vecmill_server.dialects.ollama import DETAILS, describe_details
 from vecmill_server.dialects.tei_conventions import TEI_STYLE
 from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.request_context import RequestContext
+
+# The operations that a model supports, by the names of Infinity's routes.
+CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
+    {
+        Task.EMBED: ("embed", "rerank"),
+        Task.RERANK: ("rerank",),
+        Task.CLASSIFY: ("classify",),
+        Task.CLASSIFY_TOKENS: ("classify_tokens",),
+        Task.SPARSE: ("embed_sparse", "rerank"),
+        Task.MULTI_VECTOR: ("embed_all", "rerank"),
+    }
+)
+# Xinference's names of the kind of a model and of its ability.
+_KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
+    {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}
+)
+# Models stay loaded; Ollama's clients read a time.
+_NEVER = "9999-12-31T23:59:59+00:00"
+
+OLLAMA_ENTRY = {
+    **dict.fromkeys(("name", "model", "modified_at", "digest"), str),
+    "size": int,
+    "details": DETAILS,
+}
+RUNNING_ENTRY = {
+    **dict.fromkeys(("name", "model", "digest", "expires_at"), str),
+    **dict.fromkeys(("size", "size_vram", "context_length"), int),
+    "details": DETAILS,
+}
+_LISTED = {
+    **OLLAMA_ENTRY,
+    **dict.fromkeys(("type", "description", "parameters"), str),
+    **{name: [str] for name in ("tags", "capabilities", "endpoints", "default_endpoints")},
+    "finetuned": bool,
+    "context_length": int,
+}
+LISTED_ENTRY = json_schema.an_object(tuple(_LISTED), _LISTED)
 
 # The states in which a model answers requests.
 _ANSWERING = (ModelState.READY, ModelState.DEGRADED)
@@ -91,19 +119,10 @@ class Models:
 
     async def info(self, request: Request) -> Response:
         """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
-        try:
-            return _json(self._info())
-        except UnavailableError as error:
-            response = TEI_STYLE.respond(error)
-            RequestContext.of(request.scope).reason = response.reason
-            answer = Response(response.body, response.status)
-            answer.raw_headers = response.headers
-            return answer
-
-    def _info(self) -> dict[str, object]:
+        RequestContext.of(request.scope).respond = TEI_STYLE.respond
         model = self._service.catalog.resolve_serving(None)
         description, info, config = model.mill.description, model.mill.info, model.mill.config
-        return {
+        answer = {
             "model_id": model.name,
             "model_sha": None,
             "model_dtype": _DTYPES.get(info.precision, info.precision),
@@ -120,6 +139,7 @@ class Models:
             "sha": None,
             "docker_label": None,
         }
+        return _json(answer)
 
     async def tags(self, request: Request) -> Response:
         """List all models and aliases in Ollama's format."""
@@ -171,6 +191,60 @@ class Models:
             "accuracy": _accuracy(model.mill.accuracy),
             **xinference_fields(description),
         }
+
+
+def ollama_entry(model: ServedModel, modified: str) -> dict[str, object]:
+    """Return the entry of `/api/tags`."""
+    architecture = "unknown" if model.task is None else model.mill.description.architecture
+    return {
+        "name": model.name,
+        "model": model.name,
+        "modified_at": modified,
+        "size": 0,
+        "digest": "",
+        "details": describe_details(architecture),
+    }
+
+
+def running_entry(model: ServedModel) -> dict[str, object]:
+    """Return the entry of `/api/ps`."""
+    entry = ollama_entry(model, "")
+    del entry["modified_at"]
+    return {**entry, "expires_at": _NEVER, "size_vram": 0, "context_length": _max_tokens(model)}
+
+
+def listed_entry(model: ServedModel, modified: str) -> dict[str, object]:
+    """Return the entry of `models` in `/v1/models`: llama.cpp's, with the fields of Cohere."""
+    task = model.task
+    return {
+        **ollama_entry(model, modified),
+        "type": "model",
+        "description": "",
+        "tags": [],
+        "capabilities": ["embedding" if task is Task.EMBED else str(task or "")],
+        "parameters": "",
+        "endpoints": [] if task is None else list(CAPABILITIES[task]),
+        "default_endpoints": [],
+        "finetuned": False,
+        "context_length": _max_tokens(model),
+    }
+
+
+def xinference_fields(description: ModelDescription) -> dict[str, object]:
+    """Return the fields by which clients of Xinference and Cohere choose a model."""
+    kind, ability = _KINDS.get(description.task, (str(description.task),) * 2)
+    return {
+        "model_type": kind,
+        "model_ability": [ability],
+        "dimensions": description.dim,
+        "max_tokens": description.max_tokens,
+        "context_length": description.max_tokens,
+        "endpoints": list(CAPABILITIES[description.task]),
+    }
+
+
+def _max_tokens(model: ServedModel) -> int:
+    return 0 if model.task is None else model.mill.description.max_tokens
 
 
 def _model_type(description: ModelDescription) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The middleware that refuses requests of foreign web pages, by their `Origin` and `Host` headers.
+"""The rules that refuse requests of foreign web pages, by their `Origin` and `Host` headers.
 
 A browser lets any web page send a POST with a JSON body of the type text/plain to any server that the browser
 reaches, such as a server on localhost. The page of another origin cannot read the response, unless the page
@@ -20,12 +20,9 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from vecmill_server.base.address import Address
 from vecmill_server.base.errors import ForeignHost, ForeignOrigin
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.telemetry.request_context import RequestContext
 
 ANY = "*"
 # Top-level domains that are not public, so that no stranger can register a name in them: RFC 6761, RFC 6762
@@ -47,19 +44,6 @@ _READ = frozenset(
         b"sec-fetch-mode",
     }
 )
-
-
-class Origins:
-    """The middleware that applies `OriginRules` to requests without a valid API key."""
-
-    def __init__(self, app: ASGIApp, rules: "OriginRules") -> None:
-        self._app = app
-        self._rules = rules
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and RequestContext.of(scope).owner is None:
-            self._rules.check(scope["method"], scope["headers"])
-        await self._app(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +73,11 @@ class OriginRules:
         return cls(
             frozenset(settings.cors_origin), hosts, _is_loopback(address.host), address.path is not None
         )
+
+    def accepts_host(self, host: str) -> bool:
+        """Return True if every request for this `Host` is accepted that says no origin and no other site."""
+        name = _host_name(host)
+        return self.is_socket or ANY in self.hosts or name in self.hosts or _is_private(name)
 
     def check(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Raise `ForeignOrigin` or `ForeignHost` if the request may come from a foreign web page."""
@@ -122,11 +111,11 @@ class OriginRules:
             )
 
     def _check_host(self, values: dict[bytes, str]) -> None:
-        name = _host_name(values.get(b"host", ""))
-        if self.is_socket or ANY in self.hosts or name in self.hosts or _is_private(name):
+        host = values.get(b"host", "")
+        if self.accepts_host(host):
             return
         if self.is_loopback or _is_from_browser(values):
-            shown = name[:_MOST_SHOWN]
+            shown = _host_name(host)[:_MOST_SHOWN]
             raise ForeignHost(
                 f"The host name {shown} is not known to be this server's. Start it with --allowed-host "
                 f"{shown}, or send requests to its address."

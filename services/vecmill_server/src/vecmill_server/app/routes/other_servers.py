@@ -1,10 +1,14 @@
-"""The routes that clients of llama.cpp's server read: `/v1/health` and `/props`."""
+"""The routes about the server that clients of other servers read.
+
+Those of llama.cpp's server read `/v1/health` and `/props`. Those of Xinference learn from `/v1/cluster/auth`
+whether to send their API key.
+"""
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from vecmill.errors import NotReady, UnavailableError
+from vecmill.errors import NotReady
 from vecmill.hardware.cores import available_cores
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server import __version__
@@ -17,12 +21,17 @@ from vecmill_server.service.service import Service
 from vecmill_server.telemetry.request_context import RequestContext
 
 
-def llama_routes(service: Service) -> list[Route]:
-    """Return the routes, which accept GET."""
-    server = LlamaServer(service)
+def routes_of_other_servers(service: Service) -> list[Route]:
+    """Return the routes, which accept GET. That of Xinference needs no key."""
+    server, has_keys = LlamaServer(service), service.settings.has_api_keys
+
+    async def auth(request: Request) -> Response:
+        return _json({"auth": has_keys})
+
     return [
         Route("/v1/health", server.health, methods=["GET"], name="health"),
         Route("/props", server.props, methods=["GET"], name="props"),
+        Route("/v1/cluster/auth", auth, methods=["GET"], name="cluster_auth"),
     ]
 
 
@@ -35,18 +44,17 @@ class LlamaServer:
 
     async def health(self, request: Request) -> Response:
         """Answer 200 if a load balancer should send requests here, as `/readyz` does."""
+        RequestContext.of(request.scope).respond = llama_response
         self._service.drain.note_probe(self._clock())
-        if self._service.is_ready:
-            return _json({"status": "ok"})
-        return _refuse(request, NotReady("Loading model"))
+        if not self._service.is_ready:
+            raise NotReady("Loading model")
+        return _json({"status": "ok"})
 
     async def props(self, request: Request) -> Response:
         """Return the properties of the first model that clients of an embedding server read."""
-        try:
-            model = self._service.catalog.resolve_serving(None)
-            description, info = model.mill.description, model.mill.info
-        except UnavailableError as error:
-            return _refuse(request, error)
+        RequestContext.of(request.scope).respond = llama_response
+        model = self._service.catalog.resolve_serving(None)
+        description, info = model.mill.description, model.mill.info
         return _json(
             {
                 "default_generation_settings": {"n_ctx": description.max_tokens},
@@ -65,14 +73,6 @@ class LlamaServer:
 
 def _json(value: object) -> Response:
     return Response(encode_json(value), media_type="application/json")
-
-
-def _refuse(request: Request, error: UnavailableError) -> Response:
-    response = llama_response(error)
-    RequestContext.of(request.scope).reason = response.reason
-    answer = Response(response.body, response.status)
-    answer.raw_headers = response.headers
-    return answer
 
 
 _PROPS = Component(
@@ -103,4 +103,10 @@ PATHS: Paths = {
         )
     },
     "/props": {"get": _describe("The first model, in llama.cpp's format", _PROPS)},
+    "/v1/cluster/auth": {
+        "get": get(
+            "Whether requests need a key, for Xinference's clients",
+            as_json(Component("XinferenceAuth", {"auth": bool})),
+        )
+    },
 }

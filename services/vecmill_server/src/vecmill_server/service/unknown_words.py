@@ -1,12 +1,13 @@
-"""The report of request fields that the server does not know: a response header, a metric and log lines.
+"""The words in requests that the server does not know: fields, and the model names that `--alias '*'` serves.
 
-Names come from clients, so only names of a few plain characters are shown, and their number is limited.
+Fields are told in a response header, a metric and log lines. Names of models are counted, and the first of
+them are logged. Both come from clients, so what is shown of them is limited, and how many are remembered.
 """
 
 import logging
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
@@ -15,6 +16,9 @@ logger = logging.getLogger(__name__)
 
 MOST_SHOWN = 8
 MOST_LOGGED = 100
+# The memory for names is bounded, since clients choose the names.
+MAX_LOGGED_NAMES = 100
+MAX_LOGGED_CHARACTERS = 100
 
 _PLAIN_NAME = re.compile("[A-Za-z0-9_.-]{1,64}")
 
@@ -54,3 +58,23 @@ class UnknownFields:
 
 def _plain(names: Sequence[str]) -> Iterator[str]:
     return (name for name in names if _PLAIN_NAME.fullmatch(name))
+
+
+class UnknownNames:
+    """A counter of requests with unknown model names. The first hundred names are logged once each."""
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        """`count` is called for each request."""
+        self._count = count
+        self._logged: set[str] = set()
+
+    def add(self, name: str, model: str) -> None:
+        """Count a request for the unknown `name`, which the model called `model` answers."""
+        self._count()
+        shown = name[:MAX_LOGGED_CHARACTERS]
+        if shown in self._logged or len(self._logged) >= MAX_LOGGED_NAMES:
+            return
+        self._logged.add(shown)
+        logger.info("the model name %s is unknown, so %s answers (--alias '*')", ascii(shown), model)
+        if len(self._logged) == MAX_LOGGED_NAMES:
+            logger.info("further unknown model names are counted and not logged")

@@ -1,0 +1,92 @@
+"""What a request says beside its body: in its path, and in headers of the server's own.
+
+The path of a request gets the form of the route table: without doubled or trailing slashes, doubled versions
+and the URL prefix, and without a priority at its beginning. The server sends no redirects, because many
+clients do not follow a redirect of a POST. Requests of Pinecone's client get a path of their own.
+
+A request says its priority in the header `x-priority`, at the beginning of its path
+(`/bulk/v1/embeddings`), or in the field `priority` of its body, in this order of precedence. A key of the
+key file can have a priority: its requests have this priority, unless they say a less urgent one. Without any
+of these, the size of the request decides. Clients can choose between interactive and bulk. Background work
+has no time limit, and is for batches.
+"""
+
+import re
+
+from starlette.types import Scope
+
+from vecmill.requests import Priority
+from vecmill_server.base.errors import MalformedRequest, UnknownRoute
+from vecmill_server.base.headers import header
+from vecmill_server.base.settings import PRIORITIES
+from vecmill_server.telemetry.request_context import RequestContext
+
+PRIORITY_HEADER = b"x-priority"
+
+# The request ids of clients that are copied to logs and headers.
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+_SLASHES = re.compile("/{2,}")
+_DOUBLED_VERSION = re.compile("^/v1(/v[12]/)")
+
+# Pinecone's client sends the body of other clients to the same path, and a header of its own.
+_RERANK, _PINECONE_RERANK = "/rerank", "/pinecone/rerank"
+_PINECONE_HEADER = b"x-pinecone-api-version"
+
+
+def read_request_id(value: bytes) -> str | None:
+    """Return the id in the header `x-request-id`, `None` if it cannot be copied."""
+    return value.decode("ascii") if _REQUEST_ID.fullmatch(value) else None
+
+
+def read_path(scope: Scope, prefix: str) -> tuple[Priority | None, str]:
+    """Return the priority at the beginning of a path, and the path in the form of the route table.
+
+    `prefix` is the URL prefix of the server. Raises `UnknownRoute` for paths without it.
+    """
+    path: str = scope["path"]
+    if "//" in path:
+        path = _SLASHES.sub("/", path)
+    if prefix:
+        if path != prefix and not path.startswith(prefix + "/"):
+            raise UnknownRoute(f"Every path of this server begins with {prefix}.")
+        path = path.removeprefix(prefix) or "/"
+    word, slash, rest = path[1:].partition("/")
+    priority = PRIORITIES.get(word) if slash else None
+    if priority is not None:
+        path = slash + rest
+    if path.startswith("/v1/v"):  # the base URL ends in /v1, and the client appends another version
+        path = _DOUBLED_VERSION.sub(r"\1", path)
+    if path.endswith("/"):
+        path = path.rstrip("/") or "/"
+    if path == _RERANK and header(scope, _PINECONE_HEADER) is not None:
+        path = _PINECONE_RERANK
+    return priority, path
+
+
+def choose_priority(scope: Scope, context: RequestContext, in_body: Priority | None) -> Priority | None:
+    """Return the priority of a request, `None` if its size decides. Raises `MalformedRequest`."""
+    value = header(scope, PRIORITY_HEADER)
+    in_header = None if value is None else PRIORITIES.get(value.decode("latin-1").lower())
+    if value is not None and in_header is None:
+        raise MalformedRequest(
+            f"The header x-priority must be {' or '.join(PRIORITIES)}.", field="x-priority"
+        )
+    said = in_header or context.path_priority or in_body
+    of_key = context.key_priority
+    if said is None or of_key is None:
+        return said or of_key
+    return Priority.BULK if Priority.BULK in (said, of_key) else Priority.INTERACTIVE
+
+
+def requested_timeout_s(scope: Scope) -> float | None:
+    """Return the time limit in `x-request-timeout-ms`, in seconds. Raises `MalformedRequest`."""
+    value = header(scope, b"x-request-timeout-ms")
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 9 or int(value) == 0:
+        raise MalformedRequest(
+            "The header x-request-timeout-ms must be a whole number of milliseconds, at least 1.",
+            field="x-request-timeout-ms",
+        )
+    return int(value) / 1000

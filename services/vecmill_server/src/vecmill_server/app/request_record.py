@@ -1,0 +1,110 @@
+"""What is recorded of each request: its metrics, its trace and its line in the access log."""
+
+import logging
+
+from starlette.types import Scope
+
+from vecmill_server.http1.scope import HEAD_AT
+from vecmill_server.telemetry.logs import ACCESS_LOG
+from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
+from vecmill_server.telemetry.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
+from vecmill_server.telemetry.request_context import RequestContext
+from vecmill_server.telemetry.tracing.trace import Attributes, Tracer
+
+access_logger = logging.getLogger(ACCESS_LOG)
+
+# Requests of probes and scrapers, which would be most of the traces of a quiet server.
+UNTRACED_ROUTES = frozenset({"health", "livez", "readyz", "metrics"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"})
+
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+
+
+class RequestRecords:
+    """The records of the requests of a server. `writes_log` adds a line for each to the access log."""
+
+    def __init__(self, metrics: ServerMetrics, tracer: Tracer | None, *, writes_log: bool) -> None:
+        self._metrics = metrics
+        self._tracer = tracer
+        self._writes_log = writes_log
+
+    def begin_trace(self, scope: Scope, context: RequestContext) -> None:
+        """Begin the trace of a request. Tracing must be on."""
+        assert self._tracer is not None
+        # The specification of traceparent and tracestate: several traceparent headers are invalid, and
+        # several tracestate headers are one list.
+        found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
+        for name, value in scope["headers"]:
+            if name in _TRACE_HEADERS:
+                found[name.decode()].append(value.decode("latin-1"))
+        headers = {}
+        if len(found["traceparent"]) == 1:
+            headers = {name: ",".join(values) for name, values in found.items() if values}
+        trace = self._tracer.begin(scope["method"], headers, scope.get(HEAD_AT, context.started_at))
+        context.trace_id = trace.trace_id
+        if trace.is_sampled:
+            context.trace = trace
+
+    def end(self, scope: Scope, context: RequestContext, ended_at: float) -> None:
+        """Count a request that has ended, send its spans and write its line."""
+        route = scope.get("route")
+        name = NO_ROUTE if route is None else route.name
+        status = context.status or CLIENT_GONE_STATUS
+        duration_s = ended_at - context.started_at
+        trace = None if name in UNTRACED_ROUTES else context.trace
+        self._metrics.request_done(name, status, duration_s, None if trace is None else trace.exemplar)
+        if trace is not None and self._tracer is not None:
+            path = None if route is None else route.path
+            self._tracer.end_request(trace, path, _describe(scope, context, path), ended_at)
+        if context.reason is not None:
+            self._metrics.error_answered(context.reason)
+        if self._writes_log and access_logger.isEnabledFor(logging.INFO):
+            _write_access(scope, name, status, duration_s, context)
+
+
+def _describe(scope: Scope, context: RequestContext, path: str | None) -> Attributes:
+    """Return the attributes of the span of a request, none of which has a text or a key.
+
+    The path is that of the route, since a client may send anything in a path or a query.
+    """
+    attributes: dict[str, str | int | float | bool] = {
+        "http.request.method": scope["method"] if scope["method"] in METHODS else "_OTHER",
+        "url.scheme": "http",
+        "network.protocol.version": scope["http_version"],
+        "vecmill.request_id": context.request_id,
+    }
+    if path is not None:
+        attributes["http.route"] = path
+        if "{" not in path:
+            attributes["url.path"] = path
+    if context.status:
+        attributes["http.response.status_code"] = context.status
+    if not context.status:
+        attributes["error.type"] = "client_gone"
+    elif context.reason is not None:
+        attributes["error.type"] = context.reason
+    if context.texts:
+        attributes["vecmill.texts"] = context.texts
+        attributes["gen_ai.usage.input_tokens"] = context.tokens
+    return attributes
+
+
+def _write_access(scope: Scope, route: str, status: int, duration_s: float, context: RequestContext) -> None:
+    address = scope.get("client")  # absent on a Unix socket
+    # As `Logger.info`, but without the search for the calling line of source.
+    fields = {
+        **context.log_fields,
+        "client": None if address is None else address[0],
+        "method": scope["method"],
+        "route": route,
+        "status": status,
+        "duration_ms": round(duration_s * 1000, 3),
+        "texts": context.texts,
+        "tokens": context.tokens,
+        "reason": context.reason,
+    }
+    level = logging.INFO
+    record = access_logger.makeRecord(
+        access_logger.name, level, __file__, 0, "request", (), None, extra=fields
+    )
+    access_logger.handle(record)
