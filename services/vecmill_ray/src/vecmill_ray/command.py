@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
 
 import click
 
 # The module and the name of each subcommand. A new subcommand needs one more line here.
-SUBCOMMANDS: Mapping[str, str] = MappingProxyType(
-    {
-        "embed": "vecmill_ray.bulk.command:embed",
-        "serve": "vecmill_ray.serving.command:serve",
-    }
-)
+SUBCOMMANDS: Mapping[str, str] = {
+    "embed": "vecmill_ray.bulk.command:embed",
+    "serve": "vecmill_ray.serving.command:serve",
+}
 
 
 class RayGroup(click.Group):

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from vecmill.errors import VecmillError
@@ -22,9 +21,10 @@ from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.openai import EmbeddingsRequest
 
 # The bodies of a batch's requests, by the `endpoint` of the batch and the `url` of its lines.
-ENDPOINTS: Mapping[str, type[InferenceBody]] = MappingProxyType(
-    {"/v1/embeddings": EmbeddingsRequest, "/embeddings": EmbeddingsRequest}
-)
+ENDPOINTS: Mapping[str, type[InferenceBody]] = {
+    "/v1/embeddings": EmbeddingsRequest,
+    "/embeddings": EmbeddingsRequest,
+}
 
 # The bytes and lines to read in one call, a few milliseconds of work. A longer line is read whole.
 SLICE_BYTES = 64 * 1024
@@ -34,18 +34,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITESPACE = re.compile(rb"\s*")
 
 # OpenAI's codes and messages for a line that was not run.
-DROPPED: Mapping[BatchStatus, tuple[str, str]] = MappingProxyType(
-    {
-        BatchStatus.CANCELLED: (
-            "batch_cancelled",
-            "This request was not executed: the batch was cancelled before.",
-        ),
-        BatchStatus.EXPIRED: (
-            "batch_expired",
-            "This request could not be executed before the completion window expired.",
-        ),
-    }
-)
+DROPPED: Mapping[BatchStatus, tuple[str, str]] = {
+    BatchStatus.CANCELLED: (
+        "batch_cancelled",
+        "This request was not executed: the batch was cancelled before.",
+    ),
+    BatchStatus.EXPIRED: (
+        "batch_expired",
+        "This request could not be executed before the completion window expired.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from dataclasses import fields
-from types import MappingProxyType
 
 from vecmill_server.base.json_io import decode_object
 from vecmill_server.batches.objects import (
@@ -46,15 +45,13 @@ CREATE TABLE deleted_files (
 SCHEMA += _OWNERS
 # The statements that change a database of an earlier version to the next one. Files and batches of version 1
 # belong to the owner without a name.
-MIGRATIONS = MappingProxyType(
-    {
-        1: """
+MIGRATIONS = {
+    1: """
 ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 ALTER TABLE batches ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 """
-        + _OWNERS
-    }
-)
+    + _OWNERS
+}
 
 # The statuses of open batches, for `IN`.
 OPEN = f"({', '.join(repr(str(status)) for status in OPEN_STATUSES)})"

@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from vecmill_server.cli.options_of_others import REPLACEMENTS
 
@@ -49,26 +48,24 @@ TEI_GENERIC = frozenset(
 )
 
 # The replacements that are not in REPLACEMENTS: of options that vecmill has too, and of variables only.
-_MORE_REPLACEMENTS: Mapping[str, str] = MappingProxyType(
-    {
-        **{
-            option: f"{option} {{}}"
-            for option in (
-                "--api-key",
-                "--device",
-                "--engine",
-                "--host",
-                "--log-level",
-                "--max-batch-tokens",
-                "--port",
-                "--trust-remote-code",
-                "--url-prefix",
-            )
-        },
-        "--home": "the environment variable HF_HOME",
-        "--queue-size": "--max-queue-texts {}",
-    }
-)
+_MORE_REPLACEMENTS: Mapping[str, str] = {
+    **{
+        option: f"{option} {{}}"
+        for option in (
+            "--api-key",
+            "--device",
+            "--engine",
+            "--host",
+            "--log-level",
+            "--max-batch-tokens",
+            "--port",
+            "--trust-remote-code",
+            "--url-prefix",
+        )
+    },
+    "--home": "the environment variable HF_HOME",
+    "--queue-size": "--max-queue-texts {}",
+}
 # Kubernetes sets NAME_PORT to such a value for each service called NAME.
 _SERVICE_LINK = "tcp://"
 # An option with its value, if that is a word or *.

@@ -3,7 +3,6 @@
 import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -141,7 +140,7 @@ ENCODING = fields.combined(
 ENCODINGS: Field[Mapping[str, EmbeddingEncoding]] = fields.combined(
     *(_FORMAT, _DTYPE, _TYPES, FLOAT_TYPE, BYTE_ORDER),
     read=_read_encodings,
-    absent=MappingProxyType({str(OutputDtype.FLOAT): EmbeddingEncoding()}),
+    absent={str(OutputDtype.FLOAT): EmbeddingEncoding()},
 )
 
 

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ class FloatType(StrEnum):
     FP8_E5M2 = "fp8_e5m2"
 
 
-_BYTE_ORDERS = MappingProxyType({"native": sys.byteorder, "little": "little", "big": "big"})
+_BYTE_ORDERS = {"native": sys.byteorder, "little": "little", "big": "big"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
@@ -68,16 +67,14 @@ class NestedRerankRequest(TeiBody):
         return [*TeiRerankRequest.unknown_fields(outer), *(f"{INPUTS}.{name}" for name in inner)]
 
 
-_BY_TASK: Mapping[Task, type[InferenceBody]] = MappingProxyType(
-    {
-        Task.EMBED: TeiEmbedRequest,
-        Task.CLASSIFY: PredictRequest,
-        Task.CLASSIFY_TOKENS: PredictRequest,
-        Task.RERANK: PredictRequest,
-        Task.SPARSE: SparseRequest,
-        Task.MULTI_VECTOR: EmbedAllRequest,
-    }
-)
+_BY_TASK: Mapping[Task, type[InferenceBody]] = {
+    Task.EMBED: TeiEmbedRequest,
+    Task.CLASSIFY: PredictRequest,
+    Task.CLASSIFY_TOKENS: PredictRequest,
+    Task.RERANK: PredictRequest,
+    Task.SPARSE: SparseRequest,
+    Task.MULTI_VECTOR: EmbedAllRequest,
+}
 
 
 def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
@@ -97,9 +94,10 @@ class InvokedRerankRequest(RerankRequest):
 
 
 # OpenAI's and vLLM's bodies with `input`, which SageMaker's clients send to `/invocations`.
-_BY_TASK_WITH_INPUT: Mapping[Task, type[InferenceBody]] = MappingProxyType(
-    {Task.CLASSIFY: ClassifyRequest, Task.RERANK: ClassifyRequest}
-)
+_BY_TASK_WITH_INPUT: Mapping[Task, type[InferenceBody]] = {
+    Task.CLASSIFY: ClassifyRequest,
+    Task.RERANK: ClassifyRequest,
+}
 
 
 def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:

@@ -7,7 +7,6 @@ that are too long are refused by default, as its server does.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from vecmill.errors import InputTooLong
@@ -30,9 +29,12 @@ from vecmill_server.dialects.token_writing import Written, text_pieces
 
 CONTENT = "content"
 
-_ERROR_TYPES: Mapping[int, str] = MappingProxyType(
-    {404: "not_found_error", 500: "server_error", 503: "unavailable_error", 504: "server_error"}
-)
+_ERROR_TYPES: Mapping[int, str] = {
+    404: "not_found_error",
+    500: "server_error",
+    503: "unavailable_error",
+    504: "server_error",
+}
 
 
 def llama_response(error: BaseException) -> ErrorResponse:

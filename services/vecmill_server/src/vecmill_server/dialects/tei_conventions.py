@@ -1,7 +1,6 @@
 """Text Embeddings Inference's errors and timing headers, and the `parameters` that its bodies may have."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import InputTooLong
@@ -25,15 +24,13 @@ NO_OPTIONS = frozenset({"model", INPUTS, "query", "texts", "ids", INSTANCES, PAR
 
 # TEI's statuses where they differ, by `code`: 422 for fields that cannot be read, 424 for what the model
 # cannot do or failed at.
-_STATUSES: Mapping[str | None, int] = MappingProxyType(
-    {
-        "invalid_value": 422,
-        "context_length_exceeded": 422,
-        "model_not_supported": 424,
-        "internal_error": 424,
-    }
-)
-_ERROR_TYPES: Mapping[int, str] = MappingProxyType({424: "Backend", 429: "Overloaded", 503: "Unhealthy"})
+_STATUSES: Mapping[str | None, int] = {
+    "invalid_value": 422,
+    "context_length_exceeded": 422,
+    "model_not_supported": 424,
+    "internal_error": 424,
+}
+_ERROR_TYPES: Mapping[int, str] = {424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
 
 
 def tei_status(spec: ErrorSpec) -> int:

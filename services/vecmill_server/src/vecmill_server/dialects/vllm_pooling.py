@@ -5,7 +5,6 @@ Source: vLLM's protocol classes and its examples.
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import InvalidRequest
@@ -178,25 +177,21 @@ class PoolingTokenClassifyRequest(_PlainPoolingBody):
         return self.asked(request, partial(_write_token_scores, encoding))
 
 
-_BY_NAME: Mapping[str, type[InferenceBody]] = MappingProxyType(
-    {
-        "embed": PoolingEmbedRequest,
-        "token_embed": PoolingTokenEmbedRequest,
-        "classify": PoolingClassifyRequest,
-        "token_classify": PoolingTokenClassifyRequest,
-    }
-)
+_BY_NAME: Mapping[str, type[InferenceBody]] = {
+    "embed": PoolingEmbedRequest,
+    "token_embed": PoolingTokenEmbedRequest,
+    "classify": PoolingClassifyRequest,
+    "token_classify": PoolingTokenClassifyRequest,
+}
 # A sparse model has no such result, and refuses to embed.
-_BY_TASK: Mapping[Task, type[InferenceBody]] = MappingProxyType(
-    {
-        Task.EMBED: PoolingEmbedRequest,
-        Task.SPARSE: PoolingEmbedRequest,
-        Task.MULTI_VECTOR: PoolingTokenEmbedRequest,
-        Task.RERANK: PoolingClassifyRequest,
-        Task.CLASSIFY: PoolingClassifyRequest,
-        Task.CLASSIFY_TOKENS: PoolingTokenClassifyRequest,
-    }
-)
+_BY_TASK: Mapping[Task, type[InferenceBody]] = {
+    Task.EMBED: PoolingEmbedRequest,
+    Task.SPARSE: PoolingEmbedRequest,
+    Task.MULTI_VECTOR: PoolingTokenEmbedRequest,
+    Task.RERANK: PoolingClassifyRequest,
+    Task.CLASSIFY: PoolingClassifyRequest,
+    Task.CLASSIFY_TOKENS: PoolingTokenClassifyRequest,
+}
 
 
 def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:

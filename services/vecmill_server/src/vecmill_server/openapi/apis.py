@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 
 
 class Api(StrEnum):
@@ -34,27 +33,25 @@ _V1 = "The base URL of clients ends in `/v1`."
 _ROOT = "The base URL of clients is the address of the server."
 
 # The descriptions of the groups.
-API_NOTES: Mapping[Api, str] = MappingProxyType(
-    {
-        Api.OPENAI: _V1,
-        Api.AZURE: f"Azure's paths of OpenAI's API. {_ROOT}",
-        Api.COHERE: _ROOT,
-        Api.JINA: _V1,
-        Api.VOYAGE: _V1,
-        Api.MISTRAL: _ROOT,
-        Api.TEI: f"Hugging Face's Text Embeddings Inference. {_ROOT}",
-        Api.INFINITY: _ROOT,
-        Api.VLLM: _ROOT,
-        Api.OLLAMA: _ROOT,
-        Api.WEAVIATE: "The module reranker-transformers.",
-        Api.LLAMA_CPP: _ROOT,
-        Api.MIXEDBREAD: _ROOT,
-        Api.NVIDIA: _ROOT,
-        Api.DEEPINFRA: _ROOT,
-        Api.PINECONE: _ROOT,
-        Api.CLOUD: "Hugging Face Inference Endpoints, SageMaker and Vertex AI.",
-        Api.BATCHES: "OpenAI's Batch API. It needs a server with the option `--batch-dir`.",
-        Api.SERVER: "Probes, metrics and this documentation.",
-        Api.OTHER_PATHS: "The same operations at the other paths that clients use.",
-    }
-)
+API_NOTES: Mapping[Api, str] = {
+    Api.OPENAI: _V1,
+    Api.AZURE: f"Azure's paths of OpenAI's API. {_ROOT}",
+    Api.COHERE: _ROOT,
+    Api.JINA: _V1,
+    Api.VOYAGE: _V1,
+    Api.MISTRAL: _ROOT,
+    Api.TEI: f"Hugging Face's Text Embeddings Inference. {_ROOT}",
+    Api.INFINITY: _ROOT,
+    Api.VLLM: _ROOT,
+    Api.OLLAMA: _ROOT,
+    Api.WEAVIATE: "The module reranker-transformers.",
+    Api.LLAMA_CPP: _ROOT,
+    Api.MIXEDBREAD: _ROOT,
+    Api.NVIDIA: _ROOT,
+    Api.DEEPINFRA: _ROOT,
+    Api.PINECONE: _ROOT,
+    Api.CLOUD: "Hugging Face Inference Endpoints, SageMaker and Vertex AI.",
+    Api.BATCHES: "OpenAI's Batch API. It needs a server with the option `--batch-dir`.",
+    Api.SERVER: "Probes, metrics and this documentation.",
+    Api.OTHER_PATHS: "The same operations at the other paths that clients use.",
+}
