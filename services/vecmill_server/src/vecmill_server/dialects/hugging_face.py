@@ -16,26 +16,25 @@ from vecmill.results import NO_TIME, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base.json_io import kind_of
-from vecmill_server.base.json_schema import Component, Schema, all_of, any_of, of_the_model, without
+from vecmill_server.base.json_schema import Component, Schema, any_of, of_the_model
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields
-from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
+from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions, Field, Json
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
+from vecmill_server.dialects.shared_paths import Marks
 from vecmill_server.dialects.tei import (
-    EmbedAllRequest,
-    SimilarityRequest,
-    SparseRequest,
-    TeiEmbedRequest,
-    TeiRerankRequest,
-)
-from vecmill_server.dialects.tei_conventions import (
     INPUTS,
     INSTANCES,
     PARAMETERS,
+    EmbedAllRequest,
+    SimilarityRequest,
+    SparseRequest,
     TeiBody,
+    TeiEmbedRequest,
+    TeiRerankRequest,
     read_parameters,
     with_parameters,
 )
@@ -90,7 +89,7 @@ def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
 class InvokedRerankRequest(RerankRequest):
     """The body of `/rerank` of Cohere's and vLLM's clients; its keys distinguish no other clients here."""
 
-    rules = all_of(*EXCLUSIVE_OPTIONS, without(INPUTS, "texts"))
+    marks = Marks(none_of=(INPUTS, "texts"))
 
 
 # OpenAI's and vLLM's bodies with `input`, which SageMaker's clients send to `/invocations`.

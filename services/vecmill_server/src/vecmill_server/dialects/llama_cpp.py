@@ -1,6 +1,6 @@
 """llama.cpp's server: `/embedding`, `content` in place of `input` at `/embeddings`, and `/tokenize`.
 
-Source: the answers of its server. Its `/detokenize` is in `vllm`, its `/reranking` in `cohere_rerank`. Texts
+Source: the answers of its server. Its `/detokenize` is in `vllm`, its `/reranking` in `cohere`. Texts
 that are too long are refused by default, as its server does.
 """
 
@@ -24,8 +24,9 @@ from vecmill_server.dialects.dialect import (
     InferenceBody,
     InferenceRoute,
 )
-from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
-from vecmill_server.dialects.token_writing import Written, text_pieces
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.response_parts import Written, text_pieces
+from vecmill_server.dialects.shared_paths import EMBEDDINGS_PATHS, LLAMA_EMBEDDINGS, LLAMA_TOKENIZE
 
 CONTENT = "content"
 
@@ -107,17 +108,8 @@ class LlamaContentRequest(LlamaInputRequest):
     """The same body with `content` in place of `input`, also at OpenAI's paths."""
 
     inputs: ClassVar[Field[Any]] = text_fields.embed_inputs(CONTENT)
-    rules = json_schema.without("input")
+    marks = LLAMA_EMBEDDINGS
     input_name = CONTENT
-
-
-def has_content(json: Json) -> bool:
-    """Return whether a body of `/embeddings` comes from a client of llama.cpp's server."""
-    return CONTENT in json and "input" not in json
-
-
-def _choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
-    return LlamaContentRequest if has_content(json) else LlamaInputRequest
 
 
 def _write_tokens(content: str, with_pieces: bool, result: TokenizeResult, _envelope: Envelope) -> JsonValue:
@@ -154,7 +146,7 @@ class LlamaTokenizeRequest(InferenceBody):
         "Special tokens that are written in the text are always read as special tokens.",
     )
     style = LLAMA_STYLE
-    rules = json_schema.without("inputs", "text", "prompt")
+    marks = LLAMA_TOKENIZE
     responses = (
         Component(
             "LlamaTokenizeResponse", {"tokens": json_schema.any_of([int], [{"id": int, "piece": str}])}
@@ -167,16 +159,8 @@ class LlamaTokenizeRequest(InferenceBody):
         return self.asked(Tokenize((content,), special), write, input=CONTENT)
 
 
-def _is_tokenize(json: Json) -> bool:
-    return CONTENT in json and json.keys().isdisjoint(("inputs", "text", "prompt"))
-
-
 ROUTES = (
-    InferenceRoute(
-        "embeddings", ("/embedding",), "Embed texts", (LlamaInputRequest, LlamaContentRequest), _choose
-    ),
-    InferenceRoute(
-        "embeddings", ("/v1/embeddings", "/embeddings"), "", (LlamaContentRequest,), when=has_content
-    ),
-    InferenceRoute("tokenize", ("/tokenize",), "", (LlamaTokenizeRequest,), when=_is_tokenize),
+    InferenceRoute("embeddings", ("/embedding",), "Embed texts", (LlamaInputRequest,)),
+    InferenceRoute("embeddings", (*EMBEDDINGS_PATHS, "/embedding"), "", (LlamaContentRequest,)),
+    InferenceRoute("tokenize", ("/tokenize",), "", (LlamaTokenizeRequest,)),
 )

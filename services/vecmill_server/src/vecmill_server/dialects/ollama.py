@@ -27,13 +27,12 @@ from vecmill_server.base.json_schema import (
     OPTIONAL_COUNT,
     Component,
     Schema,
-    all_of,
     any_of,
     described,
 )
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import text_fields
-from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
+from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import (
     SENTENCE_STYLE,
     Asked,
@@ -44,6 +43,7 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
+from vecmill_server.dialects.shared_paths import Marks
 
 
 def ollama_response(error: BaseException) -> ErrorResponse:
@@ -285,7 +285,7 @@ class OllamaPullRequest(InferenceBody):
 class OllamaRerankRequest(RerankRequest):
     """The body of `/api/rerank`, which Dify sends to an Ollama server. Ollama itself has no such path."""
 
-    rules = all_of(*EXCLUSIVE_OPTIONS)
+    marks = Marks()
     style = OLLAMA_STYLE
 
 

@@ -10,20 +10,15 @@ from typing import Any
 from vecmill.requests import TextOrIds
 from vecmill.values.task import Task
 from vecmill_server.dialects import (
-    azure,
     cohere,
-    cohere_rerank,
     hugging_face,
     llama_cpp,
     ollama,
     openai,
+    other_rerankers,
     predict,
-    rankings,
     tei,
     vllm,
-    vllm_pooling,
-    voyage,
-    weaviate,
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions
@@ -49,13 +44,11 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     openai.EmbeddingsRequest: Example(
         {"input": _TEXTS}, (Api.OPENAI, Api.JINA, Api.VOYAGE, Api.MISTRAL, Api.INFINITY, Api.VLLM)
     ),
-    azure.DeploymentEmbeddingsRequest: Example({"input": _TEXTS}, (Api.AZURE,)),
-    cohere_rerank.RerankRequest: Example(
-        {**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)
-    ),
-    voyage.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
-    voyage.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
-    weaviate.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
+    openai.DeploymentEmbeddingsRequest: Example({"input": _TEXTS}, (Api.AZURE,)),
+    cohere.RerankRequest: Example({**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)),
+    other_rerankers.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
+    other_rerankers.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
+    other_rerankers.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
     cohere.CohereEmbedRequest: Example(
         {"texts": _TEXTS, "input_type": "search_document", "embedding_types": ["float"]}, (Api.COHERE,)
     ),
@@ -72,12 +65,10 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     predict.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
     vllm.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
     vllm.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
-    vllm_pooling.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
-    vllm_pooling.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
-    vllm_pooling.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
-    vllm_pooling.PoolingTokenClassifyRequest: Example(
-        {"input": _TEXTS, "task": "token_classify"}, (Api.VLLM,)
-    ),
+    vllm.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
+    vllm.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
+    vllm.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
+    vllm.PoolingTokenClassifyRequest: Example({"input": _TEXTS, "task": "token_classify"}, (Api.VLLM,)),
     vllm.TokenizeRequest: Example({"prompt": _TEXT}, (Api.VLLM,)),
     vllm.VllmDetokenizeRequest: Example({"tokens": _IDS}, (Api.VLLM,)),
     ollama.OllamaEmbedRequest: Example({"input": _TEXTS}, (Api.OLLAMA,)),
@@ -85,14 +76,16 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     llama_cpp.LlamaInputRequest: Example({"input": _TEXTS}, (Api.LLAMA_CPP,)),
     llama_cpp.LlamaContentRequest: Example({"content": _TEXTS}, (Api.LLAMA_CPP,)),
     llama_cpp.LlamaTokenizeRequest: Example({"content": _TEXT, "with_pieces": True}, (Api.LLAMA_CPP,)),
-    rankings.MixedbreadRerankRequest: Example(
+    other_rerankers.MixedbreadRerankRequest: Example(
         {"query": _QUERY, "input": _TEXTS, "top_k": 1}, (Api.MIXEDBREAD,)
     ),
-    rankings.NvidiaRankRequest: Example(
+    other_rerankers.NvidiaRankRequest: Example(
         {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
     ),
-    rankings.DeepInfraRankRequest: Example({"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)),
-    rankings.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
+    other_rerankers.DeepInfraRankRequest: Example(
+        {"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)
+    ),
+    other_rerankers.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
     ollama.OllamaShowRequest: Example({}, (Api.OLLAMA,)),
     ollama.OllamaPullRequest: Example({}, (Api.OLLAMA,)),
     ollama.OllamaRerankRequest: Example(_RANKING, (Api.OLLAMA,)),
