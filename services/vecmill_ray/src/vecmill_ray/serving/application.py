@@ -27,11 +27,7 @@ from vecmill_ray.serving.model_plan import (
 from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelReplica, OneRequestId, RoutedReplica
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_ray.serving.router import router_routes, router_service
-from vecmill_ray.serving.serve_environment import (
-    drain_wait_s,
-    replica_environment,
-    stop_timeout_s,
-)
+from vecmill_ray.serving.serve_environment import drain_wait_s, replica_environment, stop_timeout_s
 from vecmill_server.app.asgi_app import create_app
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.settings import ServerSettings

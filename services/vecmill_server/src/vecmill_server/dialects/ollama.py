@@ -23,13 +23,7 @@ from vecmill.values.task import Task
 from vecmill_server.base.error_responses import ErrorResponse, sentence_response
 from vecmill_server.base.errors import UnknownModel
 from vecmill_server.base.json_io import kind_of
-from vecmill_server.base.json_schema import (
-    OPTIONAL_COUNT,
-    Component,
-    Schema,
-    any_of,
-    described,
-)
+from vecmill_server.base.json_schema import OPTIONAL_COUNT, Component, Schema, any_of, described
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import text_fields
 from vecmill_server.dialects.cohere import RerankRequest

@@ -22,7 +22,7 @@ from vecmill_server.dialects import (
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.operations import Api
 
 
 @dataclass(frozen=True, slots=True)
