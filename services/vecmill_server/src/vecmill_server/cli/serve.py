@@ -18,7 +18,7 @@ from vecmill.errors import SetupError
 from vecmill.values.environment import environment_variables
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
-from vecmill_server.cli.options_of_others import ServeCommand
+from vecmill_server.cli.advice import ServeCommand, warn_of_variables
 from vecmill_server.process.exit_status import ExitStatus
 
 if TYPE_CHECKING:
@@ -109,7 +109,6 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     if values["processes"] > 1:
         member = _start_processes(context, values)
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
-    from vecmill_server.cli.variables_of_others import warn_of_variables
     from vecmill_server.process.runner import run_server
     from vecmill_server.service.service import load_service
     from vecmill_server.telemetry.line_writer import LineWriter
