@@ -14,7 +14,7 @@ from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, 
 from vecmill_ray.serving.model_plan import PlannedModel
 from vecmill_ray.serving.work_meter import WorkMeter
 from vecmill_server.app.asgi_app import create_app
-from vecmill_server.process.lifespan import LifespanApp
+from vecmill_server.process.loading import LifespanApp
 from vecmill_server.service.service import load_service
 from vecmill_server.telemetry.logs import configure_logging
 

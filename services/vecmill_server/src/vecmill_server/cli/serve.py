@@ -19,11 +19,11 @@ from vecmill.values.environment import environment_variables
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
 from vecmill_server.cli.advice import ServeCommand, warn_of_variables
-from vecmill_server.process.exit_status import ExitStatus
+from vecmill_server.process import ExitStatus
 
 if TYPE_CHECKING:
     from vecmill_server.base.model_choice import ModelChoice
-    from vecmill_server.process.member import Member
+    from vecmill_server.process.supervisor import Member
 
 STANDARD_OUTPUT = 1
 STANDARD_FILES = range(3)
@@ -149,8 +149,7 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
 
     The supervisor ends here. No thread of Python may run before the processes are forked.
     """
-    from vecmill_server.process.member import Member
-    from vecmill_server.process.supervisor import start_processes
+    from vecmill_server.process.supervisor import Member, start_processes
     from vecmill_server.telemetry.logs import write_warning
 
     log_format = LogFormat(values["log_format"])

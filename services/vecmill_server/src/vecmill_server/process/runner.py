@@ -23,8 +23,8 @@ from vecmill_server.app.ready_message import ready_message
 from vecmill_server.base.address import Address
 from vecmill_server.base.settings import LogFormat
 from vecmill_server.http1.protocol import HttpConnection
+from vecmill_server.process import ExitStatus
 from vecmill_server.process.connections import share_connections
-from vecmill_server.process.exit_status import ExitStatus
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.process.loading import load_models, measure_ranges
 from vecmill_server.process.watchdog import Watchdog
