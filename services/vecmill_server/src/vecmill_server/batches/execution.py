@@ -38,8 +38,7 @@ from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
-from vecmill_server.telemetry.tracing.lines import trace_line
-from vecmill_server.telemetry.tracing.trace import Tracer
+from vecmill_server.telemetry.tracing.trace import Tracer, trace_line
 
 logger = logging.getLogger(__name__)
 

@@ -112,8 +112,7 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     from vecmill_server.process.runner import run_server
     from vecmill_server.service.service import load_service
     from vecmill_server.telemetry.line_writer import LineWriter
-    from vecmill_server.telemetry.log_stream import redirect_standard_error
-    from vecmill_server.telemetry.logs import configure_logging, report_setup_error
+    from vecmill_server.telemetry.logs import configure_logging, redirect_standard_error, report_setup_error
 
     # Before all settings are checked, so that their errors have the format of the log too.
     log_format = LogFormat(values["log_format"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -9,7 +10,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from vecmill.values.observer import LaneState, Rejection
 from vecmill_server.base.error_responses import REASONS
-from vecmill_server.telemetry.metrics.outcome import Outcome
+
+
+class Outcome(StrEnum):
+    """The outcome of an admitted text."""
+
+    DONE = "done"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)

@@ -15,8 +15,7 @@ from prometheus_client.metrics_core import Metric
 from vecmill.values.task import Task
 from vecmill_server.base.settings import MetricAliases
 from vecmill_server.telemetry.metrics import definitions
-from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
-from vecmill_server.telemetry.metrics.outcome import Outcome
+from vecmill_server.telemetry.metrics.definitions import NO_ROUTE, Outcome
 
 Labels = Mapping[str, str]
 
