@@ -4,17 +4,19 @@ An input line is `{"custom_id", "method", "url", "body"}`, an output line `{"id"
 "error"}`. Source: OpenAI's guide to its Batch API.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from vecmill.errors import VecmillError
 from vecmill.requests import Priority
 from vecmill.results import Result
 from vecmill_server.base.error_responses import error_response
-from vecmill_server.base.json_io import decode_object, encode_json
+from vecmill_server.base.json_io import LargeJson, decode_object, encode_json
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.fields import DialectOptions
@@ -235,3 +237,28 @@ def _write(
         "error": error,
     }
     return encode_json(entry) + b"\n"
+
+
+T = TypeVar("T")
+
+
+class SliceTurns:
+    """The work on slices: one at a time, in a thread. The owners take turns. Use from one event loop.
+
+    A file can have any number of lines that take long to check or to parse, and the thread that does it holds
+    the interpreter lock for most of the time. An owner with many or large files waits longer for its own
+    slices, but delays another owner by one slice only.
+    """
+
+    def __init__(self) -> None:
+        self._documents = LargeJson()
+        # One slice of each owner waits for its turn, so that turns in order of arrival are turns of owners.
+        self._owners: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def run(self, owner: str, function: Callable[[], T]) -> T:
+        """Return `function()`, called in a thread when it is the turn of `owner`.
+
+        Cancelling the caller does not stop a call that has begun.
+        """
+        async with self._owners[owner]:
+            return await self._documents.run(True, function)
