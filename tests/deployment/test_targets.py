@@ -21,7 +21,7 @@ from support.source_tree import ROOT
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.deploy.command import Target, deploy
 from vecmill_server.deploy.helm_target import split_image
-from vecmill_server.deploy.rendered_files import DIGESTS_FILE
+from vecmill_server.deploy.rendering import DIGESTS_FILE
 
 # Variables of programs other than the server: the hub's client, the library for folders, and Ray Serve.
 OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "XDG_CACHE_HOME"}

@@ -5,14 +5,15 @@ from pathlib import Path
 
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S
-from vecmill_server.deploy.containers import (
+from vecmill_server.deploy.deployed_server import (
+    CONFIG_FILE,
+    DeployedServer,
     image_notes,
     refuse_local_directories,
     refuse_sockets,
     secret_commands,
     secret_name,
 )
-from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer
 from vecmill_server.deploy.rendering import Rendering, fill_template, quote
 
 _FOLDER = "ray"
