@@ -269,7 +269,7 @@ RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
 def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
     files = render_text(tmp_path, Target.RAY, LARGE).files
     service = yaml.safe_load(files["ray-service.yaml"])
-    environment = (RAY_SERVING / "serve_environment.py").read_text("utf-8")
+    environment = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
     controller = (
         environment.partition("def controller_environment")[2] + environment.partition("def _direct")[2]
     )

@@ -24,11 +24,10 @@ from vecmill.commands.embed.input_scan import Columns
 from vecmill.errors import DeviceLost, SetupError, UnavailableError, VecmillError
 from vecmill.values.aliases import JsonValue
 from vecmill_ray.bulk import scan
-from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, find_identity, open_embedder
-from vecmill_ray.bulk.block_files import BlockCounts, read_counts
-from vecmill_ray.bulk.blocks import BulkBlock, InputSpan
+from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, InputSpan, read_counts
 from vecmill_ray.bulk.bulk_manifest import Identity
+from vecmill_ray.bulk.bulk_options import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.inputs import InputAddress
 from vecmill_ray.bulk.rounds import BlockFailure, describe_failure
 from vecmill_ray.bulk.scan import SpanScan, group_spans

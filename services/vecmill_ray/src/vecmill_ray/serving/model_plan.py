@@ -9,7 +9,7 @@ from typing import Any
 
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
-from vecmill_ray.serving.serve_address import ALL_INTERFACES
+from vecmill_ray.serving.ray_settings import ALL_INTERFACES
 from vecmill_server.app.middleware.origins import ANY as ANY_HOST
 from vecmill_server.base.catalog import ANY_NAME
 from vecmill_server.base.config_file import read_config_file
