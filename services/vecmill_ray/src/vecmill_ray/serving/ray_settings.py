@@ -12,7 +12,7 @@ from typing import Any
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.options import list_settings
-from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ CLOSE_S = 10.0
 
 def drain_wait_s(settings: ServerSettings) -> float:
     """Return the time for which a leaving replica still takes requests, in seconds: the lame-duck time."""
-    return max(0.1, DEFAULT_LAME_DUCK_S if settings.lame_duck_s is None else settings.lame_duck_s)
+    return max(0.1, settings.longest_lame_duck_s)
 
 
 def stop_timeout_s(settings: ServerSettings) -> float:

@@ -46,6 +46,11 @@ class DialectOptions:
     task_of: TaskOf
     plain_documents: bool = False
 
+    def task_of_body(self, json: Json) -> Task | None:
+        """Return the task of the model that a body names, as `task_of`. Raises `InvalidRequest` too."""
+        model = json.get("model")
+        return self.task_of(None if model is None else to_string(model, "model"))
+
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):

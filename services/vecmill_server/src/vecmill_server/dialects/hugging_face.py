@@ -105,8 +105,7 @@ def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
         return InvokedRerankRequest
     if is_of_vllm and not json.keys().isdisjoint(SCORE_KEYS):
         return ScoreRequest
-    model = json.get("model")
-    task = options.task_of(None if model is None else fields.to_string(model, "model"))
+    task = options.task_of_body(json)
     if is_of_vllm and "input" in json:
         return EmbeddingsRequest if task is None else _BY_TASK_WITH_INPUT.get(task, EmbeddingsRequest)
     return choose_by_task(json, task)
@@ -120,14 +119,6 @@ BODIES = (
     SimilarityRequest,
     TeiRerankRequest,
     NestedRerankRequest,
-)
-_RESPONSES = (
-    TeiEmbedRequest,
-    EmbedAllRequest,
-    SparseRequest,
-    PredictRequest,
-    SimilarityRequest,
-    TeiRerankRequest,
 )
 
 
@@ -212,7 +203,7 @@ def _read_one_model(json: Json, instances: Sequence[JsonValue]) -> str | None:
     return next(iter(names), None)
 
 
-_PREDICTIONS = any_of(*(response for body in _RESPONSES for response in body.responses))
+_PREDICTIONS = any_of(*dict.fromkeys(response for body in BODIES for response in body.responses))
 
 
 class VertexRequest(TeiBody):

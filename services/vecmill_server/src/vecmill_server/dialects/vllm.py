@@ -6,7 +6,7 @@ depends on `task`, by default the task of the model. Source: vLLM's protocol cla
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from vecmill.errors import InvalidRequest
 from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, ScoreTokens, Tokenize
@@ -226,16 +226,10 @@ def _write_token_embeddings(
     return _write_pooled(encoding.encode(result.embeddings), result.token_count, envelope)
 
 
-def _write_probabilities(
-    encoding: EmbeddingEncoding, result: ClassifyResult, envelope: Envelope
+def _write_label_scores(
+    encoding: EmbeddingEncoding, result: ClassifyResult | ScoreTokensResult, envelope: Envelope
 ) -> JsonValue:
-    return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
-
-
-def _write_token_scores(
-    encoding: EmbeddingEncoding, result: ScoreTokensResult, envelope: Envelope
-) -> JsonValue:
-    """Write the scores of each token of each text. In base64, the scores are concatenated."""
+    """Write the scores of each text, or of each of its tokens, which base64 concatenates."""
     return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
 
 
@@ -335,27 +329,22 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
 class PoolingClassifyRequest(_PlainPoolingBody):
     """The body of `/pooling` for the scores of labels."""
 
+    request_class: ClassVar[type[Classify | ScoreTokens]] = Classify
     task = _task("classify")
     options = text_fields.TRUNCATION_OPTIONS
     raw_scores = text_fields.RAW_SCORES
 
     def read(self) -> Asked:
         encoding = self.encoding
-        request = Classify(self.texts, self.raw_scores, options=self.options)
-        return self.asked(request, partial(_write_probabilities, encoding))
+        request = self.request_class(self.texts, self.raw_scores, options=self.options)
+        return self.asked(request, partial(_write_label_scores, encoding))
 
 
-class PoolingTokenClassifyRequest(_PlainPoolingBody):
+class PoolingTokenClassifyRequest(PoolingClassifyRequest):
     """The body of `/pooling` for the scores of labels of each token, special tokens included."""
 
+    request_class = ScoreTokens
     task = _task("token_classify")
-    options = text_fields.TRUNCATION_OPTIONS
-    raw_scores = text_fields.RAW_SCORES
-
-    def read(self) -> Asked:
-        encoding = self.encoding
-        request = ScoreTokens(self.texts, self.raw_scores, options=self.options)
-        return self.asked(request, partial(_write_token_scores, encoding))
 
 
 _BY_NAME: Mapping[str, type[InferenceBody]] = {
@@ -376,10 +365,10 @@ _BY_TASK: Mapping[Task, type[InferenceBody]] = {
 
 
 def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
-    name, model = json.get("task"), json.get("model")
+    name = json.get("task")
     if name is not None:
         return _BY_NAME[fields.choice_of(tuple(_BY_NAME))(name, "task")]
-    task = options.task_of(None if model is None else fields.to_string(model, "model"))
+    task = options.task_of_body(json)
     return PoolingEmbedRequest if task is None else _BY_TASK[task]
 
 

@@ -1,6 +1,9 @@
 """The life of the server process, from its start to its exit status."""
 
+import signal
 from enum import IntEnum
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ExitStatus(IntEnum):

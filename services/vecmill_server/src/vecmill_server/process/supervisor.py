@@ -41,8 +41,8 @@ from types import FrameType
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill_server.base.byte_budget import default_budget_bytes
-from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
-from vecmill_server.process import ExitStatus
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process import STOP_SIGNALS, ExitStatus
 from vecmill_server.process.listener import Listener, open_listener
 from vecmill_server.process.liveness import Silence, is_traced
 from vecmill_server.service.drain import PROBE_MEMORY_S, Drain
@@ -133,7 +133,6 @@ class Member:
         os.kill(os.getpid(), number)
 
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 # A process that lived so long is replaced after the shortest pause.
 LASTING_S = 60.0
@@ -187,8 +186,7 @@ def start_processes(settings: ServerSettings, cores: int | None, report: Report)
 
 def longest_stop_s(settings: ServerSettings) -> float:
     """Return the time after which a stop kills the processes that are left, in seconds."""
-    lame_duck_s = DEFAULT_LAME_DUCK_S if settings.lame_duck_s is None else settings.lame_duck_s
-    return lame_duck_s + settings.drain_s + STOP_GRACE_S
+    return settings.longest_lame_duck_s + settings.drain_s + STOP_GRACE_S
 
 
 def divide_limits(settings: ServerSettings, cores: int, number: int) -> Mapping[str, int]:
