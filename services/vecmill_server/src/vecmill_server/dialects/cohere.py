@@ -26,7 +26,7 @@ from vecmill_server.dialects.embedding_encodings import (
     named_encoding,
     to_encoding_names,
 )
-from vecmill_server.dialects.fields import Convert, Field, Json, RequestBody
+from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import TemplatedBody
 from vecmill_server.dialects.response_parts import describe_envelope, text_pieces, write_envelope, write_usage
 from vecmill_server.dialects.shared_paths import COHERE_TOKENIZE, OTHER_RERANK, RERANK_PATHS, TOKENIZE_PATHS
@@ -252,19 +252,13 @@ def _to_parts_text(item: JsonValue, field: str) -> str:
     return "\n".join(part["text"] for part in content)
 
 
-def _items_of(convert: Convert[str]) -> Convert[tuple[str, ...]]:
-    def convert_items(value: JsonValue, field: str) -> tuple[str, ...]:
-        items = fields.to_items(value, field, "a list of texts")
-        return tuple(convert(item, f"{field}[{index}]") for index, item in enumerate(items))
-
-    return convert_items
-
-
-_TEXTS = fields.optional(("texts",), json_schema.nullable(json_schema.TEXTS), _items_of(fields.to_string))
+_TEXTS = fields.optional(
+    ("texts",), json_schema.nullable(json_schema.TEXTS), fields.texts_of(fields.to_string)
+)
 _IN_PARTS = fields.optional(
     ("inputs",),
     json_schema.nullable(_INPUTS),
-    _items_of(_to_parts_text),
+    fields.texts_of(_to_parts_text),
     "Texts in parts, if there are no `texts`.",
 )
 

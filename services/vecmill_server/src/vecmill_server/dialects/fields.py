@@ -319,6 +319,16 @@ def to_text_list(value: JsonValue, field: str, wanted: str = "a list of strings"
     return tuple(items)
 
 
+def texts_of(convert: Convert[str]) -> Convert[tuple[str, ...]]:
+    """Return the conversion of a list whose items `convert` converts to texts."""
+
+    def convert_items(value: JsonValue, field: str) -> tuple[str, ...]:
+        items = to_items(value, field, "a list of texts")
+        return tuple(convert(item, f"{field}[{index}]") for index, item in enumerate(items))
+
+    return convert_items
+
+
 def to_texts(value: JsonValue, field: str) -> tuple[str, ...]:
     """Return a string, or the strings of a list."""
     return (value,) if isinstance(value, str) else to_text_list(value, field, TEXTS_WANTED)

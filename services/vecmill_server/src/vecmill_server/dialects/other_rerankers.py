@@ -140,11 +140,6 @@ def _to_passage(value: JsonValue, field: str) -> str:
     return text
 
 
-def _to_passages(value: JsonValue, field: str) -> tuple[str, ...]:
-    items = fields.to_items(value, field, "a list of texts")
-    return tuple(_to_passage(item, f"{field}[{index}]") for index, item in enumerate(items))
-
-
 _PASSAGE = json_schema.any_of(str, an_object(("text",), {"text": str, "image": json_schema.NOTHING}))
 
 
@@ -153,7 +148,10 @@ class NvidiaRankRequest(InferenceBody):
 
     query = fields.required("query", _PASSAGE, _to_passage, 'a string, or {"text": a string}')
     passages = fields.required(
-        "passages", {"type": "array", "minItems": 1, "items": _PASSAGE}, _to_passages, "a list of texts"
+        "passages",
+        {"type": "array", "minItems": 1, "items": _PASSAGE},
+        fields.texts_of(_to_passage),
+        "a list of texts",
     )
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
     harmless = known_fields.CALLER

@@ -50,7 +50,6 @@ from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestB
 from vecmill_server.dialects.known_fields import HUGGING_FACE
 from vecmill_server.dialects.response_parts import Written, utf8_places
 from vecmill_server.dialects.shared_paths import RERANK_PATHS, TEI_RERANK, TEI_TOKENIZE, TOKENIZE_PATHS
-from vecmill_server.dialects.vllm import ADD_SPECIAL_TOKENS
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"
@@ -380,7 +379,7 @@ class TeiTokenizeRequest(TeiBody):
     )
     marks = TEI_TOKENIZE
     texts = fields.text_or_texts(INPUTS)
-    special = ADD_SPECIAL_TOKENS
+    special = text_fields.ADD_SPECIAL_TOKENS
     responses = (
         Component(
             "TeiTokenizeResponse",

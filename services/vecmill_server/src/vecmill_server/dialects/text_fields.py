@@ -282,6 +282,11 @@ def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
     return fields.to_string(item, field)
 
 
+ADD_SPECIAL_TOKENS = fields.flag(
+    "add_special_tokens", note="Whether to add the model's special tokens; true by default."
+).otherwise(True)
+
+
 def token_ids(name: str) -> Field[tuple[int, ...]]:
     """Return the required token ids of one text."""
     return fields.required(

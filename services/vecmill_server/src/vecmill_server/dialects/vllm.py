@@ -158,17 +158,12 @@ def _write_tokens(with_pieces: bool, result: TokenizeResult, _envelope: Envelope
     }
 
 
-ADD_SPECIAL_TOKENS = fields.flag(
-    "add_special_tokens", note="Whether to add the model's special tokens; true by default."
-).otherwise(True)
-
-
 class TokenizeRequest(InferenceBody):
     """The body of `/tokenize`."""
 
     needs_engine = False
     prompt = fields.required_string("prompt")
-    special = ADD_SPECIAL_TOKENS
+    special = text_fields.ADD_SPECIAL_TOKENS
     with_pieces = fields.flag(
         "return_token_strs", note="Whether to return the tokens as text too."
     ).otherwise(False)
