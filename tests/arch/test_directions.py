@@ -78,7 +78,7 @@ RULES = {
         ("vecmill_server",),
         ("opentelemetry",),
         but=(
-            "vecmill_server.telemetry.tracing.exporter",
+            "vecmill_server.telemetry.tracing.tracer",
             "vecmill_server.telemetry.tracing.start",
             "vecmill_server.telemetry.tracing.tracer",
         ),

@@ -8,6 +8,7 @@ from support.source_tree import Module, modules
 
 # A file name that stands in several folders, and the idea that the files share.
 SHARED = {
+    "advice": "sentences of advice on a terminal: about other servers' options, and about faster plans",
     "chat_template": "the template that puts a pair into prose: reading it, and applying it",
     "command": "the command line of one command",
     "errors": "the tree of errors",

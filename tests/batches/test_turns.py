@@ -16,10 +16,9 @@ from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.batches import execution
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import validate_batch
-from vecmill_server.batches.jsonl import InputLine, read_lines
+from vecmill_server.batches.jsonl import InputLine, SliceTurns, read_lines
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, BatchScheduler
-from vecmill_server.batches.slice_turns import SliceTurns
 
 PATIENCE_S = 20.0
 LARGE = 20_000

@@ -1,6 +1,8 @@
 """`vecmill deploy render`: what it prints, and what it does to files that are there already."""
 
 import shlex
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from deployment.configurations import CASES, CONFIGURATIONS, SMALL, render_text
 from support.source_tree import ROOT
 from vecmill.errors import InvalidConfig
 from vecmill_server.deploy.command import Target, deploy
-from vecmill_server.deploy.rendered_files import DIGESTS_FILE
+from vecmill_server.deploy.rendering import DIGESTS_FILE
 
 
 def run(folder: Path, text: str, *options: str, target: str = "systemd") -> Result:
@@ -24,6 +26,14 @@ def test_the_command_is_found_by_the_library() -> None:
     text = (ROOT / "services/vecmill_server/pyproject.toml").read_text("utf-8")
     assert 'deploy = "vecmill_server.deploy.command:deploy"' in text
     assert EntryPoint("deploy", "vecmill_server.deploy.command:deploy", "vecmill.commands").load() is deploy
+
+
+def test_the_command_waits_for_templates_only_when_it_renders() -> None:
+    program = "import sys, vecmill_server.deploy.command; print('jinja2' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
 
 
 def test_the_command_prints_the_files_and_what_to_run_next(

@@ -20,8 +20,8 @@ from vecmill.config import MillConfig
 from vecmill.models.location import EMBEDDED_MODEL
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
+from vecmill_ray import command as ray_command
 from vecmill_ray.bulk import bulk_options
-from vecmill_ray.bulk import command as bulk_command
 from vecmill_ray.serving.model_plan import read_plan
 from vecmill_server.base.options import Setting, list_settings
 from vecmill_server.cli import serve as cli
@@ -233,7 +233,7 @@ def embed_on_ray(rendering: Rendering, path: Path, image: Environment, *more: st
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**image, **next(pods(manifest))}.items():
             patch.setenv(name, value)
-        values = dict(bulk_command.embed.make_context("embed", [*words[3:], *more]).params)
+        values = dict(ray_command.embed.make_context("embed", [*words[3:], *more]).params)
         choice = bulk_options.parse_options(values.pop("source"), values.pop("output"), values).choice
     return Served.of(choice.model, choice.config, choice.task, choice.trusts_code)
 

@@ -21,7 +21,7 @@ from support.source_tree import ROOT
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.deploy.command import Target, deploy
 from vecmill_server.deploy.helm_target import split_image
-from vecmill_server.deploy.rendered_files import DIGESTS_FILE
+from vecmill_server.deploy.rendering import DIGESTS_FILE
 
 # Variables of programs other than the server: the hub's client, the library for folders, and Ray Serve.
 OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "XDG_CACHE_HOME"}
@@ -269,7 +269,7 @@ RAY_SERVING = ROOT / "services/vecmill_ray/src/vecmill_ray/serving"
 def test_the_manifest_names_what_vecmill_ray_reads(tmp_path: Path) -> None:
     files = render_text(tmp_path, Target.RAY, LARGE).files
     service = yaml.safe_load(files["ray-service.yaml"])
-    environment = (RAY_SERVING / "serve_environment.py").read_text("utf-8")
+    environment = (RAY_SERVING / "ray_settings.py").read_text("utf-8")
     controller = (
         environment.partition("def controller_environment")[2] + environment.partition("def _direct")[2]
     )

@@ -22,9 +22,8 @@ from vecmill_server.app.asgi_app import describe_routes
 from vecmill_server.app.routes import docs
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect_routes import ROUTES
-from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.examples import EXAMPLES, tasks_of
-from vecmill_server.openapi.operations import ALIAS_OF
+from vecmill_server.openapi.operations import ALIAS_OF, Api
 
 DOCUMENT = describe_routes(ServerSettings(), MODEL)
 OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from support.source_tree import ROOT
-from vecmill_server.cli.options_of_others import REPLACEMENTS, VALUES
+from vecmill_server.cli.advice import OPTIONS
 from vecmill_server.cli.serve import serve
 from vecmill_server.telemetry.metrics.metric_aliases import (
     ServedRoutes,
@@ -66,20 +66,20 @@ def test_the_containers_of_others_have_options_that_are_explained(image: str) ->
     given = {word for word in arguments if word.startswith("--")}
     assert len(given) >= 5
     known = {option for parameter in serve.params for option in parameter.opts}
-    assert given - known - set(REPLACEMENTS) == set()
+    assert given - known - set(OPTIONS) == set()
 
 
 def test_the_page_and_the_error_messages_name_the_same_replacements() -> None:
     columns = [(row[0], row[1] + row[2]) for row in ROWS if len(row) == 3]
-    for option, replacement in REPLACEMENTS.items():
+    for option, advice in OPTIONS.items():
         if option.startswith("--no-") or not option.startswith("--"):
             continue
         ours = " ".join(said for theirs, said in columns if re.search(rf"`{option}\b(?!-)", theirs))
         assert ours, f"{option} is not in a table"
-        if not replacement.startswith("not "):
-            named = re.findall(r"--[a-z-]+", replacement)
+        if not advice.text.startswith("not "):
+            named = re.findall(r"--[a-z-]+", advice.text)
             assert [name for name in named if name not in ours] == [], option
-    for values in VALUES.values():
-        for value, name in values.items():
+    for advice in OPTIONS.values():
+        for value, name in advice.names.items():
             assert any(f"`{value}`" in theirs or f" {value}`" in theirs for theirs, said in columns), value
             assert any(f"`{name}`" in said or f" {name}`" in said for theirs, said in columns), name

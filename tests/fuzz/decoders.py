@@ -39,10 +39,9 @@ from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.batches.jsonl import read_line_request, read_lines
 from vecmill_server.batches.uploads import check_purpose, read_age_s, receive_form
 from vecmill_server.batches.validation import Validation
-from vecmill_server.dialects.cl100k import Cl100k
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.dialects.token_ids import keep_ids
+from vecmill_server.dialects.token_ids import Cl100k, keep_ids
 
 OPTIONS = DialectOptions(keep_ids, lambda model: None)
 BOUNDARY = b"edge"

@@ -19,7 +19,7 @@ from vecmill_server.app.asgi_app import create_app
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import FileObject, FilePurpose
 from vecmill_server.batches.store import Store
-from vecmill_server.process.lifespan import LifespanApp
+from vecmill_server.process.loading import LifespanApp
 
 LONGEST_S = 0.010
 KIB = 1024

@@ -11,7 +11,7 @@ import pytest
 from perf.one_client import HOSTILE, KEYS, MOST_P99, PAUSE_S, WAYS, measure_beside, measure_quiet
 from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk, wait_until_idle
 from support.server import live_server
-from vecmill_server.bench.load import summarise_latencies
+from vecmill_server.bench.load_results import summarise_latencies
 
 TEXTS = 64
 

@@ -16,7 +16,7 @@ from support.http_server import MODEL, QUIET, HttpServer, build_service, serve_i
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill_server.app.routes.prometheus import OPENMETRICS, PAGE_AGE_S, metrics_routes
-from vecmill_server.telemetry.metrics import metrics_page, process_metrics
+from vecmill_server.telemetry.metrics import metrics_page, state_collectors
 from vecmill_server.telemetry.metrics.metrics_page import MetricsCopy
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.siblings import Siblings, open_page_sockets
@@ -116,7 +116,7 @@ class Memory:
         self.may_end = threading.Event()
         self.is_readable = True
         self.readings = 0
-        monkeypatch.setattr(process_metrics, "read_memory_use", self.read)
+        monkeypatch.setattr(state_collectors, "read_memory_use", self.read)
 
     def read(self) -> None:
         self.readings += 1

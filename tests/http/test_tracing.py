@@ -27,9 +27,8 @@ from support.server import live_server
 from vecmill.config import MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill_server.base.settings import MetricAliases, ServerSettings
-from vecmill_server.telemetry.tracing.exporter import SpanSender
 from vecmill_server.telemetry.tracing.layout import MAX_BATCHES
-from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer
+from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer, SpanSender
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
@@ -346,7 +345,7 @@ def test_a_dead_collector_is_logged_once_and_keeps_nobody_waiting(
         it.collector.status = 200
         it.embed("text")
         wait_until(lambda: len(it.collector.bodies) > 0)
-    messages = [record.message for record in caplog.records if record.name.endswith("tracing.exporter")]
+    messages = [record.message for record in caplog.records if record.name.endswith("tracing.tracer")]
     assert len(messages) == 2
     assert "does not take spans" in messages[0]
     assert "400" in messages[0]

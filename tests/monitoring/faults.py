@@ -29,7 +29,7 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
 from vecmill_server.base.settings import ServerSettings, TokenIds
-from vecmill_server.telemetry.metrics import process_metrics
+from vecmill_server.telemetry.metrics import state_collectors
 
 INTERVAL_S = 30
 STEPS = 45
@@ -238,7 +238,7 @@ def record_full_memory(folder: Path) -> Recording:
         (group / f"memory.{name}").write_text(text)
     recording = Recording()
     of_container = partial(read_memory_use, folder)
-    with patch.object(process_metrics, "read_memory_use", of_container), serve_in_thread() as server:
+    with patch.object(state_collectors, "read_memory_use", of_container), serve_in_thread() as server:
         recording.steps(server, partial(ask, server))
     return recording
 

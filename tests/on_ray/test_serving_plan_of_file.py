@@ -9,8 +9,7 @@ from support.tiny_models import save_tiny_bert
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_model
 from vecmill_ray.serving.model_plan import ServingPlan, aliases_of, on_all_interfaces, read_plan
-from vecmill_ray.serving.ray_settings import RaySettings
-from vecmill_ray.serving.serve_address import check_host, format_url
+from vecmill_ray.serving.ray_settings import RaySettings, check_host, format_url
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.base.settings import ServerSettings
 

@@ -29,7 +29,7 @@ from support.server import free_port
 from vecmill.errors import SetupError
 from vecmill.hardware.cores import available_cores
 from vecmill.values.aliases import FloatArray
-from vecmill_server.bench.bench_report import JSON_FILE
+from vecmill_server.bench.load_results import JSON_FILE
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.run import BenchOptions, run_bench
 from vecmill_server.bench.target import MeasuredServer, find_model

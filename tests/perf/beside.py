@@ -26,7 +26,7 @@ from perf.rigs import shuffled
 from support.server import MODEL, live_server
 from support.texts import mixed_texts, short_texts
 from vecmill_server.bench.generator import run_generator
-from vecmill_server.bench.load import OK, BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.load_results import OK, BenchLoad, LoadResult, summarise_latencies
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 

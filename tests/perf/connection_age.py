@@ -19,7 +19,7 @@ from types import MappingProxyType
 from perf.report import warn_if_busy
 from support.server import LiveServer, live_server
 from vecmill_server.bench.generator import Orders, run_generator
-from vecmill_server.bench.load import BenchLoad, LoadResult
+from vecmill_server.bench.load_results import BenchLoad, LoadResult
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support.server import MODEL
-from vecmill_server.bench import load
+from vecmill_server.bench import load_results
 from vecmill_server.bench.generator import Orders, run_generator
-from vecmill_server.bench.load import OK, BenchLoad
+from vecmill_server.bench.load_results import OK, BenchLoad
 from vecmill_server.bench.target import MeasuredServer
 from vecmill_server.bench.wrk import WrkOrders, find_wrk, run_wrk
 
@@ -61,7 +61,7 @@ def run_load(
 
 def run_closed_loop(
     url: str, bodies: Path, *, connections: int, duration_s: int, route: str, timeout_s: int = 60
-) -> load.LoadResult:
+) -> load_results.LoadResult:
     """The same load as that of `run_load`, with all figures of `vecmill bench`.
 
     Raises `AssertionError` if any answer is not a 200.
@@ -75,7 +75,7 @@ def run_closed_loop(
 
 def send_requests(
     target: MeasuredServer, bodies: Path, *, connections: int, requests: int, timeout_s: float
-) -> load.LoadResult:
+) -> load_results.LoadResult:
     """Send a number of requests in a closed loop, by the generator of `vecmill bench`.
 
     Raises `AssertionError` if any answer is not a 200, or if the generator was the limit.

@@ -30,7 +30,7 @@ from vecmill.models import locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
-from vecmill_server.bench.load import OK
+from vecmill_server.bench.load_results import OK
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 

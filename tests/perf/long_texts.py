@@ -24,7 +24,7 @@ from perf.report import Figure, finish, warn_if_busy
 from perf.size_models import SHAPES
 from perf.sizes import run_script
 from support.server import live_server
-from vecmill_server.bench.load import summarise_latencies
+from vecmill_server.bench.load_results import summarise_latencies
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
 PEAK_MB = 2000.0

@@ -27,7 +27,7 @@ from perf.overload import SERVE
 from perf.report import Figure, finish, warn_if_busy
 from support.server import live_server
 from support.texts import mixed_texts
-from vecmill_server.bench.load import summarise_latencies
+from vecmill_server.bench.load_results import summarise_latencies
 
 TESTS = Path(__file__).parents[1]
 SEED = 20_261_124

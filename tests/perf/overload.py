@@ -28,7 +28,7 @@ from support.server import MODEL, LiveServer, live_server
 from support.texts import mixed_texts
 from vecmill_server.app.routes.prometheus import PAGE_AGE_S
 from vecmill_server.bench.generator import run_generator
-from vecmill_server.bench.load import OK, BenchLoad, LoadResult
+from vecmill_server.bench.load_results import OK, BenchLoad, LoadResult
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 

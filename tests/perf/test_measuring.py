@@ -22,7 +22,7 @@ from support.alone import turn
 from support.server import LiveServer
 from support.texts import short_texts
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill_server.bench.load import BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.load_results import BenchLoad, LoadResult, summarise_latencies
 
 needs_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 

@@ -14,14 +14,7 @@ from perf.distilbert_inputs import Inputs, answer_texts, make_inputs, make_texts
 from perf.generator import predict_target, run_closed_loop, send_requests
 from perf.processors import count_physical_cores, list_processors, pinned
 from perf.published import bulk, endpoint, grid, ladder
-from perf.published.articles import (
-    BULK_S,
-    BULK_TEXTS,
-    BULK_TOKENS,
-    ENDPOINT,
-    GRID_BATCHES,
-    GRID_LENGTHS,
-)
+from perf.published.articles import BULK_S, BULK_TEXTS, BULK_TOKENS, ENDPOINT, GRID_BATCHES, GRID_LENGTHS
 from perf.published.bulk_peers import infinity_program
 from perf.published.grid import Grid, Latencies, PinnedPipeline, Point, list_points
 from perf.published.report import Report, ahead, draw_plot, spread
@@ -37,7 +30,7 @@ from perf.published.servers import (
 from support.server import LiveServer
 from support.texts import medium_texts, short_texts
 from vecmill.errors import ServerFailed
-from vecmill_server.bench.load import BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.load_results import BenchLoad, LoadResult, summarise_latencies
 
 SEED = 4
 # Sizes of tiny models, by architecture.

@@ -17,10 +17,15 @@ from click.testing import CliRunner, Result
 from support.http_server import serve_in_thread
 from support.scripted_http import response, scripted_server
 from vecmill_server.bench import wrk
-from vecmill_server.bench.bench_report import format_table
 from vecmill_server.bench.command import bench
 from vecmill_server.bench.generator import LoadRun, Orders
-from vecmill_server.bench.load import UNANSWERED, BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.load_results import (
+    UNANSWERED,
+    BenchLoad,
+    LoadResult,
+    format_table,
+    summarise_latencies,
+)
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
 

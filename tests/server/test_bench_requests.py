@@ -18,7 +18,7 @@ from support.scripted_http import response, scripted_server
 from vecmill.errors import InvalidConfig, ServerFailed
 from vecmill_server.bench.command import bench
 from vecmill_server.bench.generator import Orders
-from vecmill_server.bench.load import BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.load_results import BenchLoad, LoadResult, summarise_latencies
 from vecmill_server.bench.request_sets import ServerApi, make_bodies, read_texts
 from vecmill_server.bench.run import estimate_tokens
 from vecmill_server.bench.target import CheckedResponse, MeasuredServer, find_model, wait_until_idle

@@ -13,7 +13,7 @@ from vecmill.results import EmbedResult, RerankResult, Timings
 from vecmill_server.base.errors import InvalidJson
 from vecmill_server.base.json_io import decode_object, encode_json
 from vecmill_server.base.settings import TokenIds
-from vecmill_server.dialects.cohere_rerank import RerankRequest
+from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.openai import EmbeddingsRequest

@@ -58,7 +58,7 @@ def test_each_path_has_one_usual_body() -> None:
     assert set(routes_by_path()) == {path for route in ROUTES for path in route.paths}
     for path in {path for route in ROUTES for path in route.paths}:
         sharing = [route for route in ROUTES if path in route.paths]
-        assert [route.when for route in sharing].count(None) == 1
+        assert [route.is_usual for route in sharing].count(True) == 1
         assert len({route.name for route in sharing}) == 1
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from vecmill.errors import RequestError
 from vecmill.models import Task
-from vecmill_server.dialects.cohere import CohereEmbedRequest, CohereEmbedV1Request
-from vecmill_server.dialects.cohere_rerank import RerankRequest
+from vecmill_server.dialects.cohere import CohereEmbedRequest, CohereEmbedV1Request, RerankRequest
 from vecmill_server.dialects.dialect import InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions
@@ -26,13 +25,15 @@ from vecmill_server.dialects.ollama import (
     OllamaShowRequest,
 )
 from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.dialects.predict import PredictRequest
-from vecmill_server.dialects.rankings import (
+from vecmill_server.dialects.other_rerankers import (
     DeepInfraRankRequest,
     MixedbreadRerankRequest,
     NvidiaRankRequest,
     PineconeRerankRequest,
+    VoyagePathRerankRequest,
+    VoyageRerankRequest,
 )
+from vecmill_server.dialects.predict import PredictRequest
 from vecmill_server.dialects.tei import (
     DecodeRequest,
     EmbedAllRequest,
@@ -43,14 +44,15 @@ from vecmill_server.dialects.tei import (
     TeiTokenizeRequest,
 )
 from vecmill_server.dialects.token_ids import keep_ids
-from vecmill_server.dialects.vllm import ClassifyRequest, ScoreRequest, TokenizeRequest
-from vecmill_server.dialects.vllm_pooling import (
+from vecmill_server.dialects.vllm import (
+    ClassifyRequest,
     PoolingClassifyRequest,
     PoolingEmbedRequest,
     PoolingTokenClassifyRequest,
     PoolingTokenEmbedRequest,
+    ScoreRequest,
+    TokenizeRequest,
 )
-from vecmill_server.dialects.voyage import VoyagePathRerankRequest, VoyageRerankRequest
 
 OPTIONS = DialectOptions(keep_ids, lambda _: Task.EMBED)
 Values = Mapping[str, Any]

@@ -16,15 +16,8 @@ from vecmill.commands.embed.input_scan import Columns, ColumnType
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, InvalidRequest, VecmillError
 from vecmill.values.aliases import JsonValue
-from vecmill_ray.bulk.block_embedding import (
-    BulkJob,
-    BulkModel,
-    embed_sorted,
-    find_identity,
-    open_embedder,
-)
-from vecmill_ray.bulk.block_files import RejectedRow
-from vecmill_ray.bulk.blocks import BulkBlock
+from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, embed_sorted, find_identity, open_embedder
+from vecmill_ray.bulk.blocks import BulkBlock, RejectedRow
 from vecmill_ray.bulk.inputs import InputAddress
 
 CHOICE = BulkModel(None, MillConfig(engine="fake"), EmbedParameters())

@@ -9,8 +9,7 @@ from pyarrow import parquet
 from vecmill.commands.embed.input_scan import ColumnOptions, Columns, ColumnType
 from vecmill.commands.embed.outputs import OutputSchema
 from vecmill.errors import InvalidConfig, InvalidCorpus
-from vecmill_ray.bulk.block_files import BlockCounts, RejectedRow, encode_block, read_counts
-from vecmill_ray.bulk.blocks import BulkBlock
+from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, RejectedRow, encode_block, read_counts
 from vecmill_ray.bulk.bulk_manifest import (
     MANIFEST_FILE,
     BulkManifest,

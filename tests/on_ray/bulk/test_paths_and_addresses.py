@@ -9,9 +9,8 @@ from pyarrow import fs
 
 from support.tiny_models import save_tiny_bert
 from vecmill.errors import InvalidConfig, SetupError
-from vecmill_ray.bulk.bulk_options import parse_options
+from vecmill_ray.bulk.bulk_options import parse_options, refuse_local_files, refuse_overlap
 from vecmill_ray.bulk.inputs import InputAddress
-from vecmill_ray.bulk.path_checks import refuse_local_files, refuse_overlap
 from vecmill_ray.bulk.storage import SharedStorage, absolute_address
 
 NOT_GIVEN = (

@@ -7,9 +7,8 @@ import pytest
 
 from vecmill.commands.embed.progress import ProgressBar
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError
-from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool, describe_wait
-from vecmill_ray.bulk.block_files import BlockCounts
-from vecmill_ray.bulk.blocks import BulkBlock
+from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock
+from vecmill_ray.bulk.bulk_options import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.rounds import FRUITLESS_ROUNDS, BlockFailure, complete_blocks, describe_failure
 
 BLOCKS = [BulkBlock(number, 0, number, number + 1, number + 1, 1) for number in range(4)]

@@ -39,7 +39,7 @@ from perf.published.servers import (
 )
 from perf.report import Figure, markdown_table, warn_if_busy
 from support.server import NotStarted
-from vecmill_server.bench.load import LoadResult
+from vecmill_server.bench.load_results import LoadResult
 
 TOKENS, TEXTS = 128, 16
 WARM_REQUESTS = 20

@@ -45,7 +45,7 @@ from perf.report import Figure, markdown_table, warn_if_busy
 from perf.rigs import remote_process
 from support.plain_http import post
 from support.server import NotStarted
-from vecmill_server.bench.load import PERCENTILES, least_latencies, summarise_latencies
+from vecmill_server.bench.load_results import PERCENTILES, least_latencies, summarise_latencies
 
 TEXTS = 32
 # Of each point at least this number of requests, however long one takes.

@@ -41,7 +41,7 @@ from perf.report import Figure, markdown_table, warn_if_busy
 from support.server import NotStarted
 from support.texts import medium_texts
 from vecmill.values.engine_plan import EnginePlan, Precision
-from vecmill_server.bench.load import LoadResult
+from vecmill_server.bench.load_results import LoadResult
 
 CLIENTS = 2
 TEXTS = 400

@@ -24,8 +24,7 @@ from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
 from vecmill.values.aliases import JsonValue
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
-from vecmill_ray.bulk.block_files import BlockCounts, RejectedRow, encode_block
-from vecmill_ray.bulk.blocks import BulkBlock, order_by_length
+from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, RejectedRow, encode_block, order_by_length
 from vecmill_ray.bulk.bulk_manifest import Identity
 from vecmill_ray.bulk.inputs import BulkInput, InputAddress, arrow_types, open_inputs
 from vecmill_ray.bulk.storage import SharedStorage

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -24,11 +25,10 @@ from vecmill.commands.embed.input_scan import Columns
 from vecmill.errors import DeviceLost, SetupError, UnavailableError, VecmillError
 from vecmill.values.aliases import JsonValue
 from vecmill_ray.bulk import scan
-from vecmill_ray.bulk.actor_pool import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, find_identity, open_embedder
-from vecmill_ray.bulk.block_files import BlockCounts, read_counts
-from vecmill_ray.bulk.blocks import BulkBlock, InputSpan
+from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, InputSpan, read_counts
 from vecmill_ray.bulk.bulk_manifest import Identity
+from vecmill_ray.bulk.bulk_options import ActorPool, choose_pool, describe_wait
 from vecmill_ray.bulk.inputs import InputAddress
 from vecmill_ray.bulk.rounds import BlockFailure, describe_failure
 from vecmill_ray.bulk.scan import SpanScan, group_spans
@@ -174,15 +174,14 @@ class BlockActor:
 
     def _embed(self, block: BulkBlock) -> str:
         if self._failure is not None:
-            return json.dumps({"message": self._failure.message, "is_final": self._failure.is_final})
+            return json.dumps(asdict(self._failure))
         try:
             return json.dumps(self._wait(self._embedder.embed(block)).to_dict())
         except (DeviceLost, UnavailableError):
             # This process cannot compute any more. Ray replaces it.
             os._exit(1)
         except Exception as error:
-            failure = describe_failure(error)
-            return json.dumps({"message": failure.message, "is_final": failure.is_final})
+            return json.dumps(asdict(describe_failure(error)))
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

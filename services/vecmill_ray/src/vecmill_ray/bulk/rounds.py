@@ -12,8 +12,7 @@ from typing import Protocol
 
 from vecmill.commands.embed.progress import ProgressBar
 from vecmill.errors import SetupError, VecmillError
-from vecmill_ray.bulk.block_files import BlockCounts
-from vecmill_ray.bulk.blocks import BulkBlock
+from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock
 
 logger = logging.getLogger(__name__)
 

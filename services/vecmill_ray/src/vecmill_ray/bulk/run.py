@@ -14,9 +14,8 @@ from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.run import DONE, INTERRUPTED
 from vecmill.errors import InvalidConfig
 from vecmill_ray.bulk import cluster
-from vecmill_ray.bulk.actor_pool import ActorPool
 from vecmill_ray.bulk.block_embedding import BulkJob
-from vecmill_ray.bulk.block_files import BlockCounts
+from vecmill_ray.bulk.blocks import BlockCounts
 from vecmill_ray.bulk.bulk_manifest import (
     MANIFEST_FILE,
     REJECTED_FILE,
@@ -28,9 +27,8 @@ from vecmill_ray.bulk.bulk_manifest import (
     refuse_differences,
     refuse_foreign,
 )
-from vecmill_ray.bulk.bulk_options import BulkOptions
+from vecmill_ray.bulk.bulk_options import ActorPool, BulkOptions, refuse_local_files, refuse_overlap
 from vecmill_ray.bulk.inputs import BulkInput, open_inputs
-from vecmill_ray.bulk.path_checks import refuse_local_files, refuse_overlap
 from vecmill_ray.bulk.rounds import complete_blocks
 from vecmill_ray.bulk.scan import choose_input_columns, join_scans
 from vecmill_ray.bulk.storage import SharedStorage

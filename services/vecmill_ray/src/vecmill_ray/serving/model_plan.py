@@ -5,16 +5,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
-from vecmill_ray.serving.serve_address import ALL_INTERFACES
+from vecmill_ray.serving.ray_settings import ALL_INTERFACES
 from vecmill_server.app.origins import ANY as ANY_HOST
 from vecmill_server.base.catalog import ANY_NAME
 from vecmill_server.base.config_file import read_config_file
 from vecmill_server.base.model_choice import ModelChoice, own_name
-from vecmill_server.base.options import build_settings, list_settings
+from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.cli.served_models import read_served_models
 
@@ -63,7 +62,7 @@ def read_plan(path: Path, *, cores: int) -> ServingPlan:
     downloaded. Raises `SetupError` if the file is invalid or a directory is missing.
     """
     config = read_config_file(path)
-    values = {**_defaults(ServerSettings), **absolute_values(config.options)}
+    values = {**default_values(ServerSettings), **absolute_values(config.options)}
     settings = build_settings(ServerSettings, values)
     if settings.batch_dir is not None:
         raise InvalidConfig(
@@ -139,7 +138,3 @@ def _own_aliases(choices: Sequence[ModelChoice], names: Sequence[str]) -> list[s
 def _with_absolute_paths(choice: ModelChoice) -> ModelChoice:
     config = None if choice.config is None else absolute_config(choice.config)
     return replace(choice, model=absolute_model(choice.model), config=config)
-
-
-def _defaults(kind: type) -> dict[str, Any]:
-    return {each.field.name: each.field.default for each in list_settings(kind)}

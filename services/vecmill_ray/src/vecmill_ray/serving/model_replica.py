@@ -9,14 +9,46 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vecmill.config import MillConfig
 from vecmill.errors import NotReady
+from vecmill.hardware.cores import available_cores
+from vecmill.values.clock import Clock, monotonic
 from vecmill.values.task import Task
+from vecmill_ray.serving.autoscaling import BUSY, QUEUE_S
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request, with_heartbeats
 from vecmill_ray.serving.model_plan import PlannedModel
-from vecmill_ray.serving.work_meter import WorkMeter
 from vecmill_server.app.asgi_app import create_app
-from vecmill_server.process.lifespan import LifespanApp
-from vecmill_server.service.service import load_service
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.process.loading import LifespanApp
+from vecmill_server.service.service import Service, load_service
 from vecmill_server.telemetry.logs import configure_logging
+
+
+class WorkMeter:
+    """The numbers that a replica reports to Serve's autoscaler: queued seconds, and the busy fraction."""
+
+    def __init__(self, service: Service, model: ServedModel, clock: Clock = monotonic) -> None:
+        self._registry = service.metrics.registry
+        self._model = model
+        self._clock = clock
+        self._read_at = clock()
+        self._inference_s = self._total_inference_s()
+
+    def read(self) -> dict[str, float]:
+        """Return the queued seconds of work, and the busy fraction since the last call."""
+        now, inference_s = self._clock(), self._total_inference_s()
+        passed_s = max(now - self._read_at, 1e-6) * self._lanes
+        busy = min(1.0, (inference_s - self._inference_s) / passed_s)
+        self._read_at, self._inference_s = now, inference_s
+        return {QUEUE_S: self._model.mill.backlog.seconds, BUSY: busy}
+
+    @property
+    def _lanes(self) -> int:
+        mill = self._model.mill
+        return mill.info.lanes_on(mill.config.cores or available_cores())
+
+    def _total_inference_s(self) -> float:
+        name = self._model.name
+        return self._registry.get_sample_value("vecmill_inference_seconds_sum", {"model": name}) or 0.0
+
 
 BATCHES_OFF = (
     "Files and batches are disabled on Ray: a file that one replica keeps would be unknown to the others. "

@@ -1,4 +1,8 @@
-"""The settings of the Serve application: replicas, their resources, and when to add a replica."""
+"""The settings of the Serve application, and the environment variables and times that Serve is given.
+
+Serve leaves requests to the server. It reads most settings about that from environment variables only: the
+controller and the proxies when Serve starts on a cluster, each replica when it starts.
+"""
 
 import difflib
 from collections.abc import Mapping
@@ -8,6 +12,7 @@ from typing import Any
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.options import list_settings
+from vecmill_server.base.settings import ServerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +84,76 @@ class RaySettings:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidConfig(f"{message}.")
+
+
+# After the last response, to close the model.
+CLOSE_S = 10.0
+
+
+def drain_wait_s(settings: ServerSettings) -> float:
+    """Return the time for which a leaving replica still takes requests, in seconds: the lame-duck time."""
+    return max(0.1, settings.longest_lame_duck_s)
+
+
+def stop_timeout_s(settings: ServerSettings) -> float:
+    """Return the time from the decision to stop a replica until Serve kills it, in seconds."""
+    return drain_wait_s(settings) + settings.drain_s + CLOSE_S
+
+
+def replica_environment(settings: ServerSettings) -> dict[str, str]:
+    """Return the environment variables of replicas."""
+    return {
+        **_direct_ingress(settings),
+        # The server computes in threads of its own, so its event loop is never blocked.
+        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+        "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    }
+
+
+def controller_environment(settings: ServerSettings) -> dict[str, str]:
+    """Return the environment variables of Serve's controller and proxies."""
+    return {
+        **_direct_ingress(settings),
+        # The other proxy has its own queue, and an actor call for each request.
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        # A leaving replica closes idle connections. Requests that met the closing are sent again: they
+        # compute, and change nothing.
+        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+        # A node that loads models may be too busy to start a proxy in Serve's 5 seconds. Serve would give up.
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
+    }
+
+
+def controller_options(settings: ServerSettings) -> Mapping[str, object]:
+    """Return the argument `controller_options` of `serve.start`."""
+    return {"runtime_env": {"env_vars": controller_environment(settings)}}
+
+
+def _direct_ingress(settings: ServerSettings) -> dict[str, str]:
+    return {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": f"{drain_wait_s(settings):g}",
+    }
+
+
+ALL_INTERFACES = "0.0.0.0"
+_ALL = (ALL_INTERFACES, "::")
+
+
+def check_host(host: str, nodes: int) -> None:
+    """Check that the HAProxy of each node reaches the replicas of all nodes.
+
+    Each replica listens on the address `host` of its own node. Raises `InvalidConfig` if the cluster has
+    several nodes and `host` is not the address of all interfaces.
+    """
+    if nodes > 1 and host not in _ALL:
+        raise InvalidConfig(
+            f"The Ray cluster has {nodes} nodes, but on {host} a node does not reach the replicas of other "
+            f'nodes. Write host = "{ALL_INTERFACES}" under [server] in the configuration file.'
+        )
+
+
+def format_url(host: str, port: int, prefix: str) -> str:
+    """Return the URL of a server that listens on this address."""
+    return f"http://[{host}]:{port}{prefix}" if ":" in host else f"http://{host}:{port}{prefix}"

@@ -29,7 +29,7 @@ def create_app(
 ) -> ASGIApp:
     """Return the application for `service`. The server listens on `address`, by default that of the settings.
 
-    `routes` are by default those of `list_routes`. `runner` or `lifespan`, not the application, loads and
+    `routes` are by default those of `list_routes`. `runner` or `LifespanApp`, not the application, loads and
     closes the models.
     """
     origins = OriginRules.of(service.settings, address)

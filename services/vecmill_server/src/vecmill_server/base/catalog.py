@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import MappingProxyType
 
 from vecmill.errors import (
     CorruptModel,
@@ -56,17 +55,15 @@ _REASONS = {
 
 # The short reasons of failures. `/readyz` shows them to everybody, so they have no paths. The messages of the
 # errors may have paths, and are in the log.
-_FAILURES: Mapping[type[SetupError], str] = MappingProxyType(
-    {
-        CorruptModel: "The files of this model are damaged or incomplete.",
-        InvalidConfig: "An option does not fit this model.",
-        MissingExtra: "A package that this model needs is not installed.",
-        LoadFailed: "The files of this model are damaged, or need a feature that the server does not have.",
-        ModelNotFound: "The files of this model were not found.",
-        SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
-        UnsupportedModel: "This model needs a feature that the server does not have.",
-    }
-)
+_FAILURES: Mapping[type[SetupError], str] = {
+    CorruptModel: "The files of this model are damaged or incomplete.",
+    InvalidConfig: "An option does not fit this model.",
+    MissingExtra: "A package that this model needs is not installed.",
+    LoadFailed: "The files of this model are damaged, or need a feature that the server does not have.",
+    ModelNotFound: "The files of this model were not found.",
+    SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
+    UnsupportedModel: "This model needs a feature that the server does not have.",
+}
 _OTHER_FAILURE = "This model could not be loaded."
 
 

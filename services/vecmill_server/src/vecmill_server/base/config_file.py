@@ -26,7 +26,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.config import MillConfig, setting
@@ -42,9 +41,13 @@ _SHARED = frozenset({"cores"})
 # These options name a model on the command line. In the file they are keys of the model.
 OF_A_MODEL = frozenset({"task", "trust_remote_code"})
 
-_KINDS: Mapping[type, str] = MappingProxyType(
-    {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a string"}
-)
+_KINDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    Path: "a string",
+}
 
 
 @dataclass(frozen=True, slots=True)

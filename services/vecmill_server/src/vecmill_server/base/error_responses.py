@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import MappingProxyType
 
 from vecmill import errors as core
 from vecmill_server.base import errors as http
@@ -56,57 +55,53 @@ class ErrorResponse:
 _INVALID = "invalid_request_error"
 _SERVER = "server_error"
 
-ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = MappingProxyType(
-    {
-        core.InvalidRequest: ErrorSpec(400, _INVALID, "invalid_value", "invalid_request"),
-        core.UnknownPrompt: ErrorSpec(400, _INVALID, "invalid_value", "unknown_prompt"),
-        core.UnsupportedTask: ErrorSpec(400, _INVALID, "model_not_supported", "unsupported_task"),
-        core.InputTooLong: ErrorSpec(400, _INVALID, "context_length_exceeded", "input_too_long"),
-        core.RequestTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "request_too_large"),
-        core.QueueFull: ErrorSpec(429, "rate_limit_error", "rate_limit_exceeded", "queue_full", Retry.LATER),
-        core.DeadlineExceeded: ErrorSpec(504, _SERVER, "timeout", "deadline_exceeded"),
-        core.NotReady: ErrorSpec(503, _SERVER, "service_unavailable", "not_ready", Retry.LATER),
-        core.ShuttingDown: ErrorSpec(503, _SERVER, "service_unavailable", "shutting_down", Retry.LATER),
-        core.LaneLost: ErrorSpec(503, _SERVER, "service_unavailable", "lane_lost", Retry.LATER),
-        core.InferenceFailed: ErrorSpec(500, _SERVER, "internal_error", "inference_failed", Retry.NEVER),
-        core.DeviceLost: ErrorSpec(500, _SERVER, "internal_error", "device_lost", Retry.LATER),
-        core.NonFiniteOutput: ErrorSpec(500, _SERVER, "internal_error", "non_finite_output", Retry.NEVER),
-        core.InvalidConfig: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.ModelNotFound: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.UnsupportedModel: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.CorruptModel: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.LoadFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.SelfCheckFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.MissingExtra: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.InvalidCorpus: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        core.ServerFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
-        http.InvalidJson: ErrorSpec(400, _INVALID, "invalid_json", "invalid_json"),
-        http.EmptyInput: ErrorSpec(400, _INVALID, "invalid_value", "invalid_request"),
-        http.MalformedRequest: ErrorSpec(400, _INVALID, "malformed_request", "malformed_request"),
-        http.HeadersTooLarge: ErrorSpec(431, _INVALID, "headers_too_large", "headers_too_large"),
-        http.RequestTimedOut: ErrorSpec(408, _INVALID, "request_timeout", "request_timeout"),
-        http.BodyTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "body_too_large"),
-        http.StorageFull: ErrorSpec(413, _INVALID, "storage_limit_exceeded", "storage_full"),
-        http.BuffersFull: ErrorSpec(503, _SERVER, "service_unavailable", "buffers_full", Retry.LATER),
-        http.TooManyConnections: ErrorSpec(
-            503, _SERVER, "service_unavailable", "too_many_connections", Retry.LATER
-        ),
-        http.UnsupportedEncoding: ErrorSpec(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
-        http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
-        http.ForeignOrigin: ErrorSpec(403, _INVALID, "foreign_origin", "foreign_origin"),
-        http.ForeignHost: ErrorSpec(403, _INVALID, "foreign_host", "foreign_host"),
-        http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),
-        http.ModelUnavailable: ErrorSpec(
-            503, _SERVER, "service_unavailable", "model_unavailable", Retry.LATER
-        ),
-        http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
-        # Clients retry a conflict by default, but a retry cannot succeed.
-        http.Conflict: ErrorSpec(409, _INVALID, None, "conflict", Retry.NEVER),
-        http.BatchesOff: ErrorSpec(404, _INVALID, "batches_off", "batches_off"),
-        http.UnknownRoute: ErrorSpec(404, _INVALID, None, "unknown_route"),
-        http.MethodNotAllowed: ErrorSpec(405, _INVALID, None, "method_not_allowed"),
-    }
-)
+ERROR_SPECS: Mapping[type[core.VecmillError], ErrorSpec] = {
+    core.InvalidRequest: ErrorSpec(400, _INVALID, "invalid_value", "invalid_request"),
+    core.UnknownPrompt: ErrorSpec(400, _INVALID, "invalid_value", "unknown_prompt"),
+    core.UnsupportedTask: ErrorSpec(400, _INVALID, "model_not_supported", "unsupported_task"),
+    core.InputTooLong: ErrorSpec(400, _INVALID, "context_length_exceeded", "input_too_long"),
+    core.RequestTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "request_too_large"),
+    core.QueueFull: ErrorSpec(429, "rate_limit_error", "rate_limit_exceeded", "queue_full", Retry.LATER),
+    core.DeadlineExceeded: ErrorSpec(504, _SERVER, "timeout", "deadline_exceeded"),
+    core.NotReady: ErrorSpec(503, _SERVER, "service_unavailable", "not_ready", Retry.LATER),
+    core.ShuttingDown: ErrorSpec(503, _SERVER, "service_unavailable", "shutting_down", Retry.LATER),
+    core.LaneLost: ErrorSpec(503, _SERVER, "service_unavailable", "lane_lost", Retry.LATER),
+    core.InferenceFailed: ErrorSpec(500, _SERVER, "internal_error", "inference_failed", Retry.NEVER),
+    core.DeviceLost: ErrorSpec(500, _SERVER, "internal_error", "device_lost", Retry.LATER),
+    core.NonFiniteOutput: ErrorSpec(500, _SERVER, "internal_error", "non_finite_output", Retry.NEVER),
+    core.InvalidConfig: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.ModelNotFound: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.UnsupportedModel: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.CorruptModel: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.LoadFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.SelfCheckFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.MissingExtra: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.InvalidCorpus: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    core.ServerFailed: ErrorSpec(500, _SERVER, "internal_error", "setup", Retry.NEVER),
+    http.InvalidJson: ErrorSpec(400, _INVALID, "invalid_json", "invalid_json"),
+    http.EmptyInput: ErrorSpec(400, _INVALID, "invalid_value", "invalid_request"),
+    http.MalformedRequest: ErrorSpec(400, _INVALID, "malformed_request", "malformed_request"),
+    http.HeadersTooLarge: ErrorSpec(431, _INVALID, "headers_too_large", "headers_too_large"),
+    http.RequestTimedOut: ErrorSpec(408, _INVALID, "request_timeout", "request_timeout"),
+    http.BodyTooLarge: ErrorSpec(413, _INVALID, "request_too_large", "body_too_large"),
+    http.StorageFull: ErrorSpec(413, _INVALID, "storage_limit_exceeded", "storage_full"),
+    http.BuffersFull: ErrorSpec(503, _SERVER, "service_unavailable", "buffers_full", Retry.LATER),
+    http.TooManyConnections: ErrorSpec(
+        503, _SERVER, "service_unavailable", "too_many_connections", Retry.LATER
+    ),
+    http.UnsupportedEncoding: ErrorSpec(415, _INVALID, "unsupported_encoding", "unsupported_encoding"),
+    http.InvalidKey: ErrorSpec(401, _INVALID, "invalid_api_key", "invalid_key"),
+    http.ForeignOrigin: ErrorSpec(403, _INVALID, "foreign_origin", "foreign_origin"),
+    http.ForeignHost: ErrorSpec(403, _INVALID, "foreign_host", "foreign_host"),
+    http.UnknownModel: ErrorSpec(404, _INVALID, "model_not_found", "unknown_model"),
+    http.ModelUnavailable: ErrorSpec(503, _SERVER, "service_unavailable", "model_unavailable", Retry.LATER),
+    http.UnknownObject: ErrorSpec(404, _INVALID, None, "unknown_object"),
+    # Clients retry a conflict by default, but a retry cannot succeed.
+    http.Conflict: ErrorSpec(409, _INVALID, None, "conflict", Retry.NEVER),
+    http.BatchesOff: ErrorSpec(404, _INVALID, "batches_off", "batches_off"),
+    http.UnknownRoute: ErrorSpec(404, _INVALID, None, "unknown_route"),
+    http.MethodNotAllowed: ErrorSpec(405, _INVALID, None, "method_not_allowed"),
+}
 
 # An unexpected exception. Its message may contain anything, so it is logged but not sent.
 UNEXPECTED = ErrorSpec(500, _SERVER, "internal_error", "internal_error")

@@ -6,7 +6,6 @@ A schema may contain, in place of another schema, a `Component` or a function of
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 LARGEST_WHOLE_NUMBER = 2**31 - 1
@@ -81,7 +80,7 @@ def like(example: Any) -> Any:
 
 
 _KEYWORDS = frozenset({"allOf", "anyOf", "description", "not", "properties", "required"})
-_TYPES: Mapping[type, Schema] = MappingProxyType({str: STRING, int: COUNT, float: NUMBER, bool: BOOLEAN})
+_TYPES: Mapping[type, Schema] = {str: STRING, int: COUNT, float: NUMBER, bool: BOOLEAN}
 
 
 def an_object(required: Sequence[str], properties: Mapping[str, Any], **more: object) -> dict[str, Any]:

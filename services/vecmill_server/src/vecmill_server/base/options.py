@@ -75,6 +75,11 @@ def list_settings(kind: type) -> Iterator[Setting]:
         yield Setting(field, get_args(hint)[0] if repeats else hint, repeats)
 
 
+def default_values(kind: type) -> dict[str, Any]:
+    """Return the defaults of a settings class and of its nested settings classes, by field name."""
+    return {each.field.name: each.field.default for each in list_settings(kind)}
+
+
 def _option(setting: Setting) -> Callable[[Command], Command]:
     field = setting.field
     assert field.default is not MISSING, f"{field.name} needs a default"

@@ -194,6 +194,11 @@ class ServerSettings:
     )
 
     @property
+    def longest_lame_duck_s(self) -> float:
+        """The time after SIGTERM in which requests are served, if a readiness probe has come, in seconds."""
+        return DEFAULT_LAME_DUCK_S if self.lame_duck_s is None else self.lame_duck_s
+
+    @property
     def has_api_keys(self) -> bool:
         """True if requests need an API key."""
         return bool(self.api_key) or self.api_key_file is not None

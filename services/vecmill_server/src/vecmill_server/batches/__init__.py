@@ -33,10 +33,10 @@ Rules, by which no line is lost or answered twice, at whatever point the process
 6. Bytes are counted before they are written (`stored_bytes`), and each file counts more than its content. If
    the disk is full, a batch pauses and repeats the lines that are not committed.
 
-Files are read in slices (`slice_turns`), and the owners take turns at it. At least one batch of each owner is
+Files are read in slices (`SliceTurns`), and the owners take turns at it. At least one batch of each owner is
 checked, run or ended at any time, so no owner waits for the batches of another.
 
 Batches have the lowest priority: their lines get a share of the engine, and their age does not raise
 their priority. The number of texts in flight is limited to those answered within half a second
-(`in_flight_limit`). After a temporary error, such as a full queue, a line is retried and does not fail.
+(`InFlightLimit`). After a temporary error, such as a full queue, a line is retried and does not fail.
 """

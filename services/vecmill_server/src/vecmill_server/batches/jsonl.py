@@ -4,27 +4,29 @@ An input line is `{"custom_id", "method", "url", "body"}`, an output line `{"id"
 "error"}`. Source: OpenAI's guide to its Batch API.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from vecmill.errors import VecmillError
 from vecmill.requests import Priority
 from vecmill.results import Result
 from vecmill_server.base.error_responses import error_response
-from vecmill_server.base.json_io import decode_object, encode_json
+from vecmill_server.base.json_io import LargeJson, decode_object, encode_json
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.openai import EmbeddingsRequest
 
 # The bodies of a batch's requests, by the `endpoint` of the batch and the `url` of its lines.
-ENDPOINTS: Mapping[str, type[InferenceBody]] = MappingProxyType(
-    {"/v1/embeddings": EmbeddingsRequest, "/embeddings": EmbeddingsRequest}
-)
+ENDPOINTS: Mapping[str, type[InferenceBody]] = {
+    "/v1/embeddings": EmbeddingsRequest,
+    "/embeddings": EmbeddingsRequest,
+}
 
 # The bytes and lines to read in one call, a few milliseconds of work. A longer line is read whole.
 SLICE_BYTES = 64 * 1024
@@ -34,18 +36,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITESPACE = re.compile(rb"\s*")
 
 # OpenAI's codes and messages for a line that was not run.
-DROPPED: Mapping[BatchStatus, tuple[str, str]] = MappingProxyType(
-    {
-        BatchStatus.CANCELLED: (
-            "batch_cancelled",
-            "This request was not executed: the batch was cancelled before.",
-        ),
-        BatchStatus.EXPIRED: (
-            "batch_expired",
-            "This request could not be executed before the completion window expired.",
-        ),
-    }
-)
+DROPPED: Mapping[BatchStatus, tuple[str, str]] = {
+    BatchStatus.CANCELLED: (
+        "batch_cancelled",
+        "This request was not executed: the batch was cancelled before.",
+    ),
+    BatchStatus.EXPIRED: (
+        "batch_expired",
+        "This request could not be executed before the completion window expired.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +237,28 @@ def _write(
         "error": error,
     }
     return encode_json(entry) + b"\n"
+
+
+T = TypeVar("T")
+
+
+class SliceTurns:
+    """The work on slices: one at a time, in a thread. The owners take turns. Use from one event loop.
+
+    A file can have any number of lines that take long to check or to parse, and the thread that does it holds
+    the interpreter lock for most of the time. An owner with many or large files waits longer for its own
+    slices, but delays another owner by one slice only.
+    """
+
+    def __init__(self) -> None:
+        self._documents = LargeJson()
+        # One slice of each owner waits for its turn, so that turns in order of arrival are turns of owners.
+        self._owners: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def run(self, owner: str, function: Callable[[], T]) -> T:
+        """Return `function()`, called in a thread when it is the turn of `owner`.
+
+        Cancelling the caller does not stop a call that has begun.
+        """
+        async with self._owners[owner]:
+            return await self._documents.run(True, function)

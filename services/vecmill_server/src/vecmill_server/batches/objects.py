@@ -8,14 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from vecmill.values.aliases import JsonValue
-from vecmill_server.base.json_schema import (
-    OPTIONAL_STRING,
-    Component,
-    Schema,
-    described,
-    nullable,
-    word,
-)
+from vecmill_server.base.json_schema import OPTIONAL_STRING, Component, Schema, described, nullable, word
 
 
 class BatchStatus(StrEnum):

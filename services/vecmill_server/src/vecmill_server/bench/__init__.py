@@ -3,11 +3,10 @@
     command       the options
     request_sets  the texts, and the request bodies of each API
     target        the server: its address, its model, and a check that it answers
-    load          one load: closed loop or open loop, and its result
-      generator   the process that sends requests and takes the times
-      connection  one of its connections
-      wrk         Debian's `wrk`, which sends the requests of a closed loop if it is installed
-    bench_report  the table, the JSON document and the plot
+    generator     the process that sends requests and takes the times
+    wrk           Debian's `wrk`, which sends the requests of a closed loop if it is installed
+    load_results  the loads, closed loop or open loop, and their results: table, JSON document and plot
+    run           all loads, one after the other
 
 In a closed loop each client sends its next request when the last one is answered, so a slow server gets fewer
 requests. In an open loop the requests leave at times that are drawn before the run, and the latency counts

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import InvalidConfig
@@ -40,14 +39,12 @@ class ServerApi(StrEnum):
 
 
 # The number of words of a text.
-_LENGTHS: Mapping[TextSet, Callable[[random.Random], int]] = MappingProxyType(
-    {
-        TextSet.SHORT: lambda chance: chance.randint(5, 20),
-        TextSet.WORDS_50: lambda chance: chance.randint(45, 55),
-        TextSet.MIXED: draw_length,
-        TextSet.LONG: lambda chance: chance.randint(300, 600),
-    }
-)
+_LENGTHS: Mapping[TextSet, Callable[[random.Random], int]] = {
+    TextSet.SHORT: lambda chance: chance.randint(5, 20),
+    TextSet.WORDS_50: lambda chance: chance.randint(45, 55),
+    TextSet.MIXED: draw_length,
+    TextSet.LONG: lambda chance: chance.randint(300, 600),
+}
 
 
 def read_texts(name: str, count: int, seed: int) -> list[str]:

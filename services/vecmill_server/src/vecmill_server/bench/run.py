@@ -12,16 +12,18 @@ from pathlib import Path
 import click
 
 from vecmill.errors import InvalidConfig, ServerFailed
-from vecmill_server.bench.bench_report import (
+from vecmill_server.bench.generator import Orders, run_generator
+from vecmill_server.bench.load_results import (
     JSON_FILE,
+    OK,
     PLOT_FILE,
+    BenchLoad,
+    LoadResult,
     can_plot,
     draw_latencies,
     format_table,
     write_json,
 )
-from vecmill_server.bench.generator import Orders, run_generator
-from vecmill_server.bench.load import OK, BenchLoad, LoadResult
 from vecmill_server.bench.request_sets import (
     MAX_TEXTS,
     REQUESTS,

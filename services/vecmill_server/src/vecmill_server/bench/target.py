@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from vecmill.errors import InvalidConfig, ServerFailed
-from vecmill_server.bench.load import OK
+from vecmill_server.bench.load_results import OK
 from vecmill_server.bench.request_sets import ServerApi
 
 _PATHS = {ServerApi.EMBEDDINGS: "embeddings", ServerApi.RERANK: "rerank", ServerApi.TEI_RERANK: "rerank"}

@@ -11,7 +11,14 @@ from typing import Any
 
 from vecmill.values.environment import environment_variables
 from vecmill_server.bench.generator import raise_file_limit
-from vecmill_server.bench.load import BROKEN, OK, UNANSWERED, BenchLoad, LoadResult, summarise_latencies
+from vecmill_server.bench.load_results import (
+    BROKEN,
+    OK,
+    UNANSWERED,
+    BenchLoad,
+    LoadResult,
+    summarise_latencies,
+)
 
 SCRIPT = Path(__file__).with_name("requests.lua")
 _END_S = 120.0

@@ -18,12 +18,12 @@ from vecmill.errors import SetupError
 from vecmill.values.environment import environment_variables
 from vecmill_server.base.options import build_settings, settings_options
 from vecmill_server.base.settings import LogFormat, ServerSettings
-from vecmill_server.cli.options_of_others import ServeCommand
-from vecmill_server.process.exit_status import ExitStatus
+from vecmill_server.cli.advice import ServeCommand, warn_of_variables
+from vecmill_server.process import ExitStatus
 
 if TYPE_CHECKING:
     from vecmill_server.base.model_choice import ModelChoice
-    from vecmill_server.process.member import Member
+    from vecmill_server.process.supervisor import Member
 
 STANDARD_OUTPUT = 1
 STANDARD_FILES = range(3)
@@ -109,12 +109,10 @@ def serve(context: click.Context, /, models: tuple[str, ...], **values: Any) -> 
     if values["processes"] > 1:
         member = _start_processes(context, values)
     # Imported here, so that `vecmill --help` and other commands do not wait for the imports of the server.
-    from vecmill_server.cli.variables_of_others import warn_of_variables
     from vecmill_server.process.runner import run_server
     from vecmill_server.service.service import load_service
     from vecmill_server.telemetry.line_writer import LineWriter
-    from vecmill_server.telemetry.log_stream import redirect_standard_error
-    from vecmill_server.telemetry.logs import configure_logging, report_setup_error
+    from vecmill_server.telemetry.logs import configure_logging, redirect_standard_error, report_setup_error
 
     # Before all settings are checked, so that their errors have the format of the log too.
     log_format = LogFormat(values["log_format"])
@@ -150,8 +148,7 @@ def _start_processes(context: click.Context, values: dict[str, Any]) -> "Member"
 
     The supervisor ends here. No thread of Python may run before the processes are forked.
     """
-    from vecmill_server.process.member import Member
-    from vecmill_server.process.supervisor import start_processes
+    from vecmill_server.process.supervisor import Member, start_processes
     from vecmill_server.telemetry.logs import write_warning
 
     log_format = LogFormat(values["log_format"])

@@ -9,8 +9,7 @@ import click
 
 from vecmill_server.base.options import ValueChoice
 from vecmill_server.deploy.deployed_server import DeployedServer, read_server
-from vecmill_server.deploy.rendered_files import write_files
-from vecmill_server.deploy.rendering import Rendering
+from vecmill_server.deploy.rendering import Rendering, write_files
 
 
 class Target(StrEnum):

@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from vecmill_server.deploy.containers import image_notes, refuse_sockets
-from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer
+from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer, image_notes, refuse_sockets
 from vecmill_server.deploy.rendering import Rendering, fill_template, quote, read_data
 
 _FOLDER = "compose"

@@ -1,4 +1,4 @@
-"""The server that a configuration file describes, as the targets need it, and the checks of all targets."""
+"""The server that a configuration file describes, as the targets need it, and the checks of targets."""
 
 import ipaddress
 import math
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
@@ -14,8 +13,8 @@ from vecmill.models.hub import HubName
 from vecmill.models.location import EMBEDDED_MODEL
 from vecmill_server.base.config_file import ConfigFile, ConfiguredModel, DeploySettings, read_config_file
 from vecmill_server.base.model_choice import ModelChoice, choose_models
-from vecmill_server.base.options import build_settings, list_settings
-from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
+from vecmill_server.base.options import build_settings, default_values
+from vecmill_server.base.settings import ServerSettings
 
 # The name of the configuration file in every target.
 CONFIG_FILE = "vecmill.toml"
@@ -60,9 +59,7 @@ class DeployedServer:
     @property
     def stop_s(self) -> int:
         """The seconds from the signal to stop until the process may be killed."""
-        lame_duck_s = self.settings.lame_duck_s
-        first_s = DEFAULT_LAME_DUCK_S if lame_duck_s is None else lame_duck_s
-        return math.ceil(first_s + self.settings.drain_s) + LAST_SECONDS
+        return math.ceil(self.settings.longest_lame_duck_s + self.settings.drain_s) + LAST_SECONDS
 
     @property
     def ip_address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -117,8 +114,8 @@ def read_server(path: Path) -> DeployedServer:
 
 
 def _check(path: Path, config: ConfigFile) -> DeployedServer:
-    settings = build_settings(ServerSettings, {**_defaults(ServerSettings), **config.options})
-    of_models = {**_defaults(MillConfig), **config.options}
+    settings = build_settings(ServerSettings, {**default_values(ServerSettings), **config.options})
+    of_models = {**default_values(MillConfig), **config.options}
     choices = choose_models((), config.models, of_models, ())
     _refuse_secrets(settings)
     places = {f"models[{index}].model": each.model for index, each in enumerate(config.models)}
@@ -134,10 +131,6 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
         directories=dict(_find_directories(places)),
         hub_models={place: model for place, model in places.items() if HubName.parse(model) is not None},
     )
-
-
-def _defaults(kind: type) -> dict[str, Any]:
-    return {each.field.name: each.field.default for each in list_settings(kind)}
 
 
 def _refuse_secrets(settings: ServerSettings) -> None:
@@ -168,3 +161,45 @@ def _require_absolute(place: str, path: Path) -> None:
             f"{place} is the relative path {str(path)!r}, but the server will have another working "
             "directory. Write an absolute path."
         )
+
+
+def refuse_sockets(server: DeployedServer) -> None:
+    """Raise `InvalidConfig` if the server listens on something else than a port."""
+    for name in ("uds", "fd"):
+        if getattr(server.settings, name) is not None:
+            raise InvalidConfig(f"server.{name} does not work in a container. Remove it.")
+
+
+def refuse_local_directories(server: DeployedServer) -> None:
+    """Raise `InvalidConfig` if a model is a directory of this machine, which no pod can read."""
+    for place, path in server.directories.items():
+        if path.exists():
+            raise InvalidConfig(
+                f"{place} is {path} on this machine, which pods cannot read. Name a model of a hub, or a "
+                "directory that only the image has."
+            )
+
+
+def image_notes(server: DeployedServer) -> tuple[str, ...]:
+    """Return a sentence for each model directory that is not on this machine."""
+    return tuple(
+        f"The image has to contain {path} ({place}), which is not on this machine."
+        for place, path in server.directories.items()
+        if not path.exists()
+    )
+
+
+def secret_name(server: DeployedServer) -> str:
+    """Return the name of the Kubernetes Secret with the key file."""
+    return f"{server.name}-keys"
+
+
+def secret_commands(server: DeployedServer) -> tuple[str, ...]:
+    """Return the command that makes or replaces the Secret, if the server has a key file."""
+    key_file = server.settings.api_key_file
+    if key_file is None:
+        return ()
+    return (
+        f"kubectl create secret generic {secret_name(server)} --from-file=keys={key_file} "
+        "--dry-run=client --output=yaml | kubectl apply --filename -",
+    )

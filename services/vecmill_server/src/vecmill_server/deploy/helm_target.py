@@ -6,14 +6,14 @@ from pathlib import Path
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.values.engine_plan import Precision
-from vecmill_server.deploy.containers import (
+from vecmill_server.deploy.deployed_server import (
+    DeployedServer,
     image_notes,
     refuse_local_directories,
     refuse_sockets,
     secret_commands,
     secret_name,
 )
-from vecmill_server.deploy.deployed_server import DeployedServer
 from vecmill_server.deploy.rendering import Rendering, fill_template, list_data, read_data
 
 _FOLDER = "helm"

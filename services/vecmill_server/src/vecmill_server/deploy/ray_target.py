@@ -4,15 +4,15 @@ import hashlib
 from pathlib import Path
 
 from vecmill.errors import InvalidConfig
-from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S
-from vecmill_server.deploy.containers import (
+from vecmill_server.deploy.deployed_server import (
+    CONFIG_FILE,
+    DeployedServer,
     image_notes,
     refuse_local_directories,
     refuse_sockets,
     secret_commands,
     secret_name,
 )
-from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer
 from vecmill_server.deploy.rendering import Rendering, fill_template, quote
 
 _FOLDER = "ray"
@@ -33,7 +33,6 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         )
     _refuse_key_folder(server)
     models = max(len(server.models), 1)
-    lame_duck_s = DEFAULT_LAME_DUCK_S if settings.lame_duck_s is None else settings.lame_duck_s
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
     digest = hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8]
     service = fill_template(
@@ -44,7 +43,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
         cores=deploy.cores or 1,
         workers=deploy.replicas * models,
         has_router=models > 1,
-        lame_duck_s=f"{max(0.1, lame_duck_s):g}",
+        lame_duck_s=f"{max(0.1, settings.longest_lame_duck_s):g}",
         digest=digest,
         secret=secret_name(server),
     )

@@ -3,20 +3,19 @@
 How it works. A module declares the bodies of its API: each body (`dialect.InferenceBody`) is a class whose
 attributes are fields (`fields.Field`), which read the JSON object and describe it in the OpenAPI document.
 Its method `read` returns the request for the model and a function that writes the result. `dialect_routes`
-lists the routes of all modules.
+lists the routes of all modules. `shared_paths` names the paths at which the clients of several APIs send
+different bodies, and the keys that tell these bodies apart.
 
     HTTP body ──json_io──> JSON object ──body.read()──> self.asked(request, write, field_names)
                                                               │ mill.run(request)
     HTTP body <──json_io── JSON value <──write(result, envelope)
 
-    openai        OpenAI, and the embeddings of Jina, Voyage, Mistral, Infinity and vLLM
-    azure         Azure's paths of OpenAI's embeddings
-    cohere_rerank the rerank of Cohere, Jina, vLLM and Infinity
-    voyage        Voyage's rerank and own paths  weaviate      Weaviate's rerank
-    cohere        Cohere's embed and tokenize    vllm          vLLM and Infinity
-    tei, predict  Text Embeddings Inference      ollama        Ollama
-    llama_cpp     the server of llama.cpp        rankings      Mixedbread, NVIDIA, DeepInfra, Pinecone
-    hugging_face  Hugging Face's and SageMaker's endpoints, Vertex AI
+    openai           OpenAI and Azure, and the embeddings of Jina, Voyage, Mistral, Infinity and vLLM
+    cohere           Cohere, and the rerank of Jina, vLLM and Infinity
+    other_rerankers  the rerank of Voyage, Weaviate, Mixedbread, NVIDIA, DeepInfra and Pinecone
+    vllm             vLLM and Infinity        tei, predict  Text Embeddings Inference
+    ollama           Ollama                   llama_cpp     the server of llama.cpp
+    hugging_face     Hugging Face's and SageMaker's endpoints, Vertex AI
 
 A dialect does not handle sockets, headers or batches.
 """

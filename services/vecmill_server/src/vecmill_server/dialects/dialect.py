@@ -23,8 +23,10 @@ from vecmill_server.base.error_responses import (
     sentence_response,
 )
 from vecmill_server.base.headers import HeaderList
-from vecmill_server.base.json_schema import Component, like
+from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
+from vecmill_server.dialects.shared_paths import Marks
 from vecmill_server.dialects.text_fields import MODEL, PRIORITY
 
 R = TypeVar("R")
@@ -128,7 +130,8 @@ class InferenceBody(RequestBody):
 
     `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
     read, if the engine has too much to do. `also_read` names fields that are read but not
-    described by the class. `known` names all fields that are read or harmless.
+    described by the class. `known` names all fields that are read or harmless. `marks` tell the body from
+    others at the same path.
     """
 
     __slots__ = ()
@@ -139,10 +142,16 @@ class InferenceBody(RequestBody):
     responses: ClassVar[tuple[Any, ...]] = ()
     also_read: ClassVar[frozenset[str]] = frozenset()
     known: ClassVar[frozenset[str]] = frozenset()
+    marks: ClassVar[Marks] = Marks()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.known = cls.also_read.union(cls.harmless, *(field.properties for field in cls.fields()))
+
+    @classmethod
+    def schema(cls, settings: ServerSettings) -> Schema:
+        """Return the JSON Schema of the body, which a body with the marks of another does not match."""
+        return cls.marks.restrict(super().schema(settings))
 
     @classmethod
     def parse(cls, json: Json, options: DialectOptions) -> Asked:
@@ -193,9 +202,9 @@ Choose = Callable[[Json, DialectOptions], type[InferenceBody]]
 class InferenceRoute:
     """Paths that accept one or several kinds of bodies. `choose` selects the kind.
 
-    `name` is the route's label in metrics. If several routes share a path, the first route whose `when` is
-    true for the JSON object reads the body. If there is none, the route without `when` reads the body. The
-    route without `when` also answers bodies that are not JSON.
+    `name` is the route's label in metrics. If several routes share a path, the one whose body has the marks
+    reads a JSON object. The usual route, whose body needs no key, reads all others, and answers bodies that
+    are not JSON.
     """
 
     name: str
@@ -203,33 +212,11 @@ class InferenceRoute:
     summary: str
     bodies: tuple[type[InferenceBody], ...]
     choose: Choose | None = None
-    when: Callable[[Json], bool] | None = None
 
-
-USAGE = {"prompt_tokens": int, "total_tokens": int, "completion_tokens": int}
-
-
-def write_usage(tokens: int) -> dict[str, int]:
-    """Return the token counts of a request in OpenAI's format."""
-    return {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
-
-
-def describe_envelope(kind: str, **data: Any) -> Any:
-    """Return the schema of a response with `data` in OpenAI's or vLLM's envelope.
-
-    `kind` is the value of `object`.
-    """
-    return like({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
-
-
-def write_envelope(kind: str, prefix: str, envelope: Envelope) -> dict[str, Any]:
-    """Return OpenAI's envelope without `usage`. The id is `prefix` followed by the id of the request."""
-    return {
-        "id": f"{prefix}-{envelope.request_id}",
-        "object": kind,
-        "created": envelope.created,
-        "model": envelope.model,
-    }
+    @property
+    def is_usual(self) -> bool:
+        """True if the route reads the bodies that no other route at its paths reads."""
+        return not self.bodies[0].marks.any_of
 
 
 def timing_headers(timings: Timings) -> HeaderList:

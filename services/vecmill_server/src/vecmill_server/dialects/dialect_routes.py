@@ -4,40 +4,30 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from vecmill_server.dialects import (
-    azure,
     cohere,
-    cohere_rerank,
     hugging_face,
     llama_cpp,
     ollama,
     openai,
+    other_rerankers,
     predict,
-    rankings,
     tei,
     vllm,
-    vllm_pooling,
-    voyage,
-    weaviate,
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions, Json
 
 # The most frequent paths first, because the router tries one after the other. Where routes share a path, the
-# order is that of the shapes in the OpenAPI document.
+# OpenAPI document has the usual body first, and the others in this order.
 ROUTES: tuple[InferenceRoute, ...] = (
     *openai.ROUTES,
-    *cohere_rerank.ROUTES,
-    *rankings.ROUTES,
-    *voyage.ROUTES,
-    *weaviate.ROUTES,
+    *other_rerankers.ROUTES,
     *vllm.ROUTES,
-    *vllm_pooling.ROUTES,
     *tei.ROUTES,
     *llama_cpp.ROUTES,
     *predict.ROUTES,
     *cohere.ROUTES,
     *ollama.ROUTES,
-    *azure.ROUTES,
     *hugging_face.ROUTES,
 )
 
@@ -54,7 +44,7 @@ def routes_by_path(routes: Iterable[InferenceRoute] = ROUTES) -> dict[str, Infer
 def main_paths() -> dict[str, str]:
     """Return for each path the first path of its route that reads the same bodies: itself or another path."""
     by_path = routes_by_path()
-    usual = {path: route for route in ROUTES if route.when is None for path in route.paths}
+    usual = {path: route for route in ROUTES if route.is_usual for path in route.paths}
     return {
         path: next(other for other in usual[path].paths if by_path[other].bodies == route.bodies)
         for path, route in by_path.items()
@@ -62,13 +52,13 @@ def main_paths() -> dict[str, str]:
 
 
 def _merge(path: str, routes: list[InferenceRoute]) -> InferenceRoute:
-    usual = next(route for route in routes if route.when is None)
+    usual = next(route for route in routes if route.is_usual)
     if len(routes) == 1:
         return replace(usual, paths=(path,))
+    marked = [route.bodies[0] for route in routes if not route.is_usual]
 
     def choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
-        found = (route for route in routes if route.when is not None and route.when(json))
-        return next(found, usual).bodies[0]
+        return next((body for body in marked if body.marks.fit(json)), usual.bodies[0])
 
-    bodies = tuple(body for route in routes for body in route.bodies)
+    bodies = (*usual.bodies, *marked)
     return InferenceRoute(usual.name, (path,), usual.summary, bodies, choose)

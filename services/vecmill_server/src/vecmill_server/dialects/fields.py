@@ -46,6 +46,11 @@ class DialectOptions:
     task_of: TaskOf
     plain_documents: bool = False
 
+    def task_of_body(self, json: Json) -> Task | None:
+        """Return the task of the model that a body names, as `task_of`. Raises `InvalidRequest` too."""
+        model = json.get("model")
+        return self.task_of(None if model is None else to_string(model, "model"))
+
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[T]):
@@ -312,6 +317,16 @@ def to_text_list(value: JsonValue, field: str, wanted: str = "a list of strings"
         for index, item in enumerate(items):
             to_string(item, f"{field}[{index}]")
     return tuple(items)
+
+
+def texts_of(convert: Convert[str]) -> Convert[tuple[str, ...]]:
+    """Return the conversion of a list whose items `convert` converts to texts."""
+
+    def convert_items(value: JsonValue, field: str) -> tuple[str, ...]:
+        items = to_items(value, field, "a list of texts")
+        return tuple(convert(item, f"{field}[{index}]") for index, item in enumerate(items))
+
+    return convert_items
 
 
 def to_texts(value: JsonValue, field: str) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
@@ -17,26 +16,25 @@ from vecmill.results import NO_TIME, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base.json_io import kind_of
-from vecmill_server.base.json_schema import Component, Schema, all_of, any_of, of_the_model, without
+from vecmill_server.base.json_schema import Component, Schema, any_of, of_the_model
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields
-from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
+from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions, Field, Json
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
+from vecmill_server.dialects.shared_paths import Marks
 from vecmill_server.dialects.tei import (
-    EmbedAllRequest,
-    SimilarityRequest,
-    SparseRequest,
-    TeiEmbedRequest,
-    TeiRerankRequest,
-)
-from vecmill_server.dialects.tei_conventions import (
     INPUTS,
     INSTANCES,
     PARAMETERS,
+    EmbedAllRequest,
+    SimilarityRequest,
+    SparseRequest,
     TeiBody,
+    TeiEmbedRequest,
+    TeiRerankRequest,
     read_parameters,
     with_parameters,
 )
@@ -68,16 +66,14 @@ class NestedRerankRequest(TeiBody):
         return [*TeiRerankRequest.unknown_fields(outer), *(f"{INPUTS}.{name}" for name in inner)]
 
 
-_BY_TASK: Mapping[Task, type[InferenceBody]] = MappingProxyType(
-    {
-        Task.EMBED: TeiEmbedRequest,
-        Task.CLASSIFY: PredictRequest,
-        Task.CLASSIFY_TOKENS: PredictRequest,
-        Task.RERANK: PredictRequest,
-        Task.SPARSE: SparseRequest,
-        Task.MULTI_VECTOR: EmbedAllRequest,
-    }
-)
+_BY_TASK: Mapping[Task, type[InferenceBody]] = {
+    Task.EMBED: TeiEmbedRequest,
+    Task.CLASSIFY: PredictRequest,
+    Task.CLASSIFY_TOKENS: PredictRequest,
+    Task.RERANK: PredictRequest,
+    Task.SPARSE: SparseRequest,
+    Task.MULTI_VECTOR: EmbedAllRequest,
+}
 
 
 def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
@@ -93,13 +89,14 @@ def choose_by_task(json: Json, task: Task | None) -> type[InferenceBody]:
 class InvokedRerankRequest(RerankRequest):
     """The body of `/rerank` of Cohere's and vLLM's clients; its keys distinguish no other clients here."""
 
-    rules = all_of(*EXCLUSIVE_OPTIONS, without(INPUTS, "texts"))
+    marks = Marks(none_of=(INPUTS, "texts"))
 
 
 # OpenAI's and vLLM's bodies with `input`, which SageMaker's clients send to `/invocations`.
-_BY_TASK_WITH_INPUT: Mapping[Task, type[InferenceBody]] = MappingProxyType(
-    {Task.CLASSIFY: ClassifyRequest, Task.RERANK: ClassifyRequest}
-)
+_BY_TASK_WITH_INPUT: Mapping[Task, type[InferenceBody]] = {
+    Task.CLASSIFY: ClassifyRequest,
+    Task.RERANK: ClassifyRequest,
+}
 
 
 def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
@@ -108,8 +105,7 @@ def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
         return InvokedRerankRequest
     if is_of_vllm and not json.keys().isdisjoint(SCORE_KEYS):
         return ScoreRequest
-    model = json.get("model")
-    task = options.task_of(None if model is None else fields.to_string(model, "model"))
+    task = options.task_of_body(json)
     if is_of_vllm and "input" in json:
         return EmbeddingsRequest if task is None else _BY_TASK_WITH_INPUT.get(task, EmbeddingsRequest)
     return choose_by_task(json, task)
@@ -123,14 +119,6 @@ BODIES = (
     SimilarityRequest,
     TeiRerankRequest,
     NestedRerankRequest,
-)
-_RESPONSES = (
-    TeiEmbedRequest,
-    EmbedAllRequest,
-    SparseRequest,
-    PredictRequest,
-    SimilarityRequest,
-    TeiRerankRequest,
 )
 
 
@@ -215,7 +203,7 @@ def _read_one_model(json: Json, instances: Sequence[JsonValue]) -> str | None:
     return next(iter(names), None)
 
 
-_PREDICTIONS = any_of(*(response for body in _RESPONSES for response in body.responses))
+_PREDICTIONS = any_of(*dict.fromkeys(response for body in BODIES for response in body.responses))
 
 
 class VertexRequest(TeiBody):

@@ -6,7 +6,6 @@ ignore it.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from vecmill_server.base import json_schema
 from vecmill_server.dialects import fields
@@ -17,54 +16,42 @@ _OF_MESSAGES = "Only for `messages`, which are refused."
 _OF_MEDIA = "Only for images and audio, which are refused."
 
 # OpenAI, Mistral, LiteLLM, RAGFlow.
-CALLER: Mapping[str, str] = MappingProxyType(
-    {
-        "user": "The end user, for the statistics of a provider.",
-        "metadata": "Notes of the client.",
-        "drop_params": "An option of LiteLLM's proxy.",
-    }
-)
-VLLM: Mapping[str, str] = MappingProxyType(
-    {
-        **CALLER,
-        "request_id": "The id of the request. Here the header x-request-id sets it.",
-        "cache_salt": "A part of the keys of a prefix cache.",
-        "mm_processor_kwargs": _OF_MEDIA,
-        "media_io_kwargs": _OF_MEDIA,
-        "add_generation_prompt": _OF_MESSAGES,
-        "continue_final_message": _OF_MESSAGES,
-    }
-)
+CALLER: Mapping[str, str] = {
+    "user": "The end user, for the statistics of a provider.",
+    "metadata": "Notes of the client.",
+    "drop_params": "An option of LiteLLM's proxy.",
+}
+VLLM: Mapping[str, str] = {
+    **CALLER,
+    "request_id": "The id of the request. Here the header x-request-id sets it.",
+    "cache_salt": "A part of the keys of a prefix cache.",
+    "mm_processor_kwargs": _OF_MEDIA,
+    "media_io_kwargs": _OF_MEDIA,
+    "add_generation_prompt": _OF_MESSAGES,
+    "continue_final_message": _OF_MESSAGES,
+}
 # Cohere, Jina, SiliconFlow, Xinference.
-RERANK: Mapping[str, str] = MappingProxyType(
-    {
-        **VLLM,
-        "overlap_tokens": "The overlap of chunks. The server splits no documents; see `max_chunks_per_doc`.",
-        "return_len": "The response always has the number of tokens.",
-        "kwargs": "A copy of other fields, as a JSON string.",
-        "relevant_spans": "Parts of the documents beside the scores, which are never returned.",
-    }
-)
-OLLAMA: Mapping[str, str] = MappingProxyType(
-    {"keep_alive": "The time that a model stays loaded. Here models are always loaded."}
-)
-OLLAMA_SHOW: Mapping[str, str] = MappingProxyType(
-    {
-        "verbose": "Whether to show the vocabulary too, which is never shown.",
-        "system": "A message for the generation of text.",
-        "template": "A template for the generation of text.",
-        "options": "Options of the generation of text.",
-    }
-)
-OLLAMA_PULL: Mapping[str, str] = MappingProxyType(
-    {
-        "stream": "Whether to report the progress of a download. The server downloads nothing.",
-        "insecure": "Whether to download without TLS. The server downloads nothing.",
-    }
-)
-HUGGING_FACE: Mapping[str, str] = MappingProxyType(
-    {"options": "Caching and waiting of Hugging Face's endpoints."}
-)
+RERANK: Mapping[str, str] = {
+    **VLLM,
+    "overlap_tokens": "The overlap of chunks. The server splits no documents; see `max_chunks_per_doc`.",
+    "return_len": "The response always has the number of tokens.",
+    "kwargs": "A copy of other fields, as a JSON string.",
+    "relevant_spans": "Parts of the documents beside the scores, which are never returned.",
+}
+OLLAMA: Mapping[str, str] = {
+    "keep_alive": "The time that a model stays loaded. Here models are always loaded."
+}
+OLLAMA_SHOW: Mapping[str, str] = {
+    "verbose": "Whether to show the vocabulary too, which is never shown.",
+    "system": "A message for the generation of text.",
+    "template": "A template for the generation of text.",
+    "options": "Options of the generation of text.",
+}
+OLLAMA_PULL: Mapping[str, str] = {
+    "stream": "Whether to report the progress of a download. The server downloads nothing.",
+    "insecure": "Whether to download without TLS. The server downloads nothing.",
+}
+HUGGING_FACE: Mapping[str, str] = {"options": "Caching and waiting of Hugging Face's endpoints."}
 
 
 class TemplatedBody(PriorityBody):

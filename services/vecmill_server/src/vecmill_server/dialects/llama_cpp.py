@@ -1,13 +1,12 @@
 """llama.cpp's server: `/embedding`, `content` in place of `input` at `/embeddings`, and `/tokenize`.
 
-Source: the answers of its server. Its `/detokenize` is in `vllm`, its `/reranking` in `cohere_rerank`. Texts
+Source: the answers of its server. Its `/detokenize` is in `vllm`, its `/reranking` in `cohere`. Texts
 that are too long are refused by default, as its server does.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from vecmill.errors import InputTooLong
@@ -18,21 +17,19 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.error_responses import ErrorResponse, make_response, message_of, spec_of
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.dialect import (
-    USUAL_STYLE,
-    Asked,
-    Envelope,
-    InferenceBody,
-    InferenceRoute,
-)
-from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
-from vecmill_server.dialects.token_writing import Written, text_pieces
+from vecmill_server.dialects.dialect import USUAL_STYLE, Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.fields import Field, RequestBody
+from vecmill_server.dialects.response_parts import Written, text_pieces
+from vecmill_server.dialects.shared_paths import EMBEDDINGS_PATHS, LLAMA_EMBEDDINGS, LLAMA_TOKENIZE
 
 CONTENT = "content"
 
-_ERROR_TYPES: Mapping[int, str] = MappingProxyType(
-    {404: "not_found_error", 500: "server_error", 503: "unavailable_error", 504: "server_error"}
-)
+_ERROR_TYPES: Mapping[int, str] = {
+    404: "not_found_error",
+    500: "server_error",
+    503: "unavailable_error",
+    504: "server_error",
+}
 
 
 def llama_response(error: BaseException) -> ErrorResponse:
@@ -105,17 +102,8 @@ class LlamaContentRequest(LlamaInputRequest):
     """The same body with `content` in place of `input`, also at OpenAI's paths."""
 
     inputs: ClassVar[Field[Any]] = text_fields.embed_inputs(CONTENT)
-    rules = json_schema.without("input")
+    marks = LLAMA_EMBEDDINGS
     input_name = CONTENT
-
-
-def has_content(json: Json) -> bool:
-    """Return whether a body of `/embeddings` comes from a client of llama.cpp's server."""
-    return CONTENT in json and "input" not in json
-
-
-def _choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
-    return LlamaContentRequest if has_content(json) else LlamaInputRequest
 
 
 def _write_tokens(content: str, with_pieces: bool, result: TokenizeResult, _envelope: Envelope) -> JsonValue:
@@ -152,7 +140,7 @@ class LlamaTokenizeRequest(InferenceBody):
         "Special tokens that are written in the text are always read as special tokens.",
     )
     style = LLAMA_STYLE
-    rules = json_schema.without("inputs", "text", "prompt")
+    marks = LLAMA_TOKENIZE
     responses = (
         Component(
             "LlamaTokenizeResponse", {"tokens": json_schema.any_of([int], [{"id": int, "piece": str}])}
@@ -165,16 +153,8 @@ class LlamaTokenizeRequest(InferenceBody):
         return self.asked(Tokenize((content,), special), write, input=CONTENT)
 
 
-def _is_tokenize(json: Json) -> bool:
-    return CONTENT in json and json.keys().isdisjoint(("inputs", "text", "prompt"))
-
-
 ROUTES = (
-    InferenceRoute(
-        "embeddings", ("/embedding",), "Embed texts", (LlamaInputRequest, LlamaContentRequest), _choose
-    ),
-    InferenceRoute(
-        "embeddings", ("/v1/embeddings", "/embeddings"), "", (LlamaContentRequest,), when=has_content
-    ),
-    InferenceRoute("tokenize", ("/tokenize",), "", (LlamaTokenizeRequest,), when=_is_tokenize),
+    InferenceRoute("embeddings", ("/embedding",), "Embed texts", (LlamaInputRequest,)),
+    InferenceRoute("embeddings", (*EMBEDDINGS_PATHS, "/embedding"), "", (LlamaContentRequest,)),
+    InferenceRoute("tokenize", ("/tokenize",), "", (LlamaTokenizeRequest,)),
 )

@@ -23,17 +23,10 @@ from vecmill.values.task import Task
 from vecmill_server.base.error_responses import ErrorResponse, sentence_response
 from vecmill_server.base.errors import UnknownModel
 from vecmill_server.base.json_io import kind_of
-from vecmill_server.base.json_schema import (
-    OPTIONAL_COUNT,
-    Component,
-    Schema,
-    all_of,
-    any_of,
-    described,
-)
+from vecmill_server.base.json_schema import OPTIONAL_COUNT, Component, Schema, any_of, described
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import text_fields
-from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
+from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import (
     SENTENCE_STYLE,
     Asked,
@@ -44,6 +37,7 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
+from vecmill_server.dialects.shared_paths import Marks
 
 
 def ollama_response(error: BaseException) -> ErrorResponse:
@@ -285,7 +279,7 @@ class OllamaPullRequest(InferenceBody):
 class OllamaRerankRequest(RerankRequest):
     """The body of `/api/rerank`, which Dify sends to an Ollama server. Ollama itself has no such path."""
 
-    rules = all_of(*EXCLUSIVE_OPTIONS)
+    marks = Marks()
     style = OLLAMA_STYLE
 
 

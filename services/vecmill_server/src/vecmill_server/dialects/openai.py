@@ -16,16 +16,7 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
-from vecmill_server.dialects.dialect import (
-    USUAL_STYLE,
-    Asked,
-    Envelope,
-    InferenceRoute,
-    describe_envelope,
-    server_timing,
-    write_envelope,
-    write_usage,
-)
+from vecmill_server.dialects.dialect import USUAL_STYLE, Asked, Envelope, InferenceRoute, server_timing
 from vecmill_server.dialects.embedding_encodings import (
     EMBEDDING,
     ENCODING_NAMES,
@@ -35,7 +26,9 @@ from vecmill_server.dialects.embedding_encodings import (
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
-from vecmill_server.dialects.tei_conventions import TEI_HEADERS, tei_headers
+from vecmill_server.dialects.response_parts import describe_envelope, write_envelope, write_usage
+from vecmill_server.dialects.shared_paths import EMBEDDINGS_PATHS
+from vecmill_server.dialects.tei import TEI_HEADERS, tei_headers
 
 _RESPONSE = Component(
     "EmbeddingsResponse",
@@ -153,11 +146,19 @@ class EmbeddingsRequest(InputBody):
         return self.asked(request, partial(write_embeddings, encodings))
 
 
+class DeploymentEmbeddingsRequest(EmbeddingsRequest):
+    """The body of `/embeddings` at the Azure path that names the model."""
+
+    model = text_fields.PATH_MODEL
+
+
 ROUTES = (
+    InferenceRoute("embeddings", (*EMBEDDINGS_PATHS, "/v1/embedding"), "Embed texts", (EmbeddingsRequest,)),
     InferenceRoute(
         "embeddings",
-        ("/v1/embeddings", "/embeddings", "/v1/embedding"),
+        ("/openai/deployments/{model:path}/embeddings",),
         "Embed texts",
-        (EmbeddingsRequest,),
+        (DeploymentEmbeddingsRequest,),
     ),
+    InferenceRoute("embeddings", ("/openai/v1/embeddings",), "Embed texts", (EmbeddingsRequest,)),
 )

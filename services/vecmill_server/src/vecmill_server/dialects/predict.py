@@ -19,8 +19,8 @@ from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceRoute
 from vecmill_server.dialects.fields import Field, RequestBody
-from vecmill_server.dialects.labels import LABEL, write_labels
-from vecmill_server.dialects.tei_conventions import INPUTS, PARAMETERS, TeiBody
+from vecmill_server.dialects.response_parts import LABEL, write_labels
+from vecmill_server.dialects.tei import INPUTS, PARAMETERS, TeiBody
 from vecmill_server.dialects.text_fields import RAW_SCORES, TRUNCATION_OPTIONS
 
 

@@ -1,7 +1,6 @@
 """Fields that several APIs share: the model, the inputs, text options, dimensions and scores."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Priority, Purpose, TextOptions, TextOrIds, Truncation
@@ -46,39 +45,35 @@ PRIORITY = fields.optional(
 _SEARCHES = ("retrieval", "code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
 
 # The words of Cohere, Jina, Voyage, Nomic, Nvidia and Google for the purpose of a text.
-PURPOSES: Mapping[str, Purpose] = MappingProxyType(
-    {
-        "query": Purpose.QUERY,
-        "search_query": Purpose.QUERY,
-        "retrieval_query": Purpose.QUERY,
-        "code_retrieval_query": Purpose.QUERY,
-        "question_answering": Purpose.QUERY,  # Google's: the question; the answers are documents
-        "fact_verification": Purpose.QUERY,
-        **{f"{search}.query": Purpose.QUERY for search in _SEARCHES},
-        "document": Purpose.DOCUMENT,
-        "passage": Purpose.DOCUMENT,
-        "search_document": Purpose.DOCUMENT,
-        "retrieval_document": Purpose.DOCUMENT,
-        **{f"{search}.passage": Purpose.DOCUMENT for search in _SEARCHES},
-        "classification": Purpose.CLASSIFICATION,
-        "clustering": Purpose.CLUSTERING,
-        "separation": Purpose.CLUSTERING,
-        "similarity": Purpose.SIMILARITY,
-        "text-matching": Purpose.SIMILARITY,
-        "semantic_similarity": Purpose.SIMILARITY,
-    }
-)
+PURPOSES: Mapping[str, Purpose] = {
+    "query": Purpose.QUERY,
+    "search_query": Purpose.QUERY,
+    "retrieval_query": Purpose.QUERY,
+    "code_retrieval_query": Purpose.QUERY,
+    "question_answering": Purpose.QUERY,  # Google's: the question; the answers are documents
+    "fact_verification": Purpose.QUERY,
+    **{f"{search}.query": Purpose.QUERY for search in _SEARCHES},
+    "document": Purpose.DOCUMENT,
+    "passage": Purpose.DOCUMENT,
+    "search_document": Purpose.DOCUMENT,
+    "retrieval_document": Purpose.DOCUMENT,
+    **{f"{search}.passage": Purpose.DOCUMENT for search in _SEARCHES},
+    "classification": Purpose.CLASSIFICATION,
+    "clustering": Purpose.CLUSTERING,
+    "separation": Purpose.CLUSTERING,
+    "similarity": Purpose.SIMILARITY,
+    "text-matching": Purpose.SIMILARITY,
+    "semantic_similarity": Purpose.SIMILARITY,
+}
 
 # Cohere's words for truncation name the end that is cut off.
-_CUTS: Mapping[str, Truncation] = MappingProxyType(
-    {
-        "none": Truncation(is_allowed=False),
-        "start": Truncation(keeps_end=True),
-        "end": Truncation(keeps_end=False),
-        "true": Truncation(),
-        "false": Truncation(is_allowed=False),
-    }
-)
+_CUTS: Mapping[str, Truncation] = {
+    "none": Truncation(is_allowed=False),
+    "start": Truncation(keeps_end=True),
+    "end": Truncation(keeps_end=False),
+    "true": Truncation(),
+    "false": Truncation(is_allowed=False),
+}
 
 
 def _to_cut(value: JsonValue, field: str) -> Truncation:
@@ -285,6 +280,11 @@ def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
     if isinstance(item, dict) and not item.keys().isdisjoint(("image", "image_url", "audio")):
         raise fields.invalid(field, "is an image or audio, and this server reads only text.")
     return fields.to_string(item, field)
+
+
+ADD_SPECIAL_TOKENS = fields.flag(
+    "add_special_tokens", note="Whether to add the model's special tokens; true by default."
+).otherwise(True)
 
 
 def token_ids(name: str) -> Field[tuple[int, ...]]:

@@ -1,31 +1,44 @@
-"""vLLM's `/score`, `/classify`, `/tokenize` and `/detokenize`; Infinity's `/classify`.
+"""vLLM's `/score`, `/classify`, `/pooling`, `/tokenize` and `/detokenize`; Infinity's `/classify`.
 
-Source: vLLM's protocol classes. A body of `/classify` with the key `raw_scores` comes from an Infinity
-client. `/pooling` is in `vllm_pooling`.
+A body of `/classify` with the key `raw_scores` comes from an Infinity client. The result of `/pooling`
+depends on `task`, by default the task of the model. Source: vLLM's protocol classes and its examples.
 """
 
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from vecmill.requests import Classify, Detokenize, Rerank, Tokenize
-from vecmill.results import ClassifyResult, DetokenizeResult, RerankResult, TokenizeResult
+from vecmill.errors import InvalidRequest
+from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, ScoreTokens, Tokenize
+from vecmill.results import (
+    ClassifyResult,
+    DetokenizeResult,
+    EmbedResult,
+    EmbedTokensResult,
+    RerankResult,
+    ScoreTokensResult,
+    TokenizeResult,
+)
 from vecmill.values.aliases import JsonValue
+from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import DetokenizeRequest
-from vecmill_server.dialects.dialect import (
-    Asked,
-    Envelope,
-    InferenceBody,
-    InferenceRoute,
+from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
+from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
+from vecmill_server.dialects.response_parts import (
+    LABEL,
     describe_envelope,
     write_envelope,
+    write_labels,
     write_usage,
 )
-from vecmill_server.dialects.fields import Field, RequestBody
-from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
-from vecmill_server.dialects.labels import LABEL, write_labels
+from vecmill_server.dialects.shared_paths import OTHER_TOKENIZE, TOKENIZE_PATHS
 
 # The names of the two sides of a score, in the order of precedence.
 SCORE_KEYS = ("queries", "text_1", "data_1")
@@ -145,21 +158,16 @@ def _write_tokens(with_pieces: bool, result: TokenizeResult, _envelope: Envelope
     }
 
 
-ADD_SPECIAL_TOKENS = fields.flag(
-    "add_special_tokens", note="Whether to add the model's special tokens; true by default."
-).otherwise(True)
-
-
 class TokenizeRequest(InferenceBody):
     """The body of `/tokenize`."""
 
     needs_engine = False
     prompt = fields.required_string("prompt")
-    special = ADD_SPECIAL_TOKENS
+    special = text_fields.ADD_SPECIAL_TOKENS
     with_pieces = fields.flag(
         "return_token_strs", note="Whether to return the tokens as text too."
     ).otherwise(False)
-    rules = json_schema.without("inputs", "text")
+    marks = OTHER_TOKENIZE
     responses = (
         Component(
             "TokenizeResponse",
@@ -191,9 +199,184 @@ class VllmDetokenizeRequest(DetokenizeRequest):
         return self.asked(Detokenize((self.tokens,), skip_special=False), _write_text)
 
 
+_POOLED = describe_list(
+    "PoolingResponse",
+    {"index": int, "object": "pooling", "data": json_schema.any_of(EMBEDDING, [[float]])},
+)
+
+
+def _write_pooled(values: Iterable[Any], tokens: int, envelope: Envelope) -> JsonValue:
+    data = [{"index": index, "object": "pooling", "data": value} for index, value in enumerate(values)]
+    return write_list("pool", data, tokens, envelope)
+
+
+def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, envelope: Envelope) -> JsonValue:
+    return _write_pooled(encoding.encode_result(result), result.token_count, envelope)
+
+
+def _write_token_embeddings(
+    encoding: EmbeddingEncoding, result: EmbedTokensResult, envelope: Envelope
+) -> JsonValue:
+    """Write the token embeddings of each text. In base64, the embeddings are concatenated."""
+    return _write_pooled(encoding.encode(result.embeddings), result.token_count, envelope)
+
+
+def _write_label_scores(
+    encoding: EmbeddingEncoding, result: ClassifyResult | ScoreTokensResult, envelope: Envelope
+) -> JsonValue:
+    """Write the scores of each text, or of each of its tokens, which base64 concatenates."""
+    return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
+
+
+def _task(name: str) -> Field[str | None]:
+    return fields.optional(
+        ("task",),
+        json_schema.one_of_words((name,)),
+        fields.choice_of((name,)),
+        "The result for each text; by default what the model is for.",
+        depends_on_model=True,
+    )
+
+
+def _describe_inputs(settings: ServerSettings) -> Schema:
+    return json_schema.of_the_model(
+        text_fields.describe_inputs(settings), "A text, or several: strings only, unless the task is embed."
+    )
+
+
+class PoolingEmbedRequest(InputBody):
+    """The body of `/pooling` for embeddings."""
+
+    task = _task("embed")
+    encoding = ENCODING
+    inputs = Field(
+        {"input": _describe_inputs}, lambda body: text_fields.read_inputs(body, "input"), ("input",)
+    )
+    options = text_fields.TEXT_OPTIONS
+    dimensions = text_fields.DIMENSIONS
+    normalize = text_fields.NORMALIZE
+    rules = json_schema.not_both("prompt", "prompt_name")
+    responses = (_POOLED,)
+
+    def read(self) -> Asked:
+        encoding, inputs, options = self.encoding, self.inputs, self.options
+        dtypes = (encoding.dtype,)
+        request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
+        return self.asked(request, partial(_write_embeddings, encoding))
+
+
+def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
+    encoding = ENCODING.read(body)
+    if encoding.dtype is not OutputDtype.FLOAT:
+        raise InvalidRequest(
+            "This `task` has only float results: leave out the field that asks for another dtype.",
+            field="task",
+        )
+    return encoding
+
+
+def _reason(name: str) -> str:
+    return f"`{name}` is only for embeddings, not for the other values of `task`."
+
+
+_NOTE = "Only for embeddings."
+
+
+def _refused(name: str) -> Field[None]:
+    return fields.refused(name, _reason(name), _NOTE)
+
+
+def _unset(name: str) -> Field[None]:
+    """Return a count that must be absent, or 0, which some clients write for no limit."""
+    schema = {"type": "integer", "nullable": True, "enum": [0, None]}
+    return fields.fixed(
+        name, schema, lambda value, field: fields.to_count(value, field) is None, _reason(name), _NOTE
+    )
+
+
+class _PlainPoolingBody(InputBody):
+    """A body of `/pooling` whose results cannot be quantised or shortened."""
+
+    # `PoolingEmbedRequest` describes the fields of the encoding.
+    also_read = frozenset(ENCODING.properties)
+    encoding = Field({}, _read_plain_encoding)
+    texts = fields.text_or_texts("input")
+    dimensions = _unset("dimensions")
+    output_dimension = _unset("output_dimension")
+    normalize = _refused("normalize")
+    normalized = _refused("normalized")
+
+
+class PoolingTokenEmbedRequest(_PlainPoolingBody):
+    """The body of `/pooling` for an embedding of each token."""
+
+    task = _task("token_embed")
+    use_activation = _refused("use_activation")
+    options = text_fields.TEXT_OPTIONS
+    rules = json_schema.not_both("prompt", "prompt_name")
+
+    def read(self) -> Asked:
+        encoding = self.encoding
+        request = EmbedTokens(self.texts, options=self.options)
+        return self.asked(request, partial(_write_token_embeddings, encoding))
+
+
+class PoolingClassifyRequest(_PlainPoolingBody):
+    """The body of `/pooling` for the scores of labels."""
+
+    request_class: ClassVar[type[Classify | ScoreTokens]] = Classify
+    task = _task("classify")
+    options = text_fields.TRUNCATION_OPTIONS
+    raw_scores = text_fields.RAW_SCORES
+
+    def read(self) -> Asked:
+        encoding = self.encoding
+        request = self.request_class(self.texts, self.raw_scores, options=self.options)
+        return self.asked(request, partial(_write_label_scores, encoding))
+
+
+class PoolingTokenClassifyRequest(PoolingClassifyRequest):
+    """The body of `/pooling` for the scores of labels of each token, special tokens included."""
+
+    request_class = ScoreTokens
+    task = _task("token_classify")
+
+
+_BY_NAME: Mapping[str, type[InferenceBody]] = {
+    "embed": PoolingEmbedRequest,
+    "token_embed": PoolingTokenEmbedRequest,
+    "classify": PoolingClassifyRequest,
+    "token_classify": PoolingTokenClassifyRequest,
+}
+# A sparse model has no such result, and refuses to embed.
+_BY_TASK: Mapping[Task, type[InferenceBody]] = {
+    Task.EMBED: PoolingEmbedRequest,
+    Task.SPARSE: PoolingEmbedRequest,
+    Task.MULTI_VECTOR: PoolingTokenEmbedRequest,
+    Task.RERANK: PoolingClassifyRequest,
+    Task.CLASSIFY: PoolingClassifyRequest,
+    Task.CLASSIFY_TOKENS: PoolingTokenClassifyRequest,
+}
+
+
+def _choose(json: Json, options: DialectOptions) -> type[InferenceBody]:
+    name = json.get("task")
+    if name is not None:
+        return _BY_NAME[fields.choice_of(tuple(_BY_NAME))(name, "task")]
+    task = options.task_of_body(json)
+    return PoolingEmbedRequest if task is None else _BY_TASK[task]
+
+
 ROUTES = (
     InferenceRoute("score", ("/score", "/v1/score"), "Score pairs, in their order", (ScoreRequest,)),
     InferenceRoute("classify", ("/classify", "/v1/classify"), "Classify texts", (ClassifyRequest,)),
-    InferenceRoute("tokenize", ("/tokenize", "/v1/tokenize"), "Tokens of texts", (TokenizeRequest,)),
+    InferenceRoute("tokenize", TOKENIZE_PATHS, "Tokens of texts", (TokenizeRequest,)),
     InferenceRoute("detokenize", ("/detokenize",), "Text of token ids", (VllmDetokenizeRequest,)),
+    InferenceRoute(
+        "pooling",
+        ("/pooling", "/v1/pooling"),
+        "Pooled output of the model",
+        tuple(_BY_NAME.values()),
+        choose=_choose,
+    ),
 )

@@ -5,18 +5,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vecmill_server import __version__
-from vecmill_server.base.error_responses import error_body_at
-from vecmill_server.base.json_schema import Component, like
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.error_responses import ERROR_SPECS, UNEXPECTED, error_body_at
+from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, like, word_pattern
+from vecmill_server.base.settings import PRIORITIES, ServerSettings
+from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
 from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
-from vecmill_server.openapi.apis import API_NOTES, Api
-from vecmill_server.openapi.operations import ALIAS_OF, Paths, describe_error, inference, path_parameter
-from vecmill_server.openapi.response_headers import describe_headers, with_headers
+from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
+from vecmill_server.openapi.operations import (
+    ALIAS_OF,
+    API_NOTES,
+    Api,
+    Paths,
+    as_json,
+    describe_error,
+    describe_headers,
+    header_parameter,
+    headers,
+    path_parameter,
+    with_headers,
+)
 from vecmill_server.service.api_keys import requires_key
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
 # The path parameters that name a model.
 _MODEL_PARAMETER = re.compile(r"/(?:deployments|inference|models)/{(\w+)}")
+
+# Errors of other operations, errors before routing, and errors at startup.
+_NOT_OF_INFERENCE = frozenset(
+    {
+        "batches_off",
+        "conflict",
+        "foreign_host",
+        "foreign_origin",
+        "headers_too_large",
+        "invalid_key",
+        "method_not_allowed",
+        "setup",
+        "storage_full",
+        "unknown_object",
+        "unknown_route",
+    }
+)
+# Errors about the bytes of a body, raised before JSON is decoded, and unexpected errors.
+_BEFORE_THE_DIALECT = frozenset(
+    {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
+)
+_UNKNOWN = ("x-unknown-fields",)
+# Headers about the request, of all dialects.
+_NOTICES = ("x-truncated-inputs", *_UNKNOWN)
 
 
 def describe_api(
@@ -103,7 +139,7 @@ def _inference_paths() -> Paths:
     paths: dict[str, dict[str, Any]] = {}
     for path, route in routes_by_path().items():
         parameters = [path_parameter(name) for name in _PATH_PARAMETER.findall(path)]
-        operation = inference(path, route, parameters)
+        operation = _describe_inference(path, route, parameters)
         if mains[path] != path:
             operation[ALIAS_OF] = _template(mains[path])
         paths[_template(path)] = {"post": operation}
@@ -174,3 +210,67 @@ def _with_key(path: str, operation: dict[str, Any]) -> dict[str, Any]:
     }
     responses = {"401": refused, **operation["responses"]}
     return {**operation, "security": [{"bearer": []}, {"header": []}], "responses": responses}
+
+
+def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
+    """Return the operation of an inference route at `path`, with the errors of each of its dialects."""
+    styles = list(dict.fromkeys(body.style for body in route.bodies))
+    responses = dict.fromkeys(response.name for body in route.bodies for response in body.responses)
+    by_name = {response.name: response for body in route.bodies for response in body.responses}
+    done = any_of(*(by_name[name] for name in responses))
+    content = as_json(any_of(*(body.component() for body in route.bodies)))
+    content["application/json"]["examples"] = {
+        name: {"value": example} for name, example in examples_of(route).items()
+    }
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "tags": apis_of(path, route),
+        "parameters": [
+            header_parameter(
+                "x-request-timeout-ms", {"type": "integer", "minimum": 1, "maximum": 999_999_999}
+            ),
+            header_parameter("x-request-id", STRING),
+            header_parameter("x-priority", {**STRING, "pattern": word_pattern(tuple(PRIORITIES))}),
+            *parameters,
+        ],
+        "requestBody": {"required": True, "content": content},
+        "responses": {
+            "200": {
+                "description": "Done",
+                "content": as_json(done),
+                "headers": headers((*(name for style in styles for name in style.header_names), *_NOTICES)),
+            },
+            **_inference_errors(path, styles),
+        },
+    }
+    tasks = tasks_of_route(route)
+    if tasks:
+        operation["description"] = f"Needs a model with the task {_alternatives(tasks)}."
+    return operation
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _inference_errors(path: str, styles: Sequence[ResponseStyle]) -> dict[str, Any]:
+    """Return the error responses of inference at `path` in these styles, by status."""
+    reasons: dict[str, set[str]] = {}
+    bodies: dict[str, dict[str, Component]] = {}
+    for spec in (*ERROR_SPECS.values(), UNEXPECTED):
+        if spec.reason in _NOT_OF_INFERENCE:
+            continue
+        answers = [(style.status_of(spec), style.error_body) for style in styles]
+        if spec.reason in _BEFORE_THE_DIALECT:
+            answers = [(spec.status, error_body_at(path))]
+        for status, body in answers:
+            reasons.setdefault(str(status), set()).add(spec.reason)
+            bodies.setdefault(str(status), {})[body.name] = body
+    return {
+        status: {
+            **describe_error(", ".join(sorted(names)), (body for _, body in sorted(bodies[status].items()))),
+            "headers": headers(_UNKNOWN),
+        }
+        for status, names in sorted(reasons.items())
+    }

@@ -5,30 +5,24 @@ Each example is answered by the first served model whose task fits it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.requests import TextOrIds
 from vecmill.values.task import Task
 from vecmill_server.dialects import (
-    azure,
     cohere,
-    cohere_rerank,
     hugging_face,
     llama_cpp,
     ollama,
     openai,
+    other_rerankers,
     predict,
-    rankings,
     tei,
     vllm,
-    vllm_pooling,
-    voyage,
-    weaviate,
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.operations import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,76 +40,66 @@ _IDS = [8870, 3637, 5973]
 _RANKING = {"query": _QUERY, "documents": _TEXTS}
 _TEI_RANKING = {"query": _QUERY, "texts": _TEXTS}
 
-EXAMPLES: Mapping[type[InferenceBody], Example] = MappingProxyType(
-    {
-        openai.EmbeddingsRequest: Example(
-            {"input": _TEXTS}, (Api.OPENAI, Api.JINA, Api.VOYAGE, Api.MISTRAL, Api.INFINITY, Api.VLLM)
-        ),
-        azure.DeploymentEmbeddingsRequest: Example({"input": _TEXTS}, (Api.AZURE,)),
-        cohere_rerank.RerankRequest: Example(
-            {**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)
-        ),
-        voyage.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
-        voyage.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
-        weaviate.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
-        cohere.CohereEmbedRequest: Example(
-            {"texts": _TEXTS, "input_type": "search_document", "embedding_types": ["float"]}, (Api.COHERE,)
-        ),
-        cohere.CohereEmbedV1Request: Example(
-            {"texts": _TEXTS, "input_type": "search_document"}, (Api.COHERE,)
-        ),
-        cohere.CohereTokenizeRequest: Example({"text": _TEXT}, (Api.COHERE,)),
-        cohere.DetokenizeRequest: Example({"tokens": _IDS}, (Api.COHERE,)),
-        tei.TeiEmbedRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
-        tei.TeiRerankRequest: Example(_TEI_RANKING, (Api.TEI,)),
-        tei.SimilarityRequest: Example(
-            {"inputs": {"source_sentence": _QUERY, "sentences": _TEXTS}}, (Api.TEI,)
-        ),
-        tei.SparseRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
-        tei.EmbedAllRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
-        tei.TeiTokenizeRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
-        tei.DecodeRequest: Example({"ids": _IDS}, (Api.TEI,)),
-        predict.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
-        vllm.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
-        vllm.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
-        vllm_pooling.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
-        vllm_pooling.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
-        vllm_pooling.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
-        vllm_pooling.PoolingTokenClassifyRequest: Example(
-            {"input": _TEXTS, "task": "token_classify"}, (Api.VLLM,)
-        ),
-        vllm.TokenizeRequest: Example({"prompt": _TEXT}, (Api.VLLM,)),
-        vllm.VllmDetokenizeRequest: Example({"tokens": _IDS}, (Api.VLLM,)),
-        ollama.OllamaEmbedRequest: Example({"input": _TEXTS}, (Api.OLLAMA,)),
-        ollama.OllamaEmbeddingsRequest: Example({"prompt": _TEXT}, (Api.OLLAMA,)),
-        llama_cpp.LlamaInputRequest: Example({"input": _TEXTS}, (Api.LLAMA_CPP,)),
-        llama_cpp.LlamaContentRequest: Example({"content": _TEXTS}, (Api.LLAMA_CPP,)),
-        llama_cpp.LlamaTokenizeRequest: Example({"content": _TEXT, "with_pieces": True}, (Api.LLAMA_CPP,)),
-        rankings.MixedbreadRerankRequest: Example(
-            {"query": _QUERY, "input": _TEXTS, "top_k": 1}, (Api.MIXEDBREAD,)
-        ),
-        rankings.NvidiaRankRequest: Example(
-            {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
-        ),
-        rankings.DeepInfraRankRequest: Example({"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)),
-        rankings.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
-        ollama.OllamaShowRequest: Example({}, (Api.OLLAMA,)),
-        ollama.OllamaPullRequest: Example({}, (Api.OLLAMA,)),
-        ollama.OllamaRerankRequest: Example(_RANKING, (Api.OLLAMA,)),
-        hugging_face.InvokedRerankRequest: Example(_RANKING, (Api.CLOUD,)),
-        hugging_face.NestedRerankRequest: Example({"inputs": _TEI_RANKING}, (Api.CLOUD,)),
-        hugging_face.VertexRequest: Example({"instances": [{"inputs": _TEXT}]}, (Api.CLOUD,)),
-    }
-)
+EXAMPLES: Mapping[type[InferenceBody], Example] = {
+    openai.EmbeddingsRequest: Example(
+        {"input": _TEXTS}, (Api.OPENAI, Api.JINA, Api.VOYAGE, Api.MISTRAL, Api.INFINITY, Api.VLLM)
+    ),
+    openai.DeploymentEmbeddingsRequest: Example({"input": _TEXTS}, (Api.AZURE,)),
+    cohere.RerankRequest: Example({**_RANKING, "top_n": 1}, (Api.COHERE, Api.JINA, Api.INFINITY, Api.VLLM)),
+    other_rerankers.VoyageRerankRequest: Example({**_RANKING, "top_k": 1}, (Api.VOYAGE,)),
+    other_rerankers.VoyagePathRerankRequest: Example(_RANKING, (Api.VOYAGE,)),
+    other_rerankers.WeaviateRerankRequest: Example({**_RANKING, "property": "text"}, (Api.WEAVIATE,)),
+    cohere.CohereEmbedRequest: Example(
+        {"texts": _TEXTS, "input_type": "search_document", "embedding_types": ["float"]}, (Api.COHERE,)
+    ),
+    cohere.CohereEmbedV1Request: Example({"texts": _TEXTS, "input_type": "search_document"}, (Api.COHERE,)),
+    cohere.CohereTokenizeRequest: Example({"text": _TEXT}, (Api.COHERE,)),
+    cohere.DetokenizeRequest: Example({"tokens": _IDS}, (Api.COHERE,)),
+    tei.TeiEmbedRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei.TeiRerankRequest: Example(_TEI_RANKING, (Api.TEI,)),
+    tei.SimilarityRequest: Example({"inputs": {"source_sentence": _QUERY, "sentences": _TEXTS}}, (Api.TEI,)),
+    tei.SparseRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei.EmbedAllRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei.TeiTokenizeRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
+    tei.DecodeRequest: Example({"ids": _IDS}, (Api.TEI,)),
+    predict.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
+    vllm.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
+    vllm.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
+    vllm.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),
+    vllm.PoolingTokenEmbedRequest: Example({"input": _TEXTS, "task": "token_embed"}, (Api.VLLM,)),
+    vllm.PoolingClassifyRequest: Example({"input": _TEXTS, "task": "classify"}, (Api.VLLM,)),
+    vllm.PoolingTokenClassifyRequest: Example({"input": _TEXTS, "task": "token_classify"}, (Api.VLLM,)),
+    vllm.TokenizeRequest: Example({"prompt": _TEXT}, (Api.VLLM,)),
+    vllm.VllmDetokenizeRequest: Example({"tokens": _IDS}, (Api.VLLM,)),
+    ollama.OllamaEmbedRequest: Example({"input": _TEXTS}, (Api.OLLAMA,)),
+    ollama.OllamaEmbeddingsRequest: Example({"prompt": _TEXT}, (Api.OLLAMA,)),
+    llama_cpp.LlamaInputRequest: Example({"input": _TEXTS}, (Api.LLAMA_CPP,)),
+    llama_cpp.LlamaContentRequest: Example({"content": _TEXTS}, (Api.LLAMA_CPP,)),
+    llama_cpp.LlamaTokenizeRequest: Example({"content": _TEXT, "with_pieces": True}, (Api.LLAMA_CPP,)),
+    other_rerankers.MixedbreadRerankRequest: Example(
+        {"query": _QUERY, "input": _TEXTS, "top_k": 1}, (Api.MIXEDBREAD,)
+    ),
+    other_rerankers.NvidiaRankRequest: Example(
+        {"query": {"text": _QUERY}, "passages": [{"text": text} for text in _TEXTS]}, (Api.NVIDIA,)
+    ),
+    other_rerankers.DeepInfraRankRequest: Example(
+        {"queries": [_QUERY], "documents": _TEXTS}, (Api.DEEPINFRA,)
+    ),
+    other_rerankers.PineconeRerankRequest: Example({**_RANKING, "top_n": 1}, (Api.PINECONE,)),
+    ollama.OllamaShowRequest: Example({}, (Api.OLLAMA,)),
+    ollama.OllamaPullRequest: Example({}, (Api.OLLAMA,)),
+    ollama.OllamaRerankRequest: Example(_RANKING, (Api.OLLAMA,)),
+    hugging_face.InvokedRerankRequest: Example(_RANKING, (Api.CLOUD,)),
+    hugging_face.NestedRerankRequest: Example({"inputs": _TEI_RANKING}, (Api.CLOUD,)),
+    hugging_face.VertexRequest: Example({"instances": [{"inputs": _TEXT}]}, (Api.CLOUD,)),
+}
 
 # The APIs of the paths that share their bodies with another API.
-_APIS_OF_PATHS: Mapping[str, tuple[Api, ...]] = MappingProxyType(
-    {
-        "/openai/v1/embeddings": (Api.AZURE,),
-        "/voyage/v1/embeddings": (Api.VOYAGE,),
-        "/": (Api.TEI, Api.CLOUD),
-    }
-)
+_APIS_OF_PATHS: Mapping[str, tuple[Api, ...]] = {
+    "/openai/v1/embeddings": (Api.AZURE,),
+    "/voyage/v1/embeddings": (Api.VOYAGE,),
+    "/": (Api.TEI, Api.CLOUD),
+}
 
 
 def examples_of(route: InferenceRoute) -> dict[str, Mapping[str, Any]]:

@@ -1,83 +1,71 @@
-"""The operations of the OpenAPI document: the parameters, body and responses of each method of a path."""
+"""The vocabulary of operations in the OpenAPI document: their groups, parameters, responses and headers."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
-from vecmill_server.base.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED, error_body_at
-from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, like, word_pattern
-from vecmill_server.base.settings import PRIORITIES
-from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
-from vecmill_server.openapi.apis import Api
-from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
-from vecmill_server.openapi.response_headers import headers
+from vecmill_server.base.error_responses import ERROR_BODY, LONGEST_RETRY_S
+from vecmill_server.base.json_schema import COUNT, NUMBER, STRING, Component, Schema, any_of, like
+
+
+class Api(StrEnum):
+    """An API. The order of the members is that of the groups at `/docs`."""
+
+    OPENAI = "OpenAI"
+    AZURE = "Azure OpenAI"
+    COHERE = "Cohere"
+    JINA = "Jina"
+    VOYAGE = "Voyage"
+    MISTRAL = "Mistral"
+    TEI = "TEI"
+    INFINITY = "Infinity"
+    VLLM = "vLLM"
+    OLLAMA = "Ollama"
+    WEAVIATE = "Weaviate"
+    LLAMA_CPP = "llama.cpp"
+    MIXEDBREAD = "Mixedbread"
+    NVIDIA = "NVIDIA"
+    DEEPINFRA = "DeepInfra"
+    PINECONE = "Pinecone"
+    CLOUD = "Cloud platforms"
+    BATCHES = "Files and batches"
+    SERVER = "Server"
+    OTHER_PATHS = "Other paths"
+
+
+_V1 = "The base URL of clients ends in `/v1`."
+_ROOT = "The base URL of clients is the address of the server."
+
+# The descriptions of the groups.
+API_NOTES: Mapping[Api, str] = {
+    Api.OPENAI: _V1,
+    Api.AZURE: f"Azure's paths of OpenAI's API. {_ROOT}",
+    Api.COHERE: _ROOT,
+    Api.JINA: _V1,
+    Api.VOYAGE: _V1,
+    Api.MISTRAL: _ROOT,
+    Api.TEI: f"Hugging Face's Text Embeddings Inference. {_ROOT}",
+    Api.INFINITY: _ROOT,
+    Api.VLLM: _ROOT,
+    Api.OLLAMA: _ROOT,
+    Api.WEAVIATE: "The module reranker-transformers.",
+    Api.LLAMA_CPP: _ROOT,
+    Api.MIXEDBREAD: _ROOT,
+    Api.NVIDIA: _ROOT,
+    Api.DEEPINFRA: _ROOT,
+    Api.PINECONE: _ROOT,
+    Api.CLOUD: "Hugging Face Inference Endpoints, SageMaker and Vertex AI.",
+    Api.BATCHES: "OpenAI's Batch API. It needs a server with the option `--batch-dir`.",
+    Api.SERVER: "Probes, metrics and this documentation.",
+    Api.OTHER_PATHS: "The same operations at the other paths that clients use.",
+}
+
 
 # Operations by method and path.
 Paths = Mapping[str, Mapping[str, dict[str, Any]]]
 
 # The key of an operation that is the same as the operation of another path: that path.
 ALIAS_OF = "x-alias-of"
-
-# Errors of other operations, errors before routing, and errors at startup.
-_NOT_OF_INFERENCE = frozenset(
-    {
-        "batches_off",
-        "conflict",
-        "foreign_host",
-        "foreign_origin",
-        "headers_too_large",
-        "invalid_key",
-        "method_not_allowed",
-        "setup",
-        "storage_full",
-        "unknown_object",
-        "unknown_route",
-    }
-)
-# Errors about the bytes of a body, raised before JSON is decoded, and unexpected errors.
-_BEFORE_THE_DIALECT = frozenset(
-    {"body_too_large", "request_timeout", "unsupported_encoding", UNEXPECTED.reason}
-)
-
-_UNKNOWN = ("x-unknown-fields",)
-# Headers about the request, of all dialects.
-_NOTICES = ("x-truncated-inputs", *_UNKNOWN)
-
-
-def inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:
-    """Return the operation of an inference route at `path`, with the errors of each of its dialects."""
-    styles = list(dict.fromkeys(body.style for body in route.bodies))
-    responses = dict.fromkeys(response.name for body in route.bodies for response in body.responses)
-    by_name = {response.name: response for body in route.bodies for response in body.responses}
-    done = any_of(*(by_name[name] for name in responses))
-    content = as_json(any_of(*(body.component() for body in route.bodies)))
-    content["application/json"]["examples"] = {
-        name: {"value": example} for name, example in examples_of(route).items()
-    }
-    operation: dict[str, Any] = {
-        "summary": route.summary,
-        "tags": apis_of(path, route),
-        "parameters": [
-            header_parameter(
-                "x-request-timeout-ms", {"type": "integer", "minimum": 1, "maximum": 999_999_999}
-            ),
-            header_parameter("x-request-id", STRING),
-            header_parameter("x-priority", {**STRING, "pattern": word_pattern(tuple(PRIORITIES))}),
-            *parameters,
-        ],
-        "requestBody": {"required": True, "content": content},
-        "responses": {
-            "200": {
-                "description": "Done",
-                "content": as_json(done),
-                "headers": headers((*(name for style in styles for name in style.header_names), *_NOTICES)),
-            },
-            **_inference_errors(path, styles),
-        },
-    }
-    tasks = tasks_of_route(route)
-    if tasks:
-        operation["description"] = f"Needs a model with the task {_alternatives(tasks)}."
-    return operation
 
 
 def get(
@@ -127,28 +115,80 @@ def path_parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": STRING}
 
 
-def _alternatives(words: Sequence[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
+_ON_ALL = ("x-request-id", "request-id")
+_RETRY = ("retry-after", "retry-after-ms")
+_BY_STATUS: Mapping[str, tuple[str, ...]] = {
+    "409": ("x-should-retry",),
+    "424": (*_RETRY, "x-should-retry"),
+    "429": _RETRY,
+    "500": (*_RETRY, "x-should-retry"),
+    "503": _RETRY,
+}
+
+_HEADERS: Mapping[str, tuple[Schema, str]] = {
+    "x-request-id": (STRING, "The id of this request in the log."),
+    "request-id": (STRING, "The same id."),
+    "retry-after": (
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_RETRY_S},
+        "Seconds until another attempt may succeed.",
+    ),
+    "retry-after-ms": (
+        {"type": "integer", "minimum": 1, "maximum": LONGEST_RETRY_S * 1000},
+        "`retry-after` in milliseconds.",
+    ),
+    "x-should-retry": (
+        {"type": "string", "enum": ["false"]},
+        "Present if another attempt would fail in the same way.",
+    ),
+    "x-compute-time": (
+        NUMBER,
+        "Seconds in the engine; on TEI's routes and /embeddings, milliseconds of the request.",
+    ),
+    "server-timing": (STRING, "Milliseconds of tokenize, queue, inference and total."),
+    "x-truncated-inputs": (
+        {"type": "integer", "minimum": 1},
+        "The number of inputs that were longer than their limit and were cut; absent if none was.",
+    ),
+    "x-unknown-fields": (
+        STRING,
+        "Unknown fields of the body: up to eight names, and the number of the others after a plus sign.",
+    ),
+    "x-compute-type": (STRING, "The device, such as cpu or cuda:0."),
+    "x-compute-characters": (COUNT, "Characters of the texts."),
+    "x-compute-tokens": (COUNT, "Tokens of the texts."),
+    "x-total-time": (COUNT, "Milliseconds of the request."),
+    "x-tokenization-time": (COUNT, "Milliseconds of tokenization."),
+    "x-queue-time": (COUNT, "Milliseconds in the queue."),
+    "x-inference-time": (COUNT, "Milliseconds in the engine."),
+    "content-disposition": (STRING, "The name of the file."),
+    "accept-ranges": (STRING, "bytes"),
+    "content-range": (STRING, "The part of the file that is sent, or the size of the file in bytes."),
+    "last-modified": (STRING, "The time at which the file was written."),
+    "etag": (STRING, "A tag that changes with the file."),
+    "content-security-policy": (STRING, "Allows the page to load only from this server."),
+    "cache-control": (STRING, "The time for which the response may be cached."),
+    "referrer-policy": (STRING, "no-referrer"),
+    "x-content-type-options": (STRING, "nosniff"),
+}
 
 
-def _inference_errors(path: str, styles: Sequence[ResponseStyle]) -> dict[str, Any]:
-    """Return the error responses of inference at `path` in these styles, by status."""
-    reasons: dict[str, set[str]] = {}
-    bodies: dict[str, dict[str, Component]] = {}
-    for spec in (*ERROR_SPECS.values(), UNEXPECTED):
-        if spec.reason in _NOT_OF_INFERENCE:
-            continue
-        answers = [(style.status_of(spec), style.error_body) for style in styles]
-        if spec.reason in _BEFORE_THE_DIALECT:
-            answers = [(spec.status, error_body_at(path))]
-        for status, body in answers:
-            reasons.setdefault(str(status), set()).add(spec.reason)
-            bodies.setdefault(str(status), {})[body.name] = body
-    return {
+def describe_headers() -> dict[str, Any]:
+    """Return the description of every response header, by its name."""
+    return {name: {"schema": schema, "description": text} for name, (schema, text) in _HEADERS.items()}
+
+
+def headers(names: Iterable[str]) -> dict[str, Any]:
+    """Return references to the headers of these names."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def with_headers(operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the operation with the headers of all responses, and those of each status."""
+    responses = {
         status: {
-            **describe_error(", ".join(sorted(names)), (body for _, body in sorted(bodies[status].items()))),
-            "headers": headers(_UNKNOWN),
+            **response,
+            "headers": {**headers((*_ON_ALL, *_BY_STATUS.get(status, ()))), **response.get("headers", {})},
         }
-        for status, names in sorted(reasons.items())
+        for status, response in operation["responses"].items()
     }
+    return {**operation, "responses": responses}

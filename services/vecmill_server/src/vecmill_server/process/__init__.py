@@ -1,1 +1,15 @@
-"""The life of the process: start, listening, loading, several processes, stop."""
+"""The life of the server process, from its start to its exit status."""
+
+import signal
+from enum import IntEnum
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class ExitStatus(IntEnum):
+    """The exit status of `vecmill serve`."""
+
+    CLEAN = 0  # everything that was accepted was answered
+    LOST = 1  # the server was stopped, and a request was lost
+    SETUP = 2  # an option cannot work, or no model can be loaded; raised as `SetupError`
+    FAULT = 70  # the watchdog ended the process (EX_SOFTWARE of sysexits.h)

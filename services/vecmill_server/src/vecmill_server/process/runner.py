@@ -23,8 +23,8 @@ from vecmill_server.app.ready_message import ready_message
 from vecmill_server.base.address import Address
 from vecmill_server.base.settings import LogFormat
 from vecmill_server.http1.protocol import HttpConnection
+from vecmill_server.process import STOP_SIGNALS, ExitStatus
 from vecmill_server.process.connections import share_connections
-from vecmill_server.process.exit_status import ExitStatus
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.process.loading import load_models, measure_ranges
 from vecmill_server.process.watchdog import Watchdog
@@ -35,8 +35,6 @@ from vecmill_server.telemetry.logs import flush_log, report_setup_error
 logger = logging.getLogger(__name__)
 
 Announce = Callable[[str], None]
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # A connection without a request is closed when so much time has passed since its last response. A client that
 # has just connected, or had a response, may be sending its next request.

@@ -16,9 +16,7 @@ from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.objects import BATCH, FILE, BatchObject, FileObject, list_schema
 from vecmill_server.batches.uploads import BYTES, FORM, FORM_BYTES, WRITE_BYTES
-from vecmill_server.openapi.apis import Api
-from vecmill_server.openapi.operations import Paths, as_json, at, describe_error
-from vecmill_server.openapi.response_headers import headers
+from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, headers
 from vecmill_server.service.api_keys import UNNAMED
 from vecmill_server.service.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.service.service import Service

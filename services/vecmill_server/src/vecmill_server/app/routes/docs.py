@@ -19,8 +19,7 @@ from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import STRING
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.base.shared_page import SharedPage, call_in_thread
-from vecmill_server.openapi.operations import Paths, as_json, get, path_parameter
-from vecmill_server.openapi.response_headers import headers
+from vecmill_server.openapi.operations import Paths, as_json, get, headers, path_parameter
 from vecmill_server.service.service import Service
 
 # Allows the page to load only from this server, and no other page to show it in a frame. Swagger UI's icons

@@ -21,9 +21,8 @@ from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.ollama import DETAILS, describe_details
-from vecmill_server.dialects.tei_conventions import TEI_STYLE
-from vecmill_server.openapi.apis import Api
-from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
+from vecmill_server.dialects.tei import TEI_STYLE
+from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.request_context import RequestContext
 

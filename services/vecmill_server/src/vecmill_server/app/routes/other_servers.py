@@ -15,8 +15,7 @@ from vecmill_server import __version__
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.llama_cpp import LLAMA_STYLE, llama_response
-from vecmill_server.openapi.apis import Api
-from vecmill_server.openapi.operations import Paths, as_json, describe_error, get
+from vecmill_server.openapi.operations import Api, Paths, as_json, describe_error, get
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.request_context import RequestContext
 

@@ -1,8 +1,8 @@
 """The Prometheus metrics of the server, in a registry of their own.
 
 How it works. `definitions` declares every metric once: its name, help text and labels. Everything else uses
-the declarations: `server_metrics` counts HTTP requests and batches, `model_metrics` counts the events of
-models, and `state_collectors`, `process_metrics` and `gpus` read values at each scrape. `metric_aliases`
+the declarations: `server_metrics` counts requests, batches and the events of models, and `state_collectors`
+reads other values at each scrape. `metrics_page` writes the page. `metric_aliases`
 renames metrics for the dashboards of other servers. The Grafana board, the alert rules and the tables of
 docs/metrics.md are written from the same declarations.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from enum import StrEnum
 from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -10,9 +10,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from vecmill.values.observer import LaneState, Rejection
 from vecmill_server.base.error_responses import REASONS
-from vecmill_server.telemetry.metrics.outcome import Outcome
 
-_NO_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+class Outcome(StrEnum):
+    """The outcome of an admitted text."""
+
+    DONE = "done"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
@@ -42,7 +50,7 @@ class Definition:
     name: str
     text: str
     labels: tuple[str, ...] = ()
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_VALUES, hash=False)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     condition: str = ""
 
     kind: ClassVar[str]
@@ -130,14 +138,12 @@ DURATIONS = HistogramDefinition(
     "Time from the request headers to the end of the response.",
     ("route",),
 )
-ERRORS = CounterDefinition(
-    "vecmill_http_errors", "Error responses.", ("reason",), MappingProxyType({"reason": tuple(REASONS)})
-)
+ERRORS = CounterDefinition("vecmill_http_errors", "Error responses.", ("reason",), {"reason": tuple(REASONS)})
 REJECTIONS = CounterDefinition(
     "vecmill_rejections",
     "Requests refused before admission.",
     ("model", "reason"),
-    MappingProxyType({"reason": tuple(Rejection)}),
+    {"reason": tuple(Rejection)},
 )
 UNKNOWN_FIELDS = CounterDefinition(
     "vecmill_unknown_fields",
@@ -188,7 +194,7 @@ TEXTS_FINISHED = CounterDefinition(
     "vecmill_texts_finished",
     "Admitted texts, by outcome.",
     ("model", "outcome"),
-    MappingProxyType({"outcome": tuple(Outcome)}),
+    {"outcome": tuple(Outcome)},
 )
 TEXTS_JOINED = CounterDefinition(
     "vecmill_texts_joined", "Texts that joined an identical text's computation.", _OF_MODEL
@@ -230,7 +236,7 @@ LANE_STATE = GaugeDefinition(
     "vecmill_lane_state",
     "1 for the current state of the lane, 0 for other states.",
     ("model", "lane", "state"),
-    MappingProxyType({"state": tuple(LaneState)}),
+    {"state": tuple(LaneState)},
 )
 
 # OpenAI's Batch API.
@@ -238,13 +244,13 @@ BATCH_LINES = CounterDefinition(
     "vecmill_batch_api_lines",
     "Ended requests of batches, by outcome.",
     ("outcome",),
-    MappingProxyType({"outcome": ("completed", "failed", "dropped")}),
+    {"outcome": ("completed", "failed", "dropped")},
 )
 BATCHES_ENDED = CounterDefinition(
     "vecmill_batch_api_batches",
     "Ended batches, by status.",
     ("status",),
-    MappingProxyType({"status": BATCH_STATUSES}),
+    {"status": BATCH_STATUSES},
 )
 
 # The process and its machine.
@@ -297,42 +303,40 @@ GPU_BUSY = GaugeDefinition(
     condition=_ON_CUDA,
 )
 
-BY_TOPIC: Mapping[str, tuple[Definition, ...]] = MappingProxyType(
-    {
-        "What limits the server": (
-            QUEUE_SECONDS,
-            QUEUE_TEXTS,
-            QUEUE_TOKENS,
-            QUEUE_WAITS,
-            TEXTS_RUNNING,
-            TEXTS_OPEN,
-            BUFFERED_BYTES,
-            BUFFERED_BYTES_LIMIT,
-        ),
-        "Requests": (REQUESTS, DURATIONS, ERRORS, REJECTIONS, UNKNOWN_FIELDS, UNKNOWN_MODEL_NAMES),
-        "Use by key": (KEY_TEXTS, KEY_TOKENS),
-        "Texts and tokens": (
-            TEXTS_ADMITTED,
-            TEXTS_FINISHED,
-            TEXTS_JOINED,
-            TEXTS_TRUNCATED,
-            TOKENS_ADMITTED,
-            TOKENS,
-            COMPUTED_TOKENS,
-        ),
-        "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
-        "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
-        "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
-        "The process and its machine": (
-            MEMORY_USED,
-            MEMORY_LIMIT,
-            *PROCESS,
-            LOG_LINES_DROPPED,
-            BUILD_INFO,
-        ),
-        "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
-    }
-)
+BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
+    "What limits the server": (
+        QUEUE_SECONDS,
+        QUEUE_TEXTS,
+        QUEUE_TOKENS,
+        QUEUE_WAITS,
+        TEXTS_RUNNING,
+        TEXTS_OPEN,
+        BUFFERED_BYTES,
+        BUFFERED_BYTES_LIMIT,
+    ),
+    "Requests": (REQUESTS, DURATIONS, ERRORS, REJECTIONS, UNKNOWN_FIELDS, UNKNOWN_MODEL_NAMES),
+    "Use by key": (KEY_TEXTS, KEY_TOKENS),
+    "Texts and tokens": (
+        TEXTS_ADMITTED,
+        TEXTS_FINISHED,
+        TEXTS_JOINED,
+        TEXTS_TRUNCATED,
+        TOKENS_ADMITTED,
+        TOKENS,
+        COMPUTED_TOKENS,
+    ),
+    "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
+    "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
+    "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
+    "The process and its machine": (
+        MEMORY_USED,
+        MEMORY_LIMIT,
+        *PROCESS,
+        LOG_LINES_DROPPED,
+        BUILD_INFO,
+    ),
+    "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
+}
 
 
 def all_definitions() -> Iterator[Definition]:

@@ -9,15 +9,13 @@ router of TEI (Text Embeddings Inference), and the module `vllm.v1.metrics.logge
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from prometheus_client.metrics_core import Metric
 
 from vecmill.values.task import Task
 from vecmill_server.base.settings import MetricAliases
 from vecmill_server.telemetry.metrics import definitions
-from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
-from vecmill_server.telemetry.metrics.outcome import Outcome
+from vecmill_server.telemetry.metrics.definitions import NO_ROUTE, Outcome
 
 Labels = Mapping[str, str]
 
@@ -28,30 +26,26 @@ _REQUESTS = definitions.REQUESTS.name
 _DURATIONS = definitions.DURATIONS.name
 
 # TEI's labels of errors, by reason. A reason that is not listed is its own label.
-_TEI_FAILURES: Mapping[str, str] = MappingProxyType(
-    {
-        "queue_full": "overloaded",
-        "input_too_long": "validation",
-        "invalid_json": "validation",
-        "invalid_request": "validation",
-        "request_too_large": "validation",
-        "unknown_prompt": "validation",
-        "unsupported_task": "model_type",
-        "device_lost": "inference",
-        "inference_failed": "inference",
-        "lane_lost": "inference",
-        "non_finite_output": "inference",
-    }
-)
+_TEI_FAILURES: Mapping[str, str] = {
+    "queue_full": "overloaded",
+    "input_too_long": "validation",
+    "invalid_json": "validation",
+    "invalid_request": "validation",
+    "request_too_large": "validation",
+    "unknown_prompt": "validation",
+    "unsupported_task": "model_type",
+    "device_lost": "inference",
+    "inference_failed": "inference",
+    "lane_lost": "inference",
+    "non_finite_output": "inference",
+}
 # vLLM's reasons why a request finished, by the outcome of a text.
-_VLLM_REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        Outcome.DONE: "stop",
-        Outcome.FAILED: "error",
-        Outcome.EXPIRED: "abort",
-        Outcome.CANCELLED: "abort",
-    }
-)
+_VLLM_REASONS: Mapping[str, str] = {
+    Outcome.DONE: "stop",
+    Outcome.FAILED: "error",
+    Outcome.EXPIRED: "abort",
+    Outcome.CANCELLED: "abort",
+}
 # vLLM numbers the engines of one model.
 _VLLM_ENGINE = "0"
 _PREDICTING_TASKS = frozenset({Task.RERANK, Task.CLASSIFY, Task.CLASSIFY_TOKENS})

@@ -14,8 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from vecmill_server.telemetry.metrics.gpus import GpuCollector
-from vecmill_server.telemetry.metrics.key_use import KeyModel, Use, key_families
+from vecmill_server.telemetry.metrics.state_collectors import GpuCollector, KeyModel, Use, key_families
 
 TEXT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 OPENMETRICS_TYPE = openmetrics.CONTENT_TYPE_LATEST

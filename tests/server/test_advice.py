@@ -1,4 +1,4 @@
-"""One warning names the environment variables of TEI and Infinity, with the variables to use instead."""
+"""Options and environment variables of TEI and Infinity are answered with those to use instead."""
 
 import logging
 import re
@@ -6,18 +6,23 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from support.source_tree import ROOT
-from vecmill_server.cli.options_of_others import REPLACEMENTS
-from vecmill_server.cli.serve import serve
-from vecmill_server.cli.variables_of_others import (
+from vecmill.values.engine_plan import Precision
+from vecmill_server.cli.advice import (
     INFINITY,
+    OPTIONS,
     TEI_GENERIC,
     TEI_SIGNS,
     find_variables,
     warn_of_variables,
 )
+from vecmill_server.cli.serve import serve
 
+OWN_OPTIONS = {
+    option for parameter in serve.params for option in (*parameter.opts, *parameter.secondary_opts)
+}
 PARAMETERS = {parameter.name for parameter in serve.params}
 TEI = {"MODEL_ID": "a/b", "PORT": "80", "DTYPE": "float16", "API_KEY": "secret", "HOSTNAME": "c0ffee"}
 NAMED_BY_TEI = ["API_KEY", "DTYPE", "MODEL_ID", "PORT"]
@@ -39,6 +44,55 @@ INFINITY_OPTIONS = {
 }
 
 
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(serve, arguments)
+    assert result.exit_code == 2
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "replacement"),
+    [
+        (("--model-id", "owner/name"), "a plain argument, vecmill serve owner/name"),
+        (("--model-id=owner/name",), "a plain argument, vecmill serve owner/name"),
+        (("--dtype", "float16"), "--precision fp16"),
+        (("--dtype", "bfloat16"), "--precision bf16"),
+        (("--dtype", "auto"), "not needed for the default, else --precision with fp32, fp16, bf16 or int8"),
+        (("--batch-size", "64"), "--max-batch-tokens N. Batches are bounded in tokens, not in texts"),
+        (("--hostname", "0.0.0.0"), "--host 0.0.0.0"),
+        (("-p", "8080"), "--port 8080"),
+        (("--json-output", "owner/name"), "--log-format json"),
+        (("--served-model-name",), "--alias VALUE"),
+        (("--device-id", "1"), "--device cuda:1"),
+    ],
+)
+def test_the_message_names_the_replacement_with_its_value(
+    arguments: tuple[str, ...], replacement: str
+) -> None:
+    option = arguments[0].partition("=")[0]
+    assert refusal(*arguments).endswith(f"  {option}: {replacement}\n")
+
+
+def test_all_options_of_a_command_line_are_explained_at_once() -> None:
+    text = refusal("--model-id", "a/b", "--port", "80", "--dtype", "float32", "--pooling", "cls")
+    lines = [line.partition(":")[0].strip() for line in text.splitlines() if line.startswith("  --")]
+    assert lines == ["--model-id", "--dtype", "--pooling"]
+
+
+def test_an_unknown_option_is_still_only_unknown() -> None:
+    text = refusal("--prot", "80")
+    assert "--prot" in text
+    assert "--port" in text
+    assert "another server" not in text
+
+
+def test_every_replacement_is_an_option_that_exists() -> None:
+    assert OPTIONS.keys() & OWN_OPTIONS == set()
+    for option, advice in OPTIONS.items():
+        assert set(re.findall(r"--[a-z-]+", advice.text + advice.otherwise)) <= OWN_OPTIONS, option
+    assert set(OPTIONS["--dtype"].names.values()) <= set(Precision)
+
+
 def names(environment: dict[str, str], *given: str) -> list[str]:
     return [variable.name for variable in find_variables(environment, given)]
 
@@ -50,7 +104,7 @@ def test_a_variable_of_infinity_has_a_replacement(name: str) -> None:
 
 
 def test_all_replacements_are_variables_that_the_server_reads() -> None:
-    options = {option[2:].replace("-", "_").upper() for option in REPLACEMENTS if option.startswith("--")}
+    options = {option[2:].replace("-", "_").upper() for option in OPTIONS if option.startswith("--")}
     environment = dict.fromkeys([*TEI_SIGNS, *TEI_GENERIC, *(INFINITY + option for option in options)], "1")
     found = find_variables(environment, ())
     assert len(found) == len(environment)

@@ -1,12 +1,16 @@
-"""The rerank of Mixedbread, NVIDIA, DeepInfra and Pinecone.
+"""The rerank of Voyage, Weaviate, Mixedbread, NVIDIA, DeepInfra and Pinecone.
 
-Source: the API references, and the packages `mixedbread`, `langchain-nvidia-ai-endpoints`, `litellm` and
-`pinecone`.
+Voyage's `/embeddings` is in `openai`. Some clients leave out both keys by which its `/rerank` is known: the
+npm package, Continue and LiteLLM. They need a path of Voyage's own, below `/voyage`, which has `/embeddings`
+too, because a client has one base URL.
+
+Source: the API references, and the packages `voyageai`, `mixedbread`, `langchain-nvidia-ai-endpoints`,
+`litellm` and `pinecone`, and Weaviate's module reranker-transformers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from vecmill.requests import Rerank
 from vecmill.results import RerankResult
@@ -14,25 +18,28 @@ from vecmill.values.aliases import JsonValue
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, an_object, like
 from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.cohere_rerank import (
-    EXCLUSIVE_OPTIONS,
-    RERANKING_PATHS,
+from vecmill_server.dialects.cohere import (
     TOP_NOTE,
     RankedBody,
     RankedDocument,
     best_first,
+    describe_result,
     document_list,
+    write_results,
 )
-from vecmill_server.dialects.dialect import (
-    USAGE,
-    Asked,
-    Envelope,
-    InferenceBody,
-    InferenceRoute,
-    write_usage,
-)
+from vecmill_server.dialects.dialect import SENTENCE_STYLE, Asked, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
-from vecmill_server.dialects.tei_conventions import with_parameters
+from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.dialects.response_parts import USAGE, write_usage
+from vecmill_server.dialects.shared_paths import (
+    MIXEDBREAD_RERANK,
+    RERANK_PATHS,
+    RERANKING_PATHS,
+    VOYAGE_RERANK,
+    WEAVIATE_RERANK,
+    Marks,
+)
+from vecmill_server.dialects.tei import with_parameters
 
 _RETURN_NOTE = "Whether results have their documents."
 
@@ -82,7 +89,7 @@ class MixedbreadRerankRequest(RankedBody):
         "`rewrite_query` must be false: this server does not rewrite queries.",
         "Queries are never rewritten.",
     )
-    rules = json_schema.all_of(*EXCLUSIVE_OPTIONS, json_schema.without("documents", "texts"))
+    marks = MIXEDBREAD_RERANK
     responses = (
         Component(
             "MixedbreadRerankResponse",
@@ -119,11 +126,6 @@ def _as_given(document: RankedDocument) -> JsonValue:
     return document.text if is_text else document.as_sent
 
 
-def is_mixedbread(json: Json) -> bool:
-    """Return whether a body of `/reranking` comes from Mixedbread's client."""
-    return "input" in json and json.keys().isdisjoint(("documents", "texts"))
-
-
 def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
     tokens = write_usage(result.token_count)
     return {"rankings": _write_entries("logit", "", None, None, result), "usage": tokens}
@@ -138,11 +140,6 @@ def _to_passage(value: JsonValue, field: str) -> str:
     return text
 
 
-def _to_passages(value: JsonValue, field: str) -> tuple[str, ...]:
-    items = fields.to_items(value, field, "a list of texts")
-    return tuple(_to_passage(item, f"{field}[{index}]") for index, item in enumerate(items))
-
-
 _PASSAGE = json_schema.any_of(str, an_object(("text",), {"text": str, "image": json_schema.NOTHING}))
 
 
@@ -151,7 +148,10 @@ class NvidiaRankRequest(InferenceBody):
 
     query = fields.required("query", _PASSAGE, _to_passage, 'a string, or {"text": a string}')
     passages = fields.required(
-        "passages", {"type": "array", "minItems": 1, "items": _PASSAGE}, _to_passages, "a list of texts"
+        "passages",
+        {"type": "array", "minItems": 1, "items": _PASSAGE},
+        fields.texts_of(_to_passage),
+        "a list of texts",
     )
     options = text_fields.text_options(truncation=text_fields.TRUNCATION)
     harmless = known_fields.CALLER
@@ -249,7 +249,6 @@ class PineconeRerankRequest(RankedBody):
         },
         _read_parameters,
     )
-    rules = json_schema.all_of(*EXCLUSIVE_OPTIONS)
     responses = (
         Component(
             "PineconeRerankResponse",
@@ -283,11 +282,92 @@ class PineconeRerankRequest(RankedBody):
         return self.asked(self.read_request(documents), partial(_write_pinecone, self.top_n, returned))
 
 
+_VOYAGE_RESPONSE = Component(
+    "VoyageRerankResponse",
+    {"object": "list", "data": [describe_result(str)], "model": str, "usage": {"total_tokens": int}},
+)
+
+
+def _write_voyage(
+    top_k: int | None, documents: tuple[str, ...] | None, result: RerankResult, envelope: Envelope
+) -> JsonValue:
+    return {
+        "object": "list",
+        "data": write_results(result, top_k, documents),
+        "model": envelope.model,
+        "usage": {"total_tokens": result.token_count},
+    }
+
+
+_RETURN_DOCUMENTS = fields.flag("return_documents", note=_RETURN_NOTE)
+
+
+class VoyageRerankRequest(RankedBody):
+    """The body of `/rerank` from Voyage's clients. `truncation` and `top_k` are often null."""
+
+    top_k = fields.count("top_k", note=TOP_NOTE)
+    return_documents = _RETURN_DOCUMENTS.otherwise(False)
+    marks = VOYAGE_RERANK
+    rules: ClassVar[Mapping[str, Any]] = json_schema.described(
+        RankedBody.rules, "Voyage's, known by `truncation` or `top_k`."
+    )
+    responses = (_VOYAGE_RESPONSE,)
+
+    def read(self) -> Asked:
+        request = self.read_request(self.documents)
+        returned = request.documents if self.return_documents else None
+        return self.asked(request, partial(_write_voyage, self.top_k, returned))
+
+
+class VoyagePathRerankRequest(VoyageRerankRequest):
+    """The body of `/voyage/v1/rerank`, which needs no key to be recognised.
+
+    Results have their documents by default: Continue requires documents, and does not ask for documents.
+    """
+
+    return_documents = _RETURN_DOCUMENTS.otherwise(True)
+    rules = RankedBody.rules
+    marks = Marks()
+
+
+_WEAVIATE_RESPONSE = Component("WeaviateRerankResponse", {"scores": [{"document": str, "score": float}]})
+
+
+def _write_weaviate(request: Rerank, result: RerankResult, _envelope: Envelope) -> JsonValue:
+    pairs = zip(request.documents, result.scores, strict=True)
+    return {"scores": [{"document": document, "score": score} for document, score in pairs]}
+
+
+class WeaviateRerankRequest(RankedBody):
+    """The body of `/rerank` from reranker-transformers. Only the presence of `property` matters."""
+
+    property = Field(
+        {"property": json_schema.described(json_schema.ANYTHING, "Its presence makes the body Weaviate's.")},
+        lambda body: None,
+    )
+    style = SENTENCE_STYLE
+    marks = WEAVIATE_RERANK
+    rules = json_schema.described(
+        RankedBody.rules, "That of Weaviate's reranker-transformers, known by `property`."
+    )
+    responses = (_WEAVIATE_RESPONSE,)
+
+    def read(self) -> Asked:
+        request = self.read_request(self.documents)
+        return self.asked(request, partial(_write_weaviate, request))
+
+
 ROUTES = (
-    InferenceRoute("rerank", RERANKING_PATHS, "", (MixedbreadRerankRequest,), when=is_mixedbread),
+    InferenceRoute("rerank", RERANKING_PATHS, "", (MixedbreadRerankRequest,)),
     InferenceRoute("rerank", ("/ranking", "/v1/ranking"), "Rank passages, as NVIDIA", (NvidiaRankRequest,)),
     InferenceRoute(
         "rerank", ("/v1/inference/{model:path}",), "Score documents, as DeepInfra", (DeepInfraRankRequest,)
     ),
     InferenceRoute("rerank", ("/pinecone/rerank",), "Rank documents, as Pinecone", (PineconeRerankRequest,)),
+    InferenceRoute("rerank", RERANK_PATHS, "", (VoyageRerankRequest,)),
+    InferenceRoute(
+        "rerank", ("/voyage/v1/rerank",), "Score documents, as Voyage", (VoyagePathRerankRequest,)
+    ),
+    InferenceRoute("embeddings", ("/voyage/v1/embeddings",), "Embed texts", (EmbeddingsRequest,)),
+    InferenceRoute("rerank", RERANK_PATHS, "", (WeaviateRerankRequest,)),
 )
