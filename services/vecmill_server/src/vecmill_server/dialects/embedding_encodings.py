@@ -73,6 +73,11 @@ BYTE_ORDER = fields.choice(
 )
 
 
+# The fields of the format of floats.
+_OF_FLOATS = frozenset({*FLOAT_TYPE.properties, *BYTE_ORDER.properties})
+_FLOAT32 = FloatFormat()
+
+
 def read_float_format(body: RequestBody) -> FloatFormat:
     """Return the format that a body asks for. Raises `InvalidRequest`."""
     kind, order = FLOAT_TYPE.read(body), BYTE_ORDER.read(body)
@@ -95,7 +100,6 @@ EMBEDDING: Schema = {
         json_schema.described(str, "base64 of the bytes of the embedding, by default little-endian"),
     ]
 }
-_FLOAT32 = FloatFormat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,14 @@ def named_encoding(
     return EmbeddingEncoding(OutputDtype(name), is_base64, float_format)
 
 
+# The encodings in the usual format of floats, by name and whether any dtype is written as base64.
+_USUAL: Mapping[tuple[str, bool], EmbeddingEncoding] = {
+    (name, is_base64): named_encoding(name, is_base64=is_base64)
+    for name in ENCODING_NAMES
+    for is_base64 in (False, True)
+}
+
+
 def to_encoding_names(value: JsonValue, field: str) -> tuple[str, ...]:
     """Return the names of encodings in a list, without duplicates."""
     wanted = f"a list of at least one of: {', '.join(ENCODING_NAMES)}"
@@ -174,6 +186,8 @@ _TYPES = _types(ENCODING_LIST, " With several, each embedding is an object with 
 def _read_encodings(body: RequestBody) -> Mapping[str, EmbeddingEncoding]:
     is_base64, dtype, types = _FORMAT.read(body) == _BASE64, _DTYPE.read(body), _TYPES.read(body)
     names = types or (OutputDtype.FLOAT,) if dtype is None else (dtype,)
+    if body.json.keys().isdisjoint(_OF_FLOATS):
+        return {name: _USUAL[name, is_base64] for name in names}
     float_format = read_float_format(body)
     return {name: named_encoding(name, is_base64=is_base64, float_format=float_format) for name in names}
 
