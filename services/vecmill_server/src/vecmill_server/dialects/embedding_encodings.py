@@ -42,8 +42,10 @@ class FloatFormat:
 
     def to_bytes(self, array: npt.NDArray[np.generic]) -> bytes:
         """Return the bytes of `array`. Only float32 arrays are converted to `type`."""
-        if array.dtype == np.float32 and self.type is not FloatType.FLOAT32:
+        if self.type is not FloatType.FLOAT32 and array.dtype == np.float32:
             array = _narrow(array, self.type)
+        if array.dtype.isnative and self.is_big_endian == (sys.byteorder == "big"):
+            return array.tobytes()
         ordered = array.dtype.newbyteorder(">" if self.is_big_endian else "<")
         return array.astype(ordered, copy=False).tobytes()
 
