@@ -48,10 +48,6 @@ class ByteBudget:
         """The limit for requests of more than `SMALL_BYTES`."""
         return self.limit - self.limit // 4
 
-    def has_room(self, count: int, request_count: int) -> bool:
-        """Return True if `count` more bytes fit, of a request that will then hold `request_count` bytes."""
-        return self.held + count <= (self.limit if request_count <= SMALL_BYTES else self.large_limit)
-
 
 class HeldBytes:
     """The bytes that one request holds. As a context manager, gives them back at the end."""
@@ -67,11 +63,13 @@ class HeldBytes:
 
         Raises `BuffersFull` if they do not fit now, and `BodyTooLarge` if they can never fit.
         """
-        request_count = self.count + count
-        if self._budget.has_room(count, request_count):
-            self.add(count)
+        request_count, budget = self.count + count, self._budget
+        limit = budget.limit if request_count <= SMALL_BYTES else budget.large_limit
+        if budget.held + count <= limit:
+            self.count = request_count
+            budget.held += count
             return
-        if request_count > self._budget.large_limit:
+        if request_count > budget.large_limit:
             raise BodyTooLarge(
                 f"The request needs {request_count} bytes of buffers, more than this server has "
                 "(--max-buffered-bytes). Send fewer texts at a time."

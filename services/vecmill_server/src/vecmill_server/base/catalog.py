@@ -162,7 +162,7 @@ class Catalog:
         gets the first model whose task comes earliest in `tasks`.
         """
         if name is None or name == UNSPECIFIED:
-            return self._unnamed(tasks)
+            return self._unnamed(tasks) if len(self._models) > 1 else self._models[0]
         found = self._find_named(name)
         if found is None and self._accepts_any_name:
             return self._any_name_target or self._unnamed(tasks)

@@ -56,8 +56,11 @@ def _merge(path: str, routes: list[InferenceRoute]) -> InferenceRoute:
     if len(routes) == 1:
         return replace(usual, paths=(path,))
     marked = [route.bodies[0] for route in routes if not route.is_usual]
+    marks = frozenset(name for body in marked for name in body.marks.any_of)
 
     def choose(json: Json, _options: DialectOptions) -> type[InferenceBody]:
+        if marks.isdisjoint(json):
+            return usual.bodies[0]
         return next((body for body in marked if body.marks.fit(json)), usual.bodies[0])
 
     bodies = (*usual.bodies, *marked)

@@ -42,8 +42,10 @@ class FloatFormat:
 
     def to_bytes(self, array: npt.NDArray[np.generic]) -> bytes:
         """Return the bytes of `array`. Only float32 arrays are converted to `type`."""
-        if array.dtype == np.float32 and self.type is not FloatType.FLOAT32:
+        if self.type is not FloatType.FLOAT32 and array.dtype == np.float32:
             array = _narrow(array, self.type)
+        if array.dtype.isnative and self.is_big_endian == (sys.byteorder == "big"):
+            return array.tobytes()
         ordered = array.dtype.newbyteorder(">" if self.is_big_endian else "<")
         return array.astype(ordered, copy=False).tobytes()
 
@@ -73,6 +75,11 @@ BYTE_ORDER = fields.choice(
 )
 
 
+# The fields of the format of floats.
+_OF_FLOATS = frozenset({*FLOAT_TYPE.properties, *BYTE_ORDER.properties})
+_FLOAT32 = FloatFormat()
+
+
 def read_float_format(body: RequestBody) -> FloatFormat:
     """Return the format that a body asks for. Raises `InvalidRequest`."""
     kind, order = FLOAT_TYPE.read(body), BYTE_ORDER.read(body)
@@ -95,7 +102,6 @@ EMBEDDING: Schema = {
         json_schema.described(str, "base64 of the bytes of the embedding, by default little-endian"),
     ]
 }
-_FLOAT32 = FloatFormat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,14 @@ def named_encoding(
     return EmbeddingEncoding(OutputDtype(name), is_base64, float_format)
 
 
+# The encodings in the usual format of floats, by name and whether any dtype is written as base64.
+_USUAL: Mapping[tuple[str, bool], EmbeddingEncoding] = {
+    (name, is_base64): named_encoding(name, is_base64=is_base64)
+    for name in ENCODING_NAMES
+    for is_base64 in (False, True)
+}
+
+
 def to_encoding_names(value: JsonValue, field: str) -> tuple[str, ...]:
     """Return the names of encodings in a list, without duplicates."""
     wanted = f"a list of at least one of: {', '.join(ENCODING_NAMES)}"
@@ -174,6 +188,8 @@ _TYPES = _types(ENCODING_LIST, " With several, each embedding is an object with 
 def _read_encodings(body: RequestBody) -> Mapping[str, EmbeddingEncoding]:
     is_base64, dtype, types = _FORMAT.read(body) == _BASE64, _DTYPE.read(body), _TYPES.read(body)
     names = types or (OutputDtype.FLOAT,) if dtype is None else (dtype,)
+    if body.json.keys().isdisjoint(_OF_FLOATS):
+        return {name: _USUAL[name, is_base64] for name in names}
     float_format = read_float_format(body)
     return {name: named_encoding(name, is_base64=is_base64, float_format=float_format) for name in names}
 

@@ -58,7 +58,7 @@ class Field(Generic[T]):
 
     `properties` are the JSON Schemas by name. `required` names the properties that must be present. A field
     is a class attribute of a `RequestBody`; the attribute of an instance is the value that was read. Fields
-    with `is_refusal` have no value and are only checked.
+    with `is_refusal` have no value, and are only checked, if a body has one of their properties.
     """
 
     properties: Mapping[str, Any]
@@ -98,16 +98,19 @@ class RequestBody:
     rules: ClassVar[Mapping[str, Any]] = {}
     harmless: ClassVar[Mapping[str, str]] = {}
     _refusals: ClassVar[tuple[Field[None], ...]] = ()
+    _refused: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, json: Json, options: DialectOptions) -> None:
         """Raises `InvalidRequest` for fields that ask for features that the server does not have."""
         self.json = json
         self.dialect_options = options
-        for field in self._refusals:
-            field.read(self)
+        if not self._refused.isdisjoint(json):
+            for field in self._refusals:
+                field.read(self)
 
     def __init_subclass__(cls) -> None:
         cls._refusals = tuple(field for field in cls.fields() if field.is_refusal)
+        cls._refused = frozenset(name for field in cls._refusals for name in field.properties)
 
     @classmethod
     def fields(cls) -> Iterator[Field[Any]]:
@@ -294,8 +297,9 @@ def choice_of(choices: Sequence[str]) -> Convert[str]:
     """Return the conversion of a string that must be one of `choices`."""
 
     def convert(value: JsonValue, field: str) -> str:
-        if to_string(value, field) in choices:
-            return str(value)
+        if isinstance(value, str) and value in choices:
+            return value
+        to_string(value, field)
         raise invalid(field, f"must be one of: {', '.join(choices)}.")
 
     return convert

@@ -1,6 +1,7 @@
 """Fields that several APIs share: the model, the inputs, text options, dimensions and scores."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Priority, Purpose, TextOptions, TextOrIds, Truncation
@@ -255,7 +256,9 @@ def read_inputs(body: RequestBody, name: str) -> tuple[TextOrIds, ...]:
     A list of numbers is one text. A text may also be `{"text": ...}`, the form of Jina's clients.
     """
     value = body.json.get(name)
-    if isinstance(value, str | dict):
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, dict):
         return (_to_input(value, name, body),)
     if value is None:
         raise fields.invalid(name, f"is required: {fields.TEXTS_WANTED}.")
@@ -269,7 +272,7 @@ def read_inputs(body: RequestBody, name: str) -> tuple[TextOrIds, ...]:
 
 def embed_inputs(name: str) -> Field[tuple[TextOrIds, ...]]:
     """Return the required inputs to embed."""
-    return Field({name: describe_inputs}, lambda body: read_inputs(body, name), (name,))
+    return Field({name: describe_inputs}, partial(read_inputs, name=name), (name,))
 
 
 def _to_input(item: JsonValue, field: str, body: RequestBody) -> TextOrIds:
