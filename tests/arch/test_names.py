@@ -8,14 +8,12 @@ from support.source_tree import Module, modules
 
 # A file name that stands in several folders, and the idea that the files share.
 SHARED = {
-    "chat_template": "the template that puts a pair into prose: reading it, and applying it",
     "command": "the command line of one command",
     "config": "the settings of one architecture; and of the library",
     "errors": "the tree of errors",
     "exported": "graphs that were exported elsewhere: found, read, run",
     "graph": "the graph of one architecture",
     "heads": "task heads: described, and built",
-    "late_interaction": "how queries and documents differ in multi-vector models: read, and applied",
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",

@@ -53,7 +53,7 @@ def undocumented(module: Module) -> Iterator[str]:
 # These hand on whether the person trusts the model.
 ASKED_FOR_TRUST = (
     "vecmill.engines.torch.transformers_model",
-    "vecmill.verification.reference_implementations",
+    "vecmill.verification.reference",
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.landscape import accuracy_of
 from vecmill.commands.optimize.choice import TIE, Goal, Objective, choose, measure_noise
 from vecmill.commands.optimize.measurements import Measurements, Pass, Screening, Speed
-from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import EnginePlan, Precision
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu")

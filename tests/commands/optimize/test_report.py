@@ -11,9 +11,8 @@ from vecmill.commands.optimize.choice import Goal, choose
 from vecmill.commands.optimize.output_directory import OptimizationResult
 from vecmill.commands.optimize.report import write_report
 from vecmill.commands.optimize.search import Search
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
 from vecmill.serving_plan.machine import Machine
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import Accuracy, describe_plan, kind_of
 from vecmill.values.engine_plan import EnginePlan
 
 DEMAND = Goal()

@@ -17,11 +17,11 @@ from vecmill.commands.optimize.reference_outputs import load_reference_outputs, 
 from vecmill.commands.optimize.search import CandidateFailed
 from vecmill.commands.optimize.worker import WorkerSetup, sample_evenly
 from vecmill.commands.optimize.worker_calls import Worker, find_engine_capabilities
-from vecmill.serving_plan.plan_json import write_plan
+from vecmill.serving_plan.plans import write_plan
 from vecmill.values.embeddings import SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
-from vecmill.verification.check_inputs import CheckInput
+from vecmill.verification.model_outputs import CheckInput
 from vecmill.verification.reference import StoredReference
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)

@@ -17,8 +17,8 @@ from vecmill.models import Task, locate_model
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.values.engine_plan import Precision
 from vecmill.values.sample_texts import sample_texts
+from vecmill.verification.comparison import VerificationReport, compare_with_reference
 from vecmill.verification.reference import load_reference
-from vecmill.verification.reference_check import VerificationReport, compare_with_reference
 
 
 @click.command()

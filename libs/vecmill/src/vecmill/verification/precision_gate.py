@@ -25,9 +25,9 @@ from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
+from vecmill.verification.comparison import compare_with_reference
 from vecmill.verification.model_outputs import ModelProcessor, compute_in_batches
 from vecmill.verification.reference import LoadedReference
-from vecmill.verification.reference_check import compare_with_reference
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from vecmill.errors import NotReady, VecmillError
 from vecmill.models import fingerprint_model
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
-from vecmill.serving_plan.plan_json import read_plan
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import describe_plan, read_plan
 from vecmill_server.catalog import ServedModel
 
 

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from vecmill.commands.optimize.candidates import choose_engines
 from vecmill.commands.optimize.choice import Choice, Goal, median_score
 from vecmill.commands.optimize.measurements import Measurements
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import Accuracy, describe_plan, kind_of
 from vecmill.values.engine_plan import EnginePlan
 
 # The gains of docs/engines.md, for engines that are worth installing on most machines.

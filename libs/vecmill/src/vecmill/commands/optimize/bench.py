@@ -18,8 +18,7 @@ from vecmill.commands.optimize.worker import WorkerSetup
 from vecmill.commands.optimize.worker_calls import Worker
 from vecmill.errors import SetupError
 from vecmill.hardware.memory import available_mb
-from vecmill.serving_plan.plan_json import JsonObject, write_plan
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import JsonObject, describe_plan, write_plan
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_plan import EnginePlan
 

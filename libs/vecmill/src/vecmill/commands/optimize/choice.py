@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vecmill.commands.optimize.measurements import Measurements, Ratio
-from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import EnginePlan
 
 # Plans whose scores differ by less than this from the best cannot be told apart in the available time.

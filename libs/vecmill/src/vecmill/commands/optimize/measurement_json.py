@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vecmill.commands.optimize.measurements import Pass, Screening, Speed
-from vecmill.serving_plan.accuracy import Accuracy
-from vecmill.serving_plan.plan_json import JsonObject, read_plan, write_accuracy, write_plan
+from vecmill.serving_plan.plans import Accuracy, JsonObject, read_plan, write_accuracy, write_plan
 
 
 def write_screening(screening: Screening) -> JsonObject:

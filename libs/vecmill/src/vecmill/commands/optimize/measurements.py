@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
+from vecmill.serving_plan.plans import Accuracy, kind_of
 from vecmill.values.engine_plan import EnginePlan
 
 

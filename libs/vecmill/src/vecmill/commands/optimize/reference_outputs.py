@@ -7,7 +7,7 @@ import numpy as np
 
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.vectors.transforms import dense
-from vecmill.verification.check_inputs import CheckInputs
+from vecmill.verification.model_outputs import CheckInputs
 from vecmill.verification.reference import StoredReference
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from vecmill.commands.optimize.choice import NOISE_BOUND, may_be_chosen, median_score
 from vecmill.commands.optimize.measurements import Measurements
 from vecmill.commands.optimize.output_directory import OptimizationResult
-from vecmill.serving_plan.accuracy import Accuracy
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import Accuracy, describe_plan
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.pip_command import pip_command
 

@@ -36,7 +36,7 @@ from vecmill.errors import InvalidConfig, SetupError
 from vecmill.hardware.topology import Topology
 from vecmill.models import ModelDescription, fingerprint_model, locate_model
 from vecmill.serving_plan.machine import Machine, runtime_versions
-from vecmill.serving_plan.plan_json import JsonObject, write_plan
+from vecmill.serving_plan.plans import JsonObject, write_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.values.sample_texts import sample_texts

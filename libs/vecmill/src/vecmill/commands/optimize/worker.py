@@ -36,18 +36,15 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.memory import resident_mb
 from vecmill.models import ModelDescription, ModelLocation
 from vecmill.requests import Priority
-from vecmill.serving_plan.accuracy import Accuracy
-from vecmill.serving_plan.plan_json import JsonObject, read_plan, write_accuracy
+from vecmill.serving_plan.plans import Accuracy, JsonObject, read_plan, write_accuracy
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_info import CostModel
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.observer import Observer
-from vecmill.verification.check_inputs import make_check_inputs
-from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison
-from vecmill.verification.model_outputs import ModelProcessor, compute_singly
+from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison, compare_with_reference
+from vecmill.verification.model_outputs import ModelProcessor, compute_singly, make_check_inputs
 from vecmill.verification.reference import LoadedReference, store_outputs
-from vecmill.verification.reference_check import compare_with_reference
 from vecmill.verification.self_check import check_engine
 
 T = TypeVar("T")

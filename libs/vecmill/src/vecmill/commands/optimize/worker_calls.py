@@ -14,7 +14,7 @@ from typing import Any
 
 from vecmill.commands.optimize.search import CandidateFailed
 from vecmill.engines.base import EngineCapabilities
-from vecmill.serving_plan.plan_json import JsonObject
+from vecmill.serving_plan.plans import JsonObject
 from vecmill.values.engine_plan import Precision
 
 COMMAND = (sys.executable, "-m", "vecmill.commands.optimize.worker")
