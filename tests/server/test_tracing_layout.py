@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vecmill.values.timeline import BatchTimeline, EngineTimes, RunTimeline
+from vecmill.values.observer import BatchTimeline, EngineTimes, RunTimeline
 from vecmill_server.tracing.layout import MAX_BATCHES, SpanDraft, batch_id, lay_out_batch, lay_out_request
 from vecmill_server.tracing.trace import RequestTrace, Stage
 

@@ -15,7 +15,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.models.heads import PairTemplate
 from vecmill.requests import TextOrPair, Truncation
 from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs, longest_first
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 

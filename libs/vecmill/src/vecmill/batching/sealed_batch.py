@@ -9,8 +9,7 @@ from vecmill.errors import VecmillError
 from vecmill.values.batch import Batch
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.observer import BatchRecord
-from vecmill.values.timeline import BatchTimeline, EngineTimes
+from vecmill.values.observer import BatchRecord, BatchTimeline, EngineTimes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from typing import Any, TextIO
 
 import click
 
-from vecmill.commands.download_log import show_downloads
-from vecmill.commands.options import CACHE_DIR, PRECISIONS, TEXTS, TRUST
+from vecmill.commands.options import CACHE_DIR, PRECISIONS, TEXTS, TRUST, show_downloads
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine

@@ -24,12 +24,12 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = MappingProxyType(
         name: EntryPoint(name, f"vecmill.commands.{target}", ENTRY_POINT_GROUP)
         for name, target in (
             ("check", "check:check"),
-            ("describe", "describe:describe"),
+            ("describe", "model_directories:describe"),
             ("doctor", "doctor:doctor"),
-            ("embed", "embed.command:embed"),
+            ("embed", "embed:embed"),
             ("engines", "engines:engines"),
-            ("optimize", "optimize.command:optimize"),
-            ("pull", "pull:pull"),
+            ("optimize", "optimize:optimize"),
+            ("pull", "model_directories:pull"),
         )
     }
 )

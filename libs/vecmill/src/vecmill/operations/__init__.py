@@ -9,13 +9,9 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from vecmill.operations.admission import Admission
-from vecmill.operations.classify import classify
-from vecmill.operations.classify_tokens import classify_tokens
-from vecmill.operations.embed import embed
-from vecmill.operations.embed_sparse import embed_sparse
-from vecmill.operations.embed_tokens import embed_tokens
+from vecmill.operations.classify import classify, classify_tokens, score_tokens
+from vecmill.operations.embed import embed, embed_sparse, embed_tokens
 from vecmill.operations.rerank import rerank
-from vecmill.operations.score_tokens import score_tokens
 from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.requests import (
     Classify,

@@ -11,12 +11,11 @@ import numpy as np
 from vecmill.errors import InvalidRequest, fields_renamed
 from vecmill.models import Task
 from vecmill.models.heads import Similarity
-from vecmill.operations.admission import Admission, Computation
-from vecmill.operations.requirements import require_task
+from vecmill.operations.admission import Admission, Computation, require_task
 from vecmill.requests import Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.vectors.scores import activate_logits, max_similarity, similarity_scores, sparse_product

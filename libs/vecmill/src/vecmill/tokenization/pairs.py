@@ -15,9 +15,8 @@ from vecmill.models.heads import PairTemplate
 from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
-from vecmill.tokenization.pieces import Known, Reading
+from vecmill.tokenization.pieces import Known, Reading, Slices, complete
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
-from vecmill.tokenization.slices import Slices, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 

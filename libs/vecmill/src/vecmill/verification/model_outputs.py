@@ -13,7 +13,7 @@ from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.tokenization.late_interaction import encode_side, keep_tokens
 from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding

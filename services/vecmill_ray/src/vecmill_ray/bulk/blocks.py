@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 
-from vecmill.commands.embed.input_records import Record
+from vecmill.commands.embed.sources import Record
 
 # The characters of a block, so that an actor's memory is bounded for long texts.
 BLOCK_CHARACTERS = 16_000_000

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vecmill.commands.embed.input_records import Record
-from vecmill.commands.embed.sources import Source
+from vecmill.commands.embed.sources import Record, Source
 from vecmill.errors import InvalidConfig, InvalidCorpus, MissingExtra
 from vecmill.values.aliases import JsonValue
 from vecmill.values.pip_command import pip_command

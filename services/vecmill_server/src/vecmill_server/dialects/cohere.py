@@ -12,7 +12,7 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import Detokenize, Embed, TextOptions, Tokenize
 from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, PriorityBody

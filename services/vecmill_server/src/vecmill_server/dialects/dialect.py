@@ -13,7 +13,7 @@ from vecmill.mill import Mill
 from vecmill.requests import Priority, Request
 from vecmill.results import Result
 from vecmill.values.aliases import JsonValue
-from vecmill.values.timeline import Timeline
+from vecmill.values.observer import Timeline
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
 from vecmill_server.dialects.text_fields import MODEL, PRIORITY
 from vecmill_server.error_responses import (

@@ -12,7 +12,7 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import Classify, Embed, EmbedTokens, ScoreTokens
 from vecmill.results import ClassifyResult, EmbedResult, EmbedTokensResult, ScoreTokensResult
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 from vecmill_server import json_schema
 from vecmill_server.dialects import fields, text_fields

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
-from vecmill.values.timeline import BatchTimeline
+from vecmill.values.observer import BatchRecord, BatchTimeline, LaneState, Observer, Rejection
 from vecmill_server.metrics import definitions
 from vecmill_server.tracing.trace import exemplar_of
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vecmill.values.timeline import BatchTimeline, RunTimeline
+from vecmill.values.observer import BatchTimeline, RunTimeline
 from vecmill_server.tracing.trace import Attributes, RequestTrace, Stage
 
 # A request of thousands of texts has one span for each of so many batches.

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Request
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.timeline import BatchTimeline, RunTimeline, Timeline
+from vecmill.values.observer import BatchTimeline, RunTimeline, Timeline
 
 Attributes = Mapping[str, str | int | float | bool]
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from vecmill.values.clock import monotonic
-from vecmill.values.timeline import BatchTimeline
+from vecmill.values.observer import BatchTimeline
 from vecmill_server import __version__
 from vecmill_server.tracing.exporter import SpanSender
 from vecmill_server.tracing.layout import SpanDraft, describe_batch, lay_out_batch, lay_out_request

@@ -11,9 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vecmill.commands.embed.input_records import NO_CHARACTER, Record, find_problem, is_writable
 from vecmill.commands.embed.progress import show_progress
-from vecmill.commands.embed.sources import Source
+from vecmill.commands.embed.sources import NO_CHARACTER, Record, Source, find_problem, is_writable
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
 

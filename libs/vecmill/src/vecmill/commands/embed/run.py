@@ -11,23 +11,22 @@ from typing import Any
 
 import click
 
-from vecmill.commands.embed.embed_model import EmbedModel, choose_model
 from vecmill.commands.embed.embedder import Embedder, EmbedParameters
-from vecmill.commands.embed.input_records import cut_parts
 from vecmill.commands.embed.input_scan import ColumnOptions, InputScan, scan_source, valid_records
 from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.options import EmbedModel, choose_model
 from vecmill.commands.embed.outputs import OutputSchema, check_output, open_output
 from vecmill.commands.embed.parts import PartStore, RunSettings, folder_of, open_part_store, refuse_existing
 from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.remote import open_remote
-from vecmill.commands.embed.sources import Source, open_source
+from vecmill.commands.embed.sources import Source, cut_parts, open_source
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Purpose
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 
 DONE, INTERRUPTED = 0, 130

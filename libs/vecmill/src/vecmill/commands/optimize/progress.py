@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import click
 
-from vecmill.commands.optimize.advice import describe_refused
+from vecmill.commands.optimize.choice import describe_refused
 from vecmill.commands.optimize.output_directory import REPORT_FILE, OptimizationResult
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
 from vecmill.serving_plan.plans import describe_plan
