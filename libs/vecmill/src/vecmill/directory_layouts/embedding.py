@@ -13,7 +13,6 @@ Source of the rules: sentence-transformers 6.2, `sentence_transformer/modules/st
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.architectures.static.config import StaticConfig
@@ -156,9 +155,9 @@ def describe_static_model(
         stages=stages,
         lowercase=False,
         truncate_left=read_choice(truncation, "direction", ("Left", "Right"), file=name) == "Left",
-        prompts=MappingProxyType({}),
+        prompts={},
         default_prompt_name=None,
-        config=MappingProxyType({}),
+        config={},
         tokenizer_file=directory / tokenizer_name,
         weights_files=weights_files,
         weights_sha256=location.weights_sha256,

@@ -9,7 +9,6 @@ Source of the rules: sentence-transformers 6.2, `base/model.py` and the modules 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from vecmill.directory_layouts.transformer_folder import find_module_weights, join
@@ -262,7 +261,7 @@ class ModelSettings:
         path = directory / cls.FILE
         prompts = _read_prompts(path, values)
         default = _read_default(path, values, prompts)
-        return cls(path, MappingProxyType(values), MappingProxyType(prompts), default)
+        return cls(path, values, prompts, default)
 
     @property
     def model_type(self) -> str:

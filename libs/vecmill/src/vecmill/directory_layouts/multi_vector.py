@@ -15,7 +15,6 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
@@ -158,8 +157,8 @@ class PyLateSettings:
                 transformer.pop("query_length", None)
         has_skipped = values.get("skiplist_words") is not None
         return cls(
-            MappingProxyType(transformer),
-            MappingProxyType(prompts),
+            transformer,
+            prompts,
             tuple(prefixes),
             read_texts(values, "skiplist_words", file=settings.path) if has_skipped else None,
         )
@@ -197,7 +196,7 @@ def describe_stanford_model(location: ModelLocation, folder: TransformerFolder) 
         task=Task.MULTI_VECTOR,
         stages=(projection, Normalize()),
         dim=dim,
-        prompts=MappingProxyType(prompts),
+        prompts=prompts,
         multi_vector=MultiVector(
             skipped=PUNCTUATION if read_flag(metadata, "mask_punctuation", default=True, file=path) else (),
             prefixes=tuple(prompts.values()),

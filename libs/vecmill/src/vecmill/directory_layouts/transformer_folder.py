@@ -13,7 +13,6 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any, Self
 
 from vecmill.architectures.registry import read_encoder
@@ -125,10 +124,10 @@ class TransformerFolder:
         read = cls(
             directory,
             folder,
-            MappingProxyType(config),
+            config,
             read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
-            *(_read_settings(directory, folder) if is_module else (MappingProxyType({}), _SETTINGS_FILES[0])),
-            MappingProxyType(tokenizer_config),
+            *(_read_settings(directory, folder) if is_module else ({}, _SETTINGS_FILES[0])),
+            tokenizer_config,
         )
         read._check_settings(reads_chat_template)
         return read
@@ -171,7 +170,7 @@ class TransformerFolder:
                 self.tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG
             )
             == "left",
-            prompts=MappingProxyType({}),
+            prompts={},
             default_prompt_name=None,
             config=self.config,
             tokenizer_file=self._find_tokenizer(),
@@ -369,8 +368,8 @@ def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str
     for name in _SETTINGS_FILES:
         settings = read_object(directory, join(folder, name))
         if settings:
-            return MappingProxyType(settings), name
-    return MappingProxyType({}), _SETTINGS_FILES[0]
+            return settings, name
+    return {}, _SETTINGS_FILES[0]
 
 
 def _check_length(path: Path, source: str, value: object) -> int:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
@@ -287,16 +286,14 @@ def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -
     )
 
 
-_DOES: Mapping[Task, str] = MappingProxyType(
-    {
-        Task.EMBED: "embeds texts, and ranks documents by their embeddings",
-        Task.RERANK: "ranks documents",
-        Task.CLASSIFY: "classifies texts",
-        Task.CLASSIFY_TOKENS: "classifies tokens",
-        Task.SPARSE: "gives sparse embeddings, and ranks documents by them",
-        Task.MULTI_VECTOR: "gives an embedding for each token, and ranks documents by them",
-    }
-)
+_DOES: Mapping[Task, str] = {
+    Task.EMBED: "embeds texts, and ranks documents by their embeddings",
+    Task.RERANK: "ranks documents",
+    Task.CLASSIFY: "classifies texts",
+    Task.CLASSIFY_TOKENS: "classifies tokens",
+    Task.SPARSE: "gives sparse embeddings, and ranks documents by them",
+    Task.MULTI_VECTOR: "gives an embedding for each token, and ranks documents by them",
+}
 
 
 def require_task(description: ModelDescription, *tasks: Task, asked: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -251,11 +250,9 @@ class _RerankMethod:
     numbers: Callable[[Admission, Rerank, Computation], int]
 
 
-_METHODS = MappingProxyType(
-    {
-        Task.RERANK: _RerankMethod(_encode_pairs, _score_logits, _count_scores),
-        Task.EMBED: _RerankMethod(_encode_texts, _score_embeddings, _count_dimensions),
-        Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
-        Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
-    }
-)
+_METHODS = {
+    Task.RERANK: _RerankMethod(_encode_pairs, _score_logits, _count_scores),
+    Task.EMBED: _RerankMethod(_encode_texts, _score_embeddings, _count_dimensions),
+    Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
+    Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
+}

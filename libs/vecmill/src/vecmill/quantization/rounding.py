@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -132,7 +131,7 @@ class Span:
 
 
 # The ranges of outputs of activations with a lower bound.
-_SPANS: Mapping[str, Span] = MappingProxyType({"Gelu": Span(32, 0.171), "Relu": Span(0, 0.0)})
+_SPANS: Mapping[str, Span] = {"Gelu": Span(32, 0.171), "Relu": Span(0, 0.0)}
 
 
 @dataclass(frozen=True, slots=True)

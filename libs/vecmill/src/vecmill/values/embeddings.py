@@ -6,7 +6,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -39,15 +38,13 @@ class OutputDtype(StrEnum):
         return self in (OutputDtype.BINARY, OutputDtype.UBINARY)
 
 
-_DTYPES = MappingProxyType(
-    {
-        OutputDtype.FLOAT: "<f4",
-        OutputDtype.INT8: "i1",
-        OutputDtype.UINT8: "u1",
-        OutputDtype.UBINARY: "u1",
-        OutputDtype.BINARY: "i1",
-    }
-)
+_DTYPES = {
+    OutputDtype.FLOAT: "<f4",
+    OutputDtype.INT8: "i1",
+    OutputDtype.UINT8: "u1",
+    OutputDtype.UBINARY: "u1",
+    OutputDtype.BINARY: "i1",
+}
 
 # The name of the second output of the graphs of embedding models: the last hidden state of each token.
 TOKEN_OUTPUT = "token_rows"

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
@@ -33,14 +32,12 @@ logger = logging.getLogger(__name__)
 
 # The least cosine between an output and its fp32 output, of the worst of the texts. Other texts may be worse;
 # a fifth of the accepted loss (0.999 in 16 bits, 0.99 in 8 bits) is reserved for them.
-MIN_COSINES: Mapping[Precision, float] = MappingProxyType(
-    {
-        Precision.FP16: 0.9992,
-        Precision.BF16: 0.9992,
-        Precision.INT8: 0.992,
-        Precision.INT8_FAST: 0.992,
-    }
-)
+MIN_COSINES: Mapping[Precision, float] = {
+    Precision.FP16: 0.9992,
+    Precision.BF16: 0.9992,
+    Precision.INT8: 0.992,
+    Precision.INT8_FAST: 0.992,
+}
 # Errors have long tails, so the worst text shows only among many. Calibration uses other passages.
 TEXTS, SEED = 200, 20_260_113
 

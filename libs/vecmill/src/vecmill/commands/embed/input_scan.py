@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.commands.embed.progress import show_progress
@@ -40,12 +39,10 @@ class ColumnType(StrEnum):
         return _MERGED.get(frozenset((self, other)), ColumnType.MIXED)
 
 
-_MERGED = MappingProxyType(
-    {
-        frozenset((ColumnType.INTEGER, ColumnType.LONG)): ColumnType.LONG,
-        frozenset((ColumnType.INTEGER, ColumnType.FLOAT)): ColumnType.FLOAT,
-    }
-)
+_MERGED = {
+    frozenset((ColumnType.INTEGER, ColumnType.LONG)): ColumnType.LONG,
+    frozenset((ColumnType.INTEGER, ColumnType.FLOAT)): ColumnType.FLOAT,
+}
 
 
 def type_of(value: Any) -> ColumnType:

@@ -14,7 +14,6 @@ import binascii
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -73,7 +72,7 @@ LONGEST_WAIT_S = 30.0
 PATIENCE_S = 300.0  # the total wait of one call before it fails
 
 # The values of `input_type` for purposes with another name there.
-_INPUT_TYPES = MappingProxyType({Purpose.SIMILARITY: "text-matching"})
+_INPUT_TYPES = {Purpose.SIMILARITY: "text-matching"}
 
 _REFUSED = frozenset({429, 502, 503})
 _TOO_MUCH = frozenset({413, 504})

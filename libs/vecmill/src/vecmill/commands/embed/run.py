@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -32,7 +31,7 @@ from vecmill.values.task import Task
 DONE, INTERRUPTED = 0, 130
 
 # The names of identity values in error messages.
-_WORDS = MappingProxyType({"name": "model", "fingerprint": "content of the model"})
+_WORDS = {"name": "model", "fingerprint": "content of the model"}
 
 
 @dataclass(frozen=True, slots=True)

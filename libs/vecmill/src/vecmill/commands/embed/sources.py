@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from vecmill.errors import InvalidCorpus, MissingExtra
@@ -281,9 +280,12 @@ class Parquet(Source):
             ) from error
 
 
-_SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = MappingProxyType(
-    {".jsonl": JsonLines, ".ndjson": JsonLines, ".csv": CommaSeparated, ".parquet": Parquet}
-)
+_SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = {
+    ".jsonl": JsonLines,
+    ".ndjson": JsonLines,
+    ".csv": CommaSeparated,
+    ".parquet": Parquet,
+}
 
 
 def _read_zst(file: Any) -> AbstractContextManager[Any]:
@@ -295,9 +297,10 @@ def _read_gz(file: Any) -> AbstractContextManager[Any]:
     return gzip.open(file)
 
 
-_COMPRESSIONS: Mapping[str, Callable[[Any], AbstractContextManager[Any]]] = MappingProxyType(
-    {".gz": _read_gz, ".zst": _read_zst}
-)
+_COMPRESSIONS: Mapping[str, Callable[[Any], AbstractContextManager[Any]]] = {
+    ".gz": _read_gz,
+    ".zst": _read_zst,
+}
 
 
 def open_source(path: Path) -> Source:

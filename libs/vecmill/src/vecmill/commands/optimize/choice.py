@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
-from types import MappingProxyType
 
 from vecmill.commands.optimize.candidates import choose_engines
 from vecmill.commands.optimize.measurements import Measurements, Ratio
@@ -169,12 +168,10 @@ def _reason(measured: Measurements, goal: Goal, chosen: EnginePlan, tied: list[E
 
 
 # The gains of docs/engines.md, for engines that are worth installing on most machines.
-USUAL_GAINS: Mapping[str, str] = MappingProxyType(
-    {
-        "openvino": "In bf16 it is usually 1.7 times as fast as onnx in fp32, on processors with bf16 "
-        "instructions."
-    }
-)
+USUAL_GAINS: Mapping[str, str] = {
+    "openvino": "In bf16 it is usually 1.7 times as fast as onnx in fp32, on processors with bf16 "
+    "instructions."
+}
 # A plan that misses the minimum by more is not worth a sentence.
 FARTHEST_MISS = 0.01
 

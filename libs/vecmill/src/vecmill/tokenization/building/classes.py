@@ -11,7 +11,6 @@ Source of the rules: transformers 5.23, `tokenization_*.py` of each model.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -206,16 +205,14 @@ def _charsmap(tokenizer: Any) -> bytes | None:
 
 
 # Class -> the kind of its vocabulary, and the function that applies its rules.
-_CLASSES: Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], None]]] = MappingProxyType(
-    {
-        **dict.fromkeys((*BERT_CLASSES, "MPNetTokenizer"), ("WordPiece", _set_bert)),
-        **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer"), ("BPE", _set_byte_level)),
-        "GemmaTokenizer": ("BPE", _set_gemma),
-        "Qwen2Tokenizer": ("BPE", _set_qwen),
-        "XLMRobertaTokenizer": ("Unigram", _set_sentencepiece),
-        "CamembertTokenizer": ("Unigram", _set_sentencepiece),
-        "T5Tokenizer": ("Unigram", _set_t5),
-        "AlbertTokenizer": ("Unigram", _set_albert),
-        "DebertaV2Tokenizer": ("Unigram", _set_deberta),
-    }
-)
+_CLASSES: Mapping[str, tuple[str, Callable[[Any, Mapping[str, Any]], None]]] = {
+    **dict.fromkeys((*BERT_CLASSES, "MPNetTokenizer"), ("WordPiece", _set_bert)),
+    **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer"), ("BPE", _set_byte_level)),
+    "GemmaTokenizer": ("BPE", _set_gemma),
+    "Qwen2Tokenizer": ("BPE", _set_qwen),
+    "XLMRobertaTokenizer": ("Unigram", _set_sentencepiece),
+    "CamembertTokenizer": ("Unigram", _set_sentencepiece),
+    "T5Tokenizer": ("Unigram", _set_t5),
+    "AlbertTokenizer": ("Unigram", _set_albert),
+    "DebertaV2Tokenizer": ("Unigram", _set_deberta),
+}

@@ -8,7 +8,6 @@ Source of the rules: transformers 5.23, `tokenization_*.py` of each model.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel
@@ -140,57 +139,51 @@ _ROBERTA = {
 }
 _BERT_ENDS = {"bos": "[CLS]", "eos": "[SEP]"}
 
-SPECIAL_TOKENS: Mapping[str, SpecialTokens] = MappingProxyType(
-    {
-        "BertTokenizer": _BERT,
-        "ConvBertTokenizer": _BERT,
-        "DistilBertTokenizer": _BERT,
-        "ElectraTokenizer": _BERT,
-        "MPNetTokenizer": {**_ROBERTA, "unk": "[UNK]"},
-        "RobertaTokenizer": _ROBERTA,
-        "GPT2Tokenizer": dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
-        "Qwen2Tokenizer": dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
-        "XLMRobertaTokenizer": _ROBERTA,
-        "CamembertTokenizer": _ROBERTA,
-        "AlbertTokenizer": {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
-        "DebertaV2Tokenizer": {**_BERT, **_BERT_ENDS},
-        "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-    }
-)
+SPECIAL_TOKENS: Mapping[str, SpecialTokens] = {
+    "BertTokenizer": _BERT,
+    "ConvBertTokenizer": _BERT,
+    "DistilBertTokenizer": _BERT,
+    "ElectraTokenizer": _BERT,
+    "MPNetTokenizer": {**_ROBERTA, "unk": "[UNK]"},
+    "RobertaTokenizer": _ROBERTA,
+    "GPT2Tokenizer": dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
+    "Qwen2Tokenizer": dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
+    "XLMRobertaTokenizer": _ROBERTA,
+    "CamembertTokenizer": _ROBERTA,
+    "AlbertTokenizer": {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
+    "DebertaV2Tokenizer": {**_BERT, **_BERT_ENDS},
+    "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
+}
 """The default special tokens of each class."""
 
 _make_bert = _template("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
 _make_plain = _template("$A:0", "$A:0 $B:1")
 _make_xlm_roberta = _template("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}")
 
-_POST_PROCESSORS: Mapping[str, MakePostProcessor] = MappingProxyType(
-    {
-        "BertTokenizer": _make_bert,
-        "ConvBertTokenizer": _make_bert,
-        "DistilBertTokenizer": _make_bert,
-        "ElectraTokenizer": _make_bert,
-        "MPNetTokenizer": _make_mpnet,
-        "RobertaTokenizer": _make_roberta,
-        "GPT2Tokenizer": _make_plain,
-        "Qwen2Tokenizer": _make_plain,
-        "XLMRobertaTokenizer": _make_xlm_roberta,
-        "CamembertTokenizer": _make_xlm_roberta,
-        "AlbertTokenizer": _make_bert,
-        "DebertaV2Tokenizer": _make_bert,
-        "T5Tokenizer": _template("$A {eos}", "$A {eos} $B {eos}"),
-    }
-)
+_POST_PROCESSORS: Mapping[str, MakePostProcessor] = {
+    "BertTokenizer": _make_bert,
+    "ConvBertTokenizer": _make_bert,
+    "DistilBertTokenizer": _make_bert,
+    "ElectraTokenizer": _make_bert,
+    "MPNetTokenizer": _make_mpnet,
+    "RobertaTokenizer": _make_roberta,
+    "GPT2Tokenizer": _make_plain,
+    "Qwen2Tokenizer": _make_plain,
+    "XLMRobertaTokenizer": _make_xlm_roberta,
+    "CamembertTokenizer": _make_xlm_roberta,
+    "AlbertTokenizer": _make_bert,
+    "DebertaV2Tokenizer": _make_bert,
+    "T5Tokenizer": _template("$A {eos}", "$A {eos} $B {eos}"),
+}
 
 # Classes that use their post-processor only if tokenizer.json has none.
 _DEFAULTS_TO_FILE = frozenset({"AlbertTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer"})
 
-_USED_ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        **dict.fromkeys(_POST_PROCESSORS, ("cls", "sep")),
-        "GPT2Tokenizer": (),
-        "Qwen2Tokenizer": (),
-        "XLMRobertaTokenizer": ("bos", "eos"),
-        "CamembertTokenizer": ("bos", "eos"),
-        "T5Tokenizer": ("eos",),
-    }
-)
+_USED_ROLES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_POST_PROCESSORS, ("cls", "sep")),
+    "GPT2Tokenizer": (),
+    "Qwen2Tokenizer": (),
+    "XLMRobertaTokenizer": ("bos", "eos"),
+    "CamembertTokenizer": ("bos", "eos"),
+    "T5Tokenizer": ("eos",),
+}

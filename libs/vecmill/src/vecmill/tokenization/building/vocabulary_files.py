@@ -17,7 +17,6 @@ Source of the rules: transformers 5.23, `tokenization_*.py` of each model, `conv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
@@ -48,18 +47,16 @@ _UNIGRAM = 1
 _CONTROL, _USER_DEFINED = 3, 4
 
 # Message -> field -> number, type, and whether it repeats.
-_MESSAGES: Mapping[str, Mapping[str, tuple[int, str, bool]]] = MappingProxyType(
-    {
-        "Piece": {"piece": (1, "string", False), "score": (2, "float", False), "type": (3, "int32", False)},
-        "Trainer": {"model_type": (3, "int32", False)},
-        "Normalizer": {"precompiled_charsmap": (2, "bytes", False)},
-        "Model": {
-            "pieces": (1, "Piece", True),
-            "trainer": (2, "Trainer", False),
-            "normalizer": (3, "Normalizer", False),
-        },
-    }
-)
+_MESSAGES: Mapping[str, Mapping[str, tuple[int, str, bool]]] = {
+    "Piece": {"piece": (1, "string", False), "score": (2, "float", False), "type": (3, "int32", False)},
+    "Trainer": {"model_type": (3, "int32", False)},
+    "Normalizer": {"precompiled_charsmap": (2, "bytes", False)},
+    "Model": {
+        "pieces": (1, "Piece", True),
+        "trainer": (2, "Trainer", False),
+        "normalizer": (3, "Normalizer", False),
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,18 +362,14 @@ def _arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any
 
 _PIECES_FILES = ("sentencepiece.bpe.model",)
 
-_CONVERTERS: Mapping[str, _Converter] = MappingProxyType(
-    {
-        **dict.fromkeys(sorted(BERT_CLASSES), _Converter(("vocab.txt",), _make_word_pieces)),
-        "RobertaTokenizer": _Converter(("vocab.json",), _make_byte_pairs),
-        "Qwen2Tokenizer": _Converter(("vocab.json",), _make_byte_pairs),
-        "XLMRobertaTokenizer": _Converter(_PIECES_FILES, _make_pieces(_arrange_roberta)),
-        "CamembertTokenizer": _Converter(
-            _PIECES_FILES, _make_pieces(_arrange_camembert), mask_strips_left=True
-        ),
-        "AlbertTokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_albert)),
-        "DebertaV2Tokenizer": _Converter(("spm.model",), _make_pieces(_arrange_deberta)),
-        "T5Tokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_t5)),
-    }
-)
+_CONVERTERS: Mapping[str, _Converter] = {
+    **dict.fromkeys(sorted(BERT_CLASSES), _Converter(("vocab.txt",), _make_word_pieces)),
+    "RobertaTokenizer": _Converter(("vocab.json",), _make_byte_pairs),
+    "Qwen2Tokenizer": _Converter(("vocab.json",), _make_byte_pairs),
+    "XLMRobertaTokenizer": _Converter(_PIECES_FILES, _make_pieces(_arrange_roberta)),
+    "CamembertTokenizer": _Converter(_PIECES_FILES, _make_pieces(_arrange_camembert), mask_strips_left=True),
+    "AlbertTokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_albert)),
+    "DebertaV2Tokenizer": _Converter(("spm.model",), _make_pieces(_arrange_deberta)),
+    "T5Tokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_t5)),
+}
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
