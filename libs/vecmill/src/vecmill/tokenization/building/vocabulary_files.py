@@ -4,8 +4,7 @@
     vocab.json, merges.txt                    byte pairs: RoBERTa, Qwen
     sentencepiece.bpe.model and similar       pieces with scores: XLM-RoBERTa, CamemBERT, ALBERT, DeBERTa, T5
 
-Each class arranges the pieces in its own order. `special_tokens` adds the special tokens of the class.
-`classes` applies its other rules.
+Each class arranges the pieces in its own order. `classes` applies its other rules.
 
 A sentencepiece model is a protobuf message. This module lists the required fields with their numbers in
 `sentencepiece_model.proto`. protobuf skips all other fields.
@@ -22,26 +21,13 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import (
     MOST_TOKENS,
-    check_token_number,
-    read_flag,
-    read_mapping,
     read_size,
-    show,
     show_name,
 )
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
-from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_token
-from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, MAX_TOKENIZER_BYTES
-from vecmill.tokenization.building.classes import BERT_CLASSES, apply_class
-from vecmill.tokenization.building.special_tokens import (
-    ROLES,
-    SPECIAL_TOKENS,
-    SpecialTokens,
-    add_special_tokens_map,
-    find_special_tokens,
-    list_more_tokens,
-    set_post_processor,
-)
+from vecmill.models.special_token import TOKENIZER_CONFIG
+from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES
+from vecmill.tokenization.building.special_tokens import SpecialTokens
 
 _UNIGRAM = 1
 _CONTROL, _USER_DEFINED = 3, 4
@@ -118,10 +104,8 @@ def _message_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("vecmill.Model"))
 
 
-ADDED_TOKENS = "added_tokens.json"
 MOST_EXTRA_IDS = 10_000
 _EXTRA_IDS = 100  # the default of T5
-_ID_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,111 +116,12 @@ class VocabularyFile:
     limits: FileLimits
 
 
-@dataclass(frozen=True, slots=True)
-class _Converter:
-    """The files of a tokenizer class, and the function that builds a tokenizer from them."""
-
-    files: tuple[str, ...]
-    make: Callable[["VocabularyFile", SpecialTokens, Mapping[str, Any]], Any]
-    mask_strips_left: bool = False  # the default of the mask token's `lstrip`
+# A vocabulary, special tokens, tokenizer_config.json -> a `tokenizers.Tokenizer`.
+BuildTokenizer = Callable[[VocabularyFile, SpecialTokens, Mapping[str, Any]], Any]
 
 
-def convert_vocabulary(
-    path: Path, name: str, config: Mapping[str, Any], limits: FileLimits = LARGEST_TOKENIZER
-) -> Any:
-    """Build the `tokenizers.Tokenizer` of the class `name` from the vocabulary file `path`.
-
-    `config` is the whole tokenizer_config.json, `limits` those of each file. Raises `UnsupportedModel` if the
-    class is not supported or does not read the file, `CorruptModel` if a file is broken.
-    """
-    converter = _CONVERTERS.get(name)
-    if converter is None or path.name not in converter.files:
-        raise UnsupportedModel(
-            f"{path.parent} has {path.name} and no tokenizer.json, from which no tokenizer of the class "
-            f"{name or 'that the model has'!r} can be built. Write one with "
-            "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
-        )
-    settings = add_special_tokens_map(path.parent, config)
-    special = find_special_tokens(name, settings)
-    missing_roles = sorted(set(SPECIAL_TOKENS[name]) - set(special))
-    if missing_roles:
-        keys = ", ".join(f"{role}_token" for role in missing_roles)
-        raise CorruptModel(f"{path.parent / TOKENIZER_CONFIG}: {keys} must be a string.")
-    tokenizer = converter.make(VocabularyFile(path, limits), special, config)
-    apply_class(tokenizer, name, config, path)
-    _add_tokens(tokenizer, path.parent, settings, special, converter)
-    set_post_processor(tokenizer, name, config, path)
-    return tokenizer
-
-
-def _add_tokens(
-    tokenizer: Any, folder: Path, settings: Mapping[str, Any], special: SpecialTokens, converter: _Converter
-) -> None:
-    """Add the added tokens in the order of their ids, then the special tokens."""
-    numbered = _number_added(folder, settings)
-    for _, flags in numbered:
-        token = _added_token(flags)
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-    for role, text in special.items():
-        value = settings.get(f"{role}_token")
-        default = {"lstrip": role == "mask" and converter.mask_strips_left}
-        listed = [token for _, token in numbered if token["content"] == text]
-        flags = value if isinstance(value, Mapping) else next(iter(listed), default)
-        token = _added_token({"normalized": False, **flags, "content": text, "special": True})
-        tokenizer.add_special_tokens([token])
-    for name, value in list_more_tokens(settings):
-        content = check_token(value, name)
-        if content is None:
-            continue
-        flags = value if isinstance(value, Mapping) else {"content": content, "normalized": False}
-        tokenizer.add_special_tokens([_added_token({**flags, "special": True})])
-
-
-def _number_added(folder: Path, settings: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the ids and the settings of the added tokens, by their ids. Raises `CorruptModel`."""
-    key = "added_tokens_decoder"
-    numbered: dict[str, Any]
-    if settings.get(key) is not None:
-        numbered, name = (
-            dict(read_mapping(settings, key, file=TOKENIZER_CONFIG)),
-            f"{TOKENIZER_CONFIG}: {key}",
-        )
-    else:
-        name = ADDED_TOKENS
-        tokens = read_object(folder, ADDED_TOKENS) or {}
-        ids = {
-            check_token_number(number, f"{name}: {show(token)}"): token for token, number in tokens.items()
-        }
-        named = {
-            read_token(settings, f"{role}_token", TOKENIZER_CONFIG) for role in ROLES
-        }  # without defaults
-        numbered = {
-            str(number): {"content": token, "special": token in named, "normalized": token not in named}
-            for number, token in ids.items()
-        }
-    found = []
-    for number, token in numbered.items():
-        if not (number.isascii() and number.isdecimal() and len(number) < _ID_DIGITS):
-            raise CorruptModel(f"{name}: the key {show(number)} is not the id of a token.")
-        if not isinstance(token, Mapping) or check_token(token, f"{name}.{number}.content") is None:
-            raise CorruptModel(f"{name}.{number}: content must be a string.")
-        found.append((int(number), token))
-    return sorted(found, key=lambda entry: entry[0])
-
-
-def _added_token(settings: Mapping[str, Any]) -> Any:
-    import tokenizers
-
-    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    name = f"{TOKENIZER_CONFIG}: the token {show(settings['content'])}"
-    flags = {flag: read_flag(settings, flag, default=False, file=name) for flag in names if flag in settings}
-    return tokenizers.AddedToken(settings["content"], **flags)
-
-
-# Vocabularies
-
-
-def _make_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Build a tokenizer from a list of word pieces. Raises `CorruptModel`."""
     import tokenizers
 
     path = file.path
@@ -255,7 +140,8 @@ def _make_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapp
     return tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
 
 
-def _make_byte_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_byte_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Build a tokenizer from numbered tokens and their merges. Raises `CorruptModel`."""
     import tokenizers
 
     path = file.path
@@ -306,7 +192,9 @@ def _is_token_id(value: object) -> bool:
 Pieces = list[tuple[str, float]]
 
 
-def _make_pieces(arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], tuple[Pieces, int]]) -> Any:
+def pieces_builder(
+    arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], tuple[Pieces, int]],
+) -> BuildTokenizer:
     """Return a builder of unigram tokenizers; `arrange` returns the pieces and the unknown token's id."""
 
     def make(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
@@ -329,14 +217,16 @@ def _make_pieces(arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], t
     return make
 
 
-def _arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of XLM-RoBERTa, and the id of the unknown token."""
     first = [(special[role], 0.0) for role in ("bos", "pad", "eos", "unk")]
     return [*first, *pieces[3:], (special["mask"], 0.0)], 3
 
 
-def _arrange_camembert(
+def arrange_camembert(
     pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]
 ) -> tuple[Pieces, int]:
+    """Return the pieces of CamemBERT, and the id of the unknown token."""
     first = [
         ("<s>NOTUSED", 0.0),
         (special["pad"], 0.0),
@@ -347,29 +237,20 @@ def _arrange_camembert(
     return [*first, *pieces[1:], (special["mask"], 0.0)], 3
 
 
-def _arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of ALBERT, and the id of the unknown token."""
     return pieces, 1
 
 
-def _arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of DeBERTa, and the id of the unknown token."""
     return pieces, next((number for number, (piece, _) in enumerate(pieces) if piece == special["unk"]), 1)
 
 
-def _arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of T5 with its extra ids, and the id of the unknown token."""
     count = read_size(config, "extra_ids", _EXTRA_IDS, least=0, most=MOST_EXTRA_IDS, file=TOKENIZER_CONFIG)
     return [*pieces, *((f"<extra_id_{number}>", 0.0) for number in reversed(range(count)))], 2
 
 
-_PIECES_FILES = ("sentencepiece.bpe.model",)
-
-_CONVERTERS: Mapping[str, _Converter] = {
-    **dict.fromkeys(sorted(BERT_CLASSES), _Converter(("vocab.txt",), _make_word_pieces)),
-    "RobertaTokenizer": _Converter(("vocab.json",), _make_byte_pairs),
-    "Qwen2Tokenizer": _Converter(("vocab.json",), _make_byte_pairs),
-    "XLMRobertaTokenizer": _Converter(_PIECES_FILES, _make_pieces(_arrange_roberta)),
-    "CamembertTokenizer": _Converter(_PIECES_FILES, _make_pieces(_arrange_camembert), mask_strips_left=True),
-    "AlbertTokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_albert)),
-    "DebertaV2Tokenizer": _Converter(("spm.model",), _make_pieces(_arrange_deberta)),
-    "T5Tokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_t5)),
-}
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
