@@ -225,13 +225,13 @@ check: $(TEST)/ready ## format, lint, types, import directions
 	@$(TEST)/bin/mypy
 	@$(TEST)/bin/python -m pytest --quiet tests/arch
 
-map: $(TEST)/ready ## write the list of modules in docs/architecture.md from their docstrings
+map: $(TEST)/ready ## write the list of modules in docs/contributing/architecture.md from their docstrings
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.module_map
 
-promises: $(TEST)/ready ## write docs/promises.md from the promises and the tests that name them
+promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.promise_page
 
-monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md
+monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files
 	@$(TEST)/bin/vecmill deploy render --target compose --force --output docker docker/vecmill.toml
 
@@ -270,7 +270,7 @@ format: $(TEST)/ready ## write the format and the fixes that are safe
 
 # ---------------------------------------------------------------- measure
 
-bench: ## all figures of README.md; wants an idle machine and about an hour (ROUNDS=5)
+bench: ## the figures of docs/contributing/measurements.md; wants an idle machine and about an hour (ROUNDS=5)
 	@$(MAKE) --no-print-directory --keep-going bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 		bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-ray bench-beside
 
@@ -357,8 +357,11 @@ bench-ray-bulk: $(RAY)/ready $(TEST)/ready ## vecmill ray embed on two nodes: fa
 bench-peers: $(TEST)/ready ## other servers and libraries on the same weights, in turn (ARGS="--list"; ARGS='--peer "infinity, torch"')
 	@PYTHONPATH=tests $(TEST)/bin/python -m peers.contest --rounds $(ROUNDS) $(ARGS)
 
-bench-peers-page: $(TEST)/ready ## publish the results of make bench-peers in docs/benchmarks.md
+bench-peers-page: $(TEST)/ready ## publish the results of make bench-peers in docs/contributing/peers.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m peers.page
+
+bench-overview: $(TEST)/ready ## write the table and the bar chart at the beginning of README.md from the published results
+	@PYTHONPATH=tests $(TEST)/bin/python -m peers.overview
 
 # Not prerequisites of bench-peers, which runs these rules itself: a peer that cannot be installed is a row with the
 # reason. Other prerequisites than the lock are requirements without hashes.

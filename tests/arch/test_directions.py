@@ -75,9 +75,9 @@ RULES = {
         ("vecmill_server",),
         ("opentelemetry",),
         but=(
-            "vecmill_server.tracing.exporter",
-            "vecmill_server.tracing.start",
-            "vecmill_server.tracing.tracer",
+            "vecmill_server.telemetry.tracing.exporter",
+            "vecmill_server.telemetry.tracing.start",
+            "vecmill_server.telemetry.tracing.tracer",
         ),
     ),
     "Ray stays in its package": Rule(BOTH, ("ray", "vecmill_ray")),
@@ -95,11 +95,11 @@ PLANTED = {
     "openvino stays in its engine": ("vecmill.engines.onnx", "import openvino"),
     "ONNX Runtime stays in its engine": ("vecmill.engines", "import onnxruntime as ort"),
     "graphs alone build ONNX": ("vecmill.engines.onnx", "from onnx import helper"),
-    "opentelemetry stays in tracing": ("vecmill_server.tracing.trace", "import opentelemetry.sdk"),
-    "Ray stays in its package": ("vecmill_server.runner", "import ray"),
+    "opentelemetry stays in tracing": ("vecmill_server.telemetry.tracing.trace", "import opentelemetry.sdk"),
+    "Ray stays in its package": ("vecmill_server.process.runner", "import ray"),
     "nothing unpickles": ("vecmill.models.weights", "import pickle"),
     "middleware is pure ASGI": (
-        "vecmill_server.middleware",
+        "vecmill_server.app.middleware",
         "from starlette.middleware.base import BaseHTTPMiddleware",
     ),
 }
@@ -118,7 +118,8 @@ def test_direction_catches_an_offence(name: str) -> None:
 
 def test_importing_the_packages_loads_no_engine_library() -> None:
     program = (
-        "import sys, vecmill, vecmill.commands.main, vecmill.mill, vecmill.engines, vecmill_server.app;"
+        "import sys, vecmill, vecmill.commands.main, vecmill.mill, vecmill.engines;"
+        "import vecmill_server.app.asgi_app;"
         f"print([name for name in {ENGINE_LIBRARIES!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -9,11 +9,8 @@ from support.source_tree import Module, modules
 # A file name that stands in several folders, and the idea that the files share.
 SHARED = {
     "command": "the command line of one command",
-    "config": "the settings of one architecture; and of the library",
     "errors": "the tree of errors",
     "exported": "graphs that were exported elsewhere: found, read, run",
-    "graph": "the graph of one architecture",
-    "heads": "task heads: described, and built",
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",

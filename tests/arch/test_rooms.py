@@ -1,15 +1,16 @@
-"""The rooms of the library, from top to bottom: every import goes down.
+"""The rooms of each package, from top to bottom: every import goes down, and no modules import in a circle.
 
-A room is a folder of the library, or a module at its root.
+A room is a folder of the package, or a module at its root.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
 from support.source_tree import Module, modules
 
-ROOMS = (
+LIBRARY = (
     "__main__",
     "commands",
     "sync",
@@ -34,52 +35,215 @@ ROOMS = (
     "values",
     "errors",
 )
-LEVELS = {room: len(ROOMS) - place for place, room in enumerate(ROOMS)}
+SERVER = (
+    "cli",
+    "process",
+    "app",
+    "openapi",
+    "service",
+    "batches",
+    "dialects",
+    "http1",
+    "telemetry",
+    "base",
+)
+# Tools beside the server. They import `base` and the library, and nothing imports them.
+BESIDE_SERVER = ("bench", "deploy")
+ROOMS: Mapping[str, Sequence[str]] = {"vecmill": LIBRARY, "vecmill_server": SERVER}
+
+# What connections know of the server: how to refuse.
+KNOWN_TO_CONNECTIONS = ("vecmill_server.base.errors", "vecmill_server.http1")
+
+# What Ray's package knows of the server.
+KNOWN_TO_RAY = (
+    "vecmill_server.app.asgi_app",
+    "vecmill_server.app.browser_page",
+    "vecmill_server.app.middleware.origins",
+    "vecmill_server.app.routes.batches",
+    "vecmill_server.app.routes.docs",
+    "vecmill_server.app.routes.endpoint",
+    "vecmill_server.app.routes.health",
+    "vecmill_server.app.routes.llama_server",
+    "vecmill_server.app.routes.models",
+    "vecmill_server.app.routes.prometheus",
+    "vecmill_server.app.routes.xinference",
+    "vecmill_server.base.catalog",
+    "vecmill_server.base.config_file",
+    "vecmill_server.base.errors",
+    "vecmill_server.base.headers",
+    "vecmill_server.base.json_io",
+    "vecmill_server.base.model_choice",
+    "vecmill_server.base.options",
+    "vecmill_server.base.settings",
+    "vecmill_server.cli.served_models",
+    "vecmill_server.dialects.dialect",
+    "vecmill_server.dialects.dialect_routes",
+    "vecmill_server.dialects.fields",
+    "vecmill_server.process.lifespan",
+    "vecmill_server.service.bodies",
+    "vecmill_server.service.request_priority",
+    "vecmill_server.service.service",
+    "vecmill_server.telemetry.logs",
+    "vecmill_server.telemetry.metrics.server_metrics",
+    "vecmill_server.telemetry.request_context",
+)
 
 
 def room_of(name: str) -> str | None:
-    """The room of `vecmill.a.b`; `None` for `vecmill` itself, the face of all, and for other packages."""
+    """The room of `vecmill.a.b`; `None` for a package itself, the face of all, and for other packages."""
     package, _, rest = name.partition(".")
-    return rest.partition(".")[0] if package == "vecmill" and rest else None
+    return rest.partition(".")[0] if package in ROOMS and rest else None
+
+
+def level_of(name: str) -> int | None:
+    """How high the room of a module is: 0 for the lowest; `None` if it is none of the rooms."""
+    rooms, room = ROOMS[name.partition(".")[0]], room_of(name)
+    return len(rooms) - 1 - rooms.index(room) if room in rooms else None
+
+
+def package_of(module: Module) -> str:
+    """The package of a module."""
+    return module.name.partition(".")[0]
 
 
 def offences(tree: Iterable[Module]) -> list[str]:
     """Imports from a room to one above it, or to the package's face."""
+    return [
+        f"{module.name}:{imported.line} imports {imported.name}"
+        for module in tree
+        if level_of(module.name) is not None
+        for imported in module.imports
+        if imported.reaches(package_of(module)) and _goes_up(module.name, imported.name)
+    ]
+
+
+def _goes_up(importer: str, imported: str) -> bool:
+    target, own = level_of(imported), level_of(importer)
+    if target is None:
+        # `from vecmill import Mill` asks the face, whose names are no rooms.
+        return imported.rpartition(".")[2] != "__version__"
+    return own is not None and target > own
+
+
+def offences_beside(tree: Iterable[Module]) -> list[str]:
+    """Imports of the server to its tools, and of the tools to more than `base`."""
     found = []
     for module in tree:
         room = room_of(module.name)
-        if room is None:
-            continue
         for imported in module.imports:
+            if not imported.reaches("vecmill_server"):
+                continue
             target = room_of(imported.name)
-            # `from vecmill import Mill` asks the face, whose names are no rooms.
-            is_of_face = imported.name == "vecmill" or (target is not None and target not in LEVELS)
-            if is_of_face or (target is not None and LEVELS[target] > LEVELS[room]):
+            if target not in (room, "base") if room in BESIDE_SERVER else target in BESIDE_SERVER:
                 found.append(f"{module.name}:{imported.line} imports {imported.name}")
     return found
 
 
-def library() -> list[Module]:
-    return [module for module in modules() if module.within("vecmill")]
+def imports_beyond(tree: Iterable[Module], known: Sequence[str]) -> list[str]:
+    """Imports of modules of the server that are not inside one of `known`."""
+    return [
+        f"{module.name}:{imported.line} imports {imported.name}"
+        for module in tree
+        for imported in module.imports
+        if imported.reaches("vecmill_server") and not any(imported.reaches(place) for place in known)
+    ]
 
 
-def test_no_import_goes_up() -> None:
-    assert offences(library()) == []
+def circle(tree: Iterable[Module]) -> list[str]:
+    """The modules of one circle of imports, or nothing."""
+    tree = list(tree)
+    names = {module.name for module in tree}
+    graph = {module.name: {_module_of(each.name, names) for each in module.imports} for module in tree}
+    for name, targets in graph.items():
+        targets -= {name, None}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
-def test_the_rooms_are_those_that_there_are() -> None:
-    rooms = {room_of(module.name) for module in library()} - {None}
-    assert rooms == set(ROOMS)
+def _module_of(imported: str, names: set[str]) -> str | None:
+    """The module that holds an imported name: itself a module, or a name in one."""
+    parent = imported.rpartition(".")[0]
+    return imported if imported in names else parent if parent in names else None
 
 
-@pytest.mark.parametrize("above", range(len(ROOMS) - 1))
-def test_an_import_that_goes_up_is_found(above: int) -> None:
-    upper, lower = ROOMS[above], ROOMS[above + 1]
-    planted = Module.parse(f"vecmill.{lower}.planted", f"def f():\n    from vecmill.{upper} import x")
-    assert offences([planted]) == [f"vecmill.{lower}.planted:2 imports vecmill.{upper}.x"]
-    assert offences([Module.parse(f"vecmill.{upper}.planted", f"import vecmill.{lower}")]) == []
+def modules_of(package: str) -> list[Module]:
+    """The modules of a package."""
+    return [module for module in modules() if package_of(module) == package]
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_import_goes_up(package: str) -> None:
+    assert offences(modules_of(package)) == []
+
+
+@pytest.mark.parametrize("package", ["vecmill", "vecmill_server", "vecmill_ray"])
+def test_no_modules_import_in_a_circle(package: str) -> None:
+    assert circle(modules_of(package)) == []
+
+
+def test_the_tools_stand_beside_the_server() -> None:
+    assert offences_beside(modules_of("vecmill_server")) == []
+
+
+def test_connections_know_nothing_of_the_server() -> None:
+    connections = [module for module in modules() if module.within("vecmill_server.http1")]
+    assert imports_beyond(connections, KNOWN_TO_CONNECTIONS) == []
+
+
+def test_ray_knows_the_modules_that_are_named_here() -> None:
+    assert imports_beyond(modules_of("vecmill_ray"), KNOWN_TO_RAY) == []
+    imported = [each for module in modules_of("vecmill_ray") for each in module.imports]
+    assert [known for known in KNOWN_TO_RAY if not any(each.reaches(known) for each in imported)] == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_the_rooms_are_those_that_there_are(package: str) -> None:
+    beside = BESIDE_SERVER if package == "vecmill_server" else ()
+    rooms = {room_of(module.name) for module in modules_of(package)} - {None}
+    assert rooms == {*ROOMS[package], *beside}
+    assert package != "vecmill_server" or len(rooms) <= 12
+
+
+@pytest.mark.parametrize(
+    ("package", "above"),
+    [(package, above) for package, rooms in ROOMS.items() for above in range(len(rooms) - 1)],
+)
+def test_an_import_that_goes_up_is_found(package: str, above: int) -> None:
+    upper, lower = ROOMS[package][above], ROOMS[package][above + 1]
+    planted = Module.parse(f"{package}.{lower}.planted", f"def f():\n    from {package}.{upper} import x")
+    assert offences([planted]) == [f"{package}.{lower}.planted:2 imports {package}.{upper}.x"]
+    assert offences([Module.parse(f"{package}.{upper}.planted", f"import {package}.{lower}")]) == []
 
 
 @pytest.mark.parametrize("text", ["import vecmill", "from vecmill import Mill", "from vecmill import gone"])
 def test_an_import_of_the_face_is_found(text: str) -> None:
     assert offences([Module.parse("vecmill.engines.planted", text)])
+
+
+@pytest.mark.parametrize(
+    ("room", "imported", "is_found"),
+    [
+        ("cli", "bench", True),
+        ("deploy", "service", True),
+        ("deploy", "bench", True),
+        ("deploy", "base", False),
+    ],
+)
+def test_an_import_of_a_tool_is_found(room: str, imported: str, is_found: bool) -> None:
+    planted = Module.parse(f"vecmill_server.{room}.planted", f"import vecmill_server.{imported}.x")
+    assert bool(offences_beside([planted])) == is_found
+
+
+@pytest.mark.parametrize("known", [KNOWN_TO_CONNECTIONS, KNOWN_TO_RAY], ids=["connections", "ray"])
+def test_an_import_of_an_unknown_module_is_found(known: Sequence[str]) -> None:
+    planted = Module.parse("planted", "from vecmill_server.process.watchdog import Watchdog")
+    assert imports_beyond([planted], known)
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    texts = {"a": "from vecmill.b import x", "b": "import vecmill.c", "c": "def f():\n    import vecmill.a"}
+    assert circle([Module.parse(f"vecmill.{name}", text) for name, text in texts.items()])
+    assert not circle([Module.parse("vecmill.a", texts["a"]), Module.parse("vecmill.b", "")])

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 from support.source_tree import Module, modules
-from vecmill_server.middleware.keys import PUBLIC_PATHS, PUBLIC_PREFIXES
+from vecmill_server.service.public_paths import PUBLIC_PATHS, PUBLIC_PREFIXES
 
-KEYS = "vecmill_server.api_keys"
+KEYS = "vecmill_server.service.api_keys"
 # Names of values that a client could guess byte by byte if they were compared with `==`.
 SECRET_NAMES = ("key", "digest", "known", "sent", "secret", "token", "credentials")
 
 
 def plain_comparisons(module: Module) -> Iterator[str]:
     """Comparisons of secrets whose time depends on the first byte that differs."""
-    if not module.within(KEYS, "vecmill_server.middleware.keys"):
+    if not module.within(KEYS, "vecmill_server.app.middleware.keys"):
         return
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.Compare):

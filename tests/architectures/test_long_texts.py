@@ -83,7 +83,7 @@ def open_graph(tiny: TinyFamily) -> GraphSession:
     """A session of the graph with attention in blocks, whose rows are the hidden states of all tokens."""
     op = Ops()
     encoder = read_encoder(tiny.config, "config.json")
-    graph_class = find_graph_class(tiny.config["model_type"])
+    graph_class = find_graph_class(encoder)
     layout = RaggedLayout(op, has_long=True)
     hidden = graph_class(op, layout, encoder, Weights.open(tiny.weights_file)).encode()
     return GraphSession(op.model(hidden, "rows", ["rows", encoder.hidden_size]), tiny.weights_file.parent)

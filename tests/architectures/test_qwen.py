@@ -8,7 +8,7 @@ import pytest
 
 from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
-from vecmill.architectures.decoder.graph import Decoder
+from vecmill.architectures.decoder_graph import Decoder
 from vecmill.architectures.registry import read_encoder
 from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from vecmill.architectures.decoder.config import DecoderConfig
-from vecmill.architectures.modernbert.config import ModernBertConfig
+from vecmill.architectures.decoder import DecoderConfig
+from vecmill.architectures.modernbert import ModernBertConfig
 from vecmill.architectures.registry import read_encoder
-from vecmill.architectures.rotary_bert.config import RotaryBertConfig
+from vecmill.architectures.rotary_bert import RotaryBertConfig
 from vecmill.errors import CorruptModel, SetupError, UnsupportedModel
 from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
 from vecmill.models.rope import Rope
@@ -58,6 +58,7 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "two_wishes": ("gemma3_text", {"use_bidirectional_attention": True, "is_causal": False}, "is_causal"),
     "activation": ("qwen3", {"hidden_act": "xielu"}, "hidden_act 'xielu'"),
     "capped_scores": ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
+    "llama_layers": ("llama", {"layer_types": ["full_attention"]}, "layer_types"),
     "mistral_layers": ("mistral", {"layer_types": ["full_attention"]}, "layer_types"),
     "mistral_biases": ("mistral", {"attention_bias": True}, "attention_bias"),
     "modernbert_pooling": ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling 'max'"),
@@ -118,6 +119,45 @@ def read_decoder(family: str, **config: Any) -> DecoderConfig:
     encoder = read_encoder({"model_type": family, "num_hidden_layers": 4, **config}, "config.json")
     assert isinstance(encoder, DecoderConfig)
     return encoder
+
+
+DEFAULT_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "hidden_activation",
+    "attention_bias",
+    "mlp_bias",
+    "tie_word_embeddings",
+    "pad_token_id",
+)
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "llama", "mistral", "qwen2", "qwen3"])
+def test_defaults_of_decoders_are_those_of_transformers(family: str) -> None:
+    from transformers import AutoConfig
+
+    theirs, ours = AutoConfig.for_model(family), read_encoder({"model_type": family}, "config.json")
+    assert isinstance(ours, DecoderConfig)
+    names = {"hidden_activation": "hidden_act", "attention_bias": "output_bias"}
+    shared = [field for field in DEFAULT_FIELDS if hasattr(theirs, field)]
+    assert {field: getattr(ours, names.get(field, field)) for field in shared} == {
+        field: getattr(theirs, field) for field in shared
+    }
+    heads = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
+    assert (ours.head_dim, len(ours.layers)) == (heads, theirs.num_hidden_layers)
+    assert {layer.rope.theta for layer in ours.layers} == read_thetas(theirs.rope_parameters)
+
+
+def read_thetas(parameters: dict[str, Any]) -> set[float]:
+    """The thetas of all layers, or of each type of layer."""
+    by_layer = parameters.values() if "rope_theta" not in parameters else [parameters]
+    return {one["rope_theta"] for one in by_layer}
 
 
 def test_windows_are_read_as_transformers_means_them() -> None:

@@ -22,6 +22,8 @@ from vecmill.errors import (
     VecmillError,
 )
 from vecmill.requests import Priority, Request
+from vecmill_server.base.catalog import Catalog, ServedModel
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import LONGEST_PAUSE_S, RETRY_S, run_batch, validate_batch
 from vecmill_server.batches.in_flight_limit import FEWEST_TEXTS, InFlightLimit
@@ -32,8 +34,6 @@ from vecmill_server.batches.objects import (
 )
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, LOOK_S, BatchScheduler
 from vecmill_server.batches.store import Store
-from vecmill_server.catalog import Catalog, ServedModel
-from vecmill_server.settings import ServerSettings
 
 PATIENCE_S = 20.0
 

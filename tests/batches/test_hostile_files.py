@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from support.batches import request_line
+from vecmill_server.base.json_io import LargeJson
+from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.batches.jsonl import SLICE_LINES, InputLine, read_lines
 from vecmill_server.batches.validation import LINES_PER_REQUEST, MAX_ERRORS, Validation
-from vecmill_server.json_io import LargeJson
-from vecmill_server.json_measure import DocumentLimits
 
 MIB = 1024 * 1024
 LINE_BYTES = 32 * MIB

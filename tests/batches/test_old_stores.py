@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from vecmill.errors import InvalidConfig
-from vecmill_server.api_keys import UNNAMED
 from vecmill_server.batches.database import Database
 from vecmill_server.batches.objects import BatchProgress, BatchStatus, Page, StoreLimits
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES
 from vecmill_server.batches.tables import VERSION
+from vecmill_server.service.api_keys import UNNAMED
 
 VERSION_1 = Path(__file__).parent / "store_of_version_1.sql"
 LIMITS = StoreLimits(10, 10**6)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vecmill.errors import QueueFull
+from vecmill_server.base.errors import UnknownObject
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import (
     BatchObject,
@@ -19,7 +20,6 @@ from vecmill_server.batches.objects import (
     StoreLimits,
 )
 from vecmill_server.batches.store import DELETED_KEEP_S, Store
-from vecmill_server.errors import UnknownObject
 
 NOW = 1_700_000_000
 LIMITS = StoreLimits(6, 10**9, lambda: 2)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vecmill.errors import InvalidConfig, QueueFull
+from vecmill_server.base.errors import Conflict, UnknownObject
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import (
     BatchObject,
@@ -21,7 +22,6 @@ from vecmill_server.batches.objects import (
 )
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES
-from vecmill_server.errors import Conflict, UnknownObject
 
 NOW = 1_700_000_000
 DAY_S = 24 * 3600

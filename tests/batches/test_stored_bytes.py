@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vecmill_server.base.errors import Conflict, StorageFull
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import (
     OPEN_STATUSES,
@@ -20,7 +21,6 @@ from vecmill_server.batches.objects import (
 )
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES, Reservation, StoredBytes
-from vecmill_server.errors import Conflict, StorageFull
 
 NOW = 1_700_000_000
 OWNERS = ("", "search", "ingest")

@@ -12,6 +12,7 @@ import pytest
 from support.batch_bench import HOUR_S, NOW, Bench, MoodyMill, bench, requests
 from support.batches import request_line
 from vecmill.requests import Request
+from vecmill_server.base.catalog import Catalog, ServedModel
 from vecmill_server.batches import execution
 from vecmill_server.batches.batch_service import BatchService
 from vecmill_server.batches.execution import validate_batch
@@ -19,7 +20,6 @@ from vecmill_server.batches.jsonl import InputLine, read_lines
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.batches.scheduler import BATCHES_AT_ONCE, BatchScheduler
 from vecmill_server.batches.slice_turns import SliceTurns
-from vecmill_server.catalog import Catalog, ServedModel
 
 PATIENCE_S = 20.0
 LARGE = 20_000

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from vecmill_server.base.json_io import decode_object
+from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.batches import validation
 from vecmill_server.batches.jsonl import SLICE_BYTES, read_lines
 from vecmill_server.batches.objects import LineError
 from vecmill_server.batches.validation import MAX_ERRORS, Validation
-from vecmill_server.json_io import decode_object
-from vecmill_server.json_measure import DocumentLimits
 
 LIMIT_BYTES = 2_000
 DOCUMENT_LIMITS = DocumentLimits(max_values=10_000, max_wide_characters=10_000)

@@ -97,7 +97,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(lanes=st.integers(1, 4), allow_long=st.booleans())
     def take(self, lanes: int, allow_long: bool) -> None:
         late = self.forecast.may_be_late(self.now)
-        was_bulk, self.was_bulk = self.was_bulk, False
+        was_bulk = self.was_bulk  # of the last batch, however often nothing was found since
         present = [priority for priority, line in self.queue.lines.items() if line]
         jobs = self.policy.choose(self.queue, lanes=lanes, now=self.now, allow_long=allow_long)
         if not jobs:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vecmill.commands.main import main as run_command
 from vecmill.mill import Mill
-from vecmill_server import watchdog
+from vecmill_server.process import watchdog
 
 
 def block(*_: object) -> None:

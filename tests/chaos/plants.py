@@ -13,9 +13,8 @@ from vecmill.batching.containment import Outcomes
 from vecmill.batching.counts import CountsSnapshot
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import QueuedRequest
-from vecmill_server import request_context
-from vecmill_server.protocol import HttpConnection
-from vecmill_server.routes import endpoint
+from vecmill_server.app.routes import endpoint
+from vecmill_server.http1.protocol import HttpConnection
 
 EVERY = 15
 PATIENCE_S = 0.002
@@ -44,7 +43,7 @@ def plant_swap() -> None:
 
 def plant_duplicate() -> None:
     """Make some responses repeat an embedding."""
-    send_json, number = request_context.send_json, count(1)
+    send_json, number = endpoint.send_json, count(1)
 
     async def repeating(send: Any, body: Sequence[bytes], headers: Any) -> None:
         if next(number) % EVERY == 0:

@@ -12,9 +12,9 @@ import click
 import yaml
 
 from support.source_tree import ROOT
-from vecmill_server.cli import serve
+from vecmill_server.cli.serve import serve
 
-CHART = ROOT / "services/vecmill_server/src/vecmill_server/deployment/chart"
+CHART = ROOT / "services/vecmill_server/src/vecmill_server/deploy/chart"
 MONITORING = CHART.parent / "monitoring"
 VALUES = ROOT / "tests/chart/values"
 # None: the values of the chart itself.

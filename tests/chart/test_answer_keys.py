@@ -11,11 +11,11 @@ import yaml
 
 from chart.rendering import CHART, render_text, select
 from vecmill.config import MillConfig
-from vecmill_server import config_file
-from vecmill_server.config_file import read_config_file
-from vecmill_server.options import list_settings
-from vecmill_server.served_models import read_served_models
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base import config_file
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.options import list_settings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.cli.served_models import read_served_models
 
 KEYS: Mapping[str, Mapping[str, list[str]]] = yaml.safe_load((CHART / "answer-keys.yaml").read_text("utf-8"))
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

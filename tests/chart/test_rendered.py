@@ -34,9 +34,8 @@ from chart.rendering import (
     serve_parameters,
     values_of,
 )
-from vecmill_server.config_file import read_config_file
-from vecmill_server.drain import DEFAULT_LAME_DUCK_S
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("chart_tools")]
 

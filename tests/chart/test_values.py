@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from chart.rendering import CHART, OTHER_VARIABLES, VALUES, serve_parameters, variables_in
 from support.git_files import kept_files
 from support.source_tree import ROOT
-from vecmill_server.cli import serve
+from vecmill_server.cli.serve import serve
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))

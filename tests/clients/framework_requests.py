@@ -14,7 +14,7 @@ from clients.inputs import RERANKER
 from support.client_packages import GROUPS, drive
 from support.http_server import serve_in_thread
 from support.request_recorder import SentRequest, recording
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 FILE = Path(__file__).with_name("framework_requests.json")
 

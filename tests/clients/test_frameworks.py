@@ -14,7 +14,7 @@ from support.http_server import serve_in_thread
 from support.plain_http import embed
 from support.server import LiveServer
 from vecmill.values.aliases import FloatArray
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 pytestmark = pytest.mark.full
 

@@ -9,7 +9,7 @@ import pytest
 from clients.inputs import DOCUMENTS, RERANKER, TEXTS
 from support.client_packages import drive, driver_and_group
 from support.http_server import HttpServer, serve_in_thread
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 KEY = "none is asked"  # what the drivers send
 

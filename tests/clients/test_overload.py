@@ -14,7 +14,7 @@ from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread,
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.values.engine_info import CostModel
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 # Long enough for the slowest package to be imported.
 IMPORT_S = 120.0

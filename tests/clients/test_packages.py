@@ -17,7 +17,7 @@ from support.plain_http import embed, get, post
 from support.server import LiveServer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.embeddings import OutputDtype
-from vecmill_server.settings import RerankDocument, ServerSettings
+from vecmill_server.base.settings import RerankDocument, ServerSettings
 
 
 def full(*values: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from support.client_packages import NODE
 
-ASSETS = Path(str(files("vecmill_server.web_console"))) / "assets"
+ASSETS = Path(str(files("vecmill_server.app.console"))) / "assets"
 PROGRAM = Path(__file__).with_name("run_module.mjs")
 
 

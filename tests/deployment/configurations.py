@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from vecmill_server.deployment.command import Target, render_target
-from vecmill_server.deployment.deployed_server import read_server
-from vecmill_server.deployment.rendering import Rendering
+from vecmill_server.deploy.command import Target, render_target
+from vecmill_server.deploy.deployed_server import read_server
+from vecmill_server.deploy.rendering import Rendering
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -6,9 +6,8 @@ import pytest
 
 from deployment.configurations import LARGE, render_text
 from vecmill.errors import InvalidConfig
-from vecmill_server.config_file import read_config_file
-from vecmill_server.deployment.command import Target
-from vecmill_server.deployment.deploy_settings import DeploySettings
+from vecmill_server.base.config_file import DeploySettings, read_config_file
+from vecmill_server.deploy.command import Target
 
 
 def write(folder: Path, text: str) -> Path:

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from deployment.configurations import CASES, CONFIGURATIONS, SMALL, render_text
 from support.source_tree import ROOT
 from vecmill.errors import InvalidConfig
-from vecmill_server.deployment.command import Target, deploy
-from vecmill_server.deployment.rendered_files import DIGESTS_FILE
+from vecmill_server.deploy.command import Target, deploy
+from vecmill_server.deploy.rendered_files import DIGESTS_FILE
 
 
 def run(folder: Path, text: str, *options: str, target: str = "systemd") -> Result:
@@ -22,10 +22,8 @@ def run(folder: Path, text: str, *options: str, target: str = "systemd") -> Resu
 
 def test_the_command_is_found_by_the_library() -> None:
     text = (ROOT / "services/vecmill_server/pyproject.toml").read_text("utf-8")
-    assert 'deploy = "vecmill_server.deployment.command:deploy"' in text
-    assert (
-        EntryPoint("deploy", "vecmill_server.deployment.command:deploy", "vecmill.commands").load() is deploy
-    )
+    assert 'deploy = "vecmill_server.deploy.command:deploy"' in text
+    assert EntryPoint("deploy", "vecmill_server.deploy.command:deploy", "vecmill.commands").load() is deploy
 
 
 def test_the_command_prints_the_files_and_what_to_run_next(

@@ -23,10 +23,11 @@ from vecmill.values.task import Task
 from vecmill_ray.bulk import bulk_options
 from vecmill_ray.bulk import command as bulk_command
 from vecmill_ray.serving.model_plan import read_plan
-from vecmill_server import cli, service
-from vecmill_server.deployment.command import Target
-from vecmill_server.deployment.rendering import Rendering
-from vecmill_server.options import Setting, list_settings
+from vecmill_server.base.options import Setting, list_settings
+from vecmill_server.cli import serve as cli
+from vecmill_server.deploy.command import Target
+from vecmill_server.deploy.rendering import Rendering
+from vecmill_server.service import service
 
 Table = Mapping[str, Any]
 Environment = Mapping[str, str]

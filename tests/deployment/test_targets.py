@@ -18,10 +18,10 @@ from chart.rendering import HELM, run_helm, serve_parameters, variables_in
 from deployment.configurations import CASES, CONFIGURATIONS, LARGE, render_text, write_rendering
 from support.server import free_port
 from support.source_tree import ROOT
-from vecmill_server.config_file import read_config_file
-from vecmill_server.deployment.command import Target, deploy
-from vecmill_server.deployment.helm_target import split_image
-from vecmill_server.deployment.rendered_files import DIGESTS_FILE
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.deploy.command import Target, deploy
+from vecmill_server.deploy.helm_target import split_image
+from vecmill_server.deploy.rendered_files import DIGESTS_FILE
 
 # Variables of programs other than the server: the hub's client, the library for folders, and Ray Serve.
 OTHER_VARIABLES = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "XDG_CACHE_HOME"}
@@ -294,7 +294,7 @@ def test_another_configuration_is_another_config_map(tmp_path: Path) -> None:
 
 
 def test_options_of_the_settings_appear_in_no_help_of_the_server() -> None:
-    serve: click.Command = import_module("vecmill_server.cli").serve
+    serve: click.Command = import_module("vecmill_server.cli.serve").serve
     assert {"image", "replicas", "gpus"}.isdisjoint(parameter.name for parameter in serve.params)
 
 

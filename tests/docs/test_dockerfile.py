@@ -7,8 +7,7 @@ import tomllib
 import pytest
 
 from support.source_tree import ROOT
-from vecmill_server.drain import DEFAULT_LAME_DUCK_S
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
 
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text("utf-8")
 # Continued lines joined, without comments.
@@ -38,7 +37,7 @@ def test_everything_that_is_kept_is_inside_the_volume() -> None:
 
 def test_the_health_check_finds_the_address_itself() -> None:
     (check,) = instructions("HEALTHCHECK")
-    assert check.endswith('CMD ["python", "-m", "vecmill_server.container_health"]')
+    assert check.endswith('CMD ["python", "-m", "vecmill_server.cli.container_health"]')
 
 
 def test_every_copied_path_exists_and_is_sent_to_the_build() -> None:

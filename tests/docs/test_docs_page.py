@@ -16,16 +16,17 @@ from support.http_server import MODEL, QUIET, serve_in_thread
 from support.server import LiveServer
 from support.vendored_files import PACKAGES, Package, digest_of
 from vecmill.models import Task
-from vecmill_server import __version__, app
+from vecmill_server import __version__
+from vecmill_server.app import asgi_app as app
+from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app.routes import docs
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.openapi.apis import Api
-from vecmill_server.openapi.document import describe_api
 from vecmill_server.openapi.examples import EXAMPLES, tasks_of
 from vecmill_server.openapi.operations import ALIAS_OF
-from vecmill_server.routes import docs
-from vecmill_server.settings import ServerSettings
 
-DOCUMENT = describe_api(ServerSettings(), MODEL)
+DOCUMENT = describe_routes(ServerSettings(), MODEL)
 OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
     (method, path, operation)
     for path, operations in DOCUMENT["paths"].items()
@@ -205,9 +206,9 @@ def test_the_description_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def describe(settings: ServerSettings, model: str | None) -> dict[str, Any]:
         calls.append(model)
-        return describe_api(settings, model)
+        return describe_routes(settings, model)
 
-    monkeypatch.setattr(app, "describe_api", describe)
+    monkeypatch.setattr(app, "describe_routes", describe)
     with serve_in_thread() as server:
         first, second = (server.client.get("/openapi.json").content for _ in range(2))
     assert first == second

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,13 @@ DOCUMENTS = [
     ROOT / "libs/vecmill/README.md",
     ROOT / "services/vecmill_server/README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
 # test_readme runs README.md. tests/rag runs its program, with a cross-encoder beside the embedded model.
 README, RUN_ELSEWHERE = "README.md:", "docs/rag.md"
+README_FILE = ROOT / "README.md"
+# The list of modules, and the list of promises with their tests.
+LOOKED_UP = {"docs/contributing/architecture.md", "docs/contributing/promises.md"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +199,46 @@ def test_what_needs_an_index_with_our_packages(command: str, needed: bool) -> No
 
 
 def test_links_inside_the_project_lead_somewhere() -> None:
+    pages = [*DOCUMENTS, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs/decisions").glob("*.md"))]
+    places = {page: places_of(page.read_text("utf-8")) for page in pages}
     dead = [
-        f"{path.relative_to(ROOT)}: {target}"
-        for path in [*DOCUMENTS, *sorted((ROOT / "docs/decisions").glob("*.md"))]
-        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text("utf-8"))
-        if not (path.parent / target).exists()
+        f"{page.relative_to(ROOT)}: {target}#{place}"
+        for page in pages
+        for target, place in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text("utf-8"))
+        if not leads_somewhere((page.parent / target).resolve() if target else page, place, places)
     ]
     assert dead == []
+
+
+def places_of(document: str) -> set[str]:
+    """Return the names by which links reach the headings of a document."""
+    prose = re.sub(r"^```.*?^```", "", document, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def leads_somewhere(file: Path, place: str, places: Mapping[Path, set[str]]) -> bool:
+    """Whether a file exists, and has the heading that a link names."""
+    return file.exists() and (not place or file not in places or place in places[file])
+
+
+def test_a_link_to_a_heading_that_is_gone_is_found() -> None:
+    page = ROOT / "page.md"
+    places = {README_FILE: places_of("# A `b` c\n```sh\n# no heading\n```\n")}
+    assert places[README_FILE] == {"a-b-c"}
+    assert leads_somewhere(README_FILE, "a-b-c", places)
+    assert not leads_somewhere(README_FILE, "no-heading", places)
+    assert not leads_somewhere(page, "", places)
+
+
+def test_pages_are_short_unless_they_are_tables() -> None:
+    """A reader of a long page gives up. Lists that are written from declarations are looked up, not read."""
+    long = {
+        str(page.relative_to(ROOT)): lines
+        for page in DOCUMENTS
+        if (lines := sum(not line.startswith("|") for line in page.read_text("utf-8").splitlines())) > 200
+    }
+    assert set(long) <= LOOKED_UP
 
 
 def test_folders_of_tests_that_are_named_exist() -> None:

@@ -59,7 +59,14 @@ def test_the_page_begins_with_what_works_in_a_clone() -> None:
     assert test.text == "make test\n"
     headings = [line for line in page.splitlines() if line.startswith("## ")]
     assert headings[:2] == ["## Start", "## Use it"]
-    assert {"## Promises", "## Figures", "## Contributing"} <= set(headings[4:])
+    assert {"## Pages", "## Promises", "## Contributing"} <= set(headings[2:])
+
+
+def test_the_page_says_first_what_it_is_how_fast_it_is_and_what_it_lacks() -> None:
+    first = README.read_text("utf-8").partition("\n## ")[0]
+    assert len(first.splitlines()) < 60
+    places = [first.index(part) for part in ("![", "| ---", "**Not supported:**", "never run", "**State:**")]
+    assert places == sorted(places)
 
 
 def test_each_request_is_followed_by_its_answer() -> None:

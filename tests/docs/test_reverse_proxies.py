@@ -6,7 +6,7 @@ import pytest
 
 from proxies.running import configuration
 from vecmill.config import MillConfig
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 MIB = 1024 * 1024
 DEFAULTS = ServerSettings()

@@ -14,16 +14,16 @@ from support.memory_transport import MemoryTransport, give
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
-from vecmill_server.openapi.document import describe_api
-from vecmill_server.runner import uvicorn_config
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process.runner import uvicorn_config
 
 MOST_TURNS = 200
 # Every status that a route may answer with, and those of the connection. A server whose model is not loaded
 # answers 503 to work; any other 5xx is a defect.
 DESCRIBED = {
     int(code)
-    for methods in describe_api(ServerSettings())["paths"].values()
+    for methods in describe_routes(ServerSettings())["paths"].values()
     for operation in methods.values()
     for code in operation["responses"]
 }

@@ -34,15 +34,15 @@ from vecmill.serving_plan.manifest import Manifest
 from vecmill.tokenization.building.vocabulary_files import read_sentencepieces
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.embeddings import OutputDtype
+from vecmill_server.base.json_io import decode_object
+from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.batches.jsonl import read_line_request, read_lines
 from vecmill_server.batches.uploads import check_purpose, read_age_s, receive_form
 from vecmill_server.batches.validation import Validation
-from vecmill_server.cl100k import Cl100k
+from vecmill_server.dialects.cl100k import Cl100k
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.json_io import decode_object
-from vecmill_server.json_measure import DocumentLimits
-from vecmill_server.token_ids import keep_ids
+from vecmill_server.dialects.token_ids import keep_ids
 
 OPTIONS = DialectOptions(keep_ids, lambda model: None)
 BOUNDARY = b"edge"

@@ -18,8 +18,8 @@ from fuzz.mutations import mutate
 from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import QUIET, HttpServer, serve_in_thread
-from vecmill_server.openapi.document import describe_api
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 KEY, WRONG_KEY, WRONG_KEY_SHARE = "fuzz", "fuzzy", 0.05
 # Servers whose settings open other paths through the readers of requests.
@@ -29,7 +29,7 @@ SETTINGS = {
     "cl100k ids": replace(QUIET, token_ids=TokenIds.CL100K),
     "keys": replace(QUIET, api_key=(KEY,)),
 }
-PATHS = describe_api(ServerSettings())["paths"]
+PATHS = describe_routes(ServerSettings())["paths"]
 POSTED = [path for path, methods in PATHS.items() if "post" in methods and "/files" not in path]
 HEAD = (
     "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: {size}\r\n{rest}\r\n"

@@ -1,13 +1,13 @@
 """A real server whose supervisor counts shorter times.
 
 Run as a program: `hasty_supervisor.py NAME=SECONDS... OPTION...`. A name is that of a constant of
-`processes.supervisor`.
+`process.supervisor`.
 """
 
 import sys
 
 from vecmill.commands.main import main as run_command
-from vecmill_server.processes import supervisor
+from vecmill_server.process import supervisor
 
 
 def main(arguments: list[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.described_models import describe_tasks
 from support.http_server import MODEL, HttpServer, serve_in_thread
 from vecmill.models import Task
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 COUNTER = "vecmill_unknown_model_names_total"
 
@@ -77,7 +77,7 @@ def test_of_several_models_the_one_for_the_task_answers() -> None:
 
 
 def test_an_unknown_name_is_logged_once(lenient: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "vecmill_server.unknown_names")
+    caplog.set_level(logging.INFO, "vecmill_server.service.unknown_names")
     for _ in range(3):
         lenient.client.post("/v1/embeddings", json={"input": "hello", "model": "logged-once"})
     assert caplog.text.count("logged-once") == 1

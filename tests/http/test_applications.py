@@ -26,7 +26,7 @@ from support.described_models import describe_tasks, row_of
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread, url
 from vecmill.directory_layouts import describe_model
 from vecmill.models import Task, locate_model
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 SECRET = "a-key-that-nobody-sends"
 WRONG_KEY: dict[str, str] = {"Authorization": "Bearer wrong"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.http_server import MODEL, HttpServer, serve_in_thread
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 KEY = "azure-key"
 

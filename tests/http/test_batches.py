@@ -15,12 +15,12 @@ from support.batches import ENDED, create_batch, ended, lines_of, request_line, 
 from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, wait_until
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server import protocol
+from vecmill_server.app.routes.batches import PATHS
 from vecmill_server.batches.folder import Folder
 from vecmill_server.batches.objects import FileObject
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.stored_bytes import FILE_BYTES
-from vecmill_server.routes.batches import PATHS
+from vecmill_server.http1 import protocol
 
 HOUR_S = 3600
 

@@ -25,12 +25,13 @@ from vecmill.commands.embed.remote import open_remote
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
+from vecmill_server.base.address import Address
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.bench.generator import LoadRun, Orders
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
-from vecmill_server.listener import Address, Listener
-from vecmill_server.protocol import HttpConnection
-from vecmill_server.settings import ServerSettings
+from vecmill_server.http1.protocol import HttpConnection
+from vecmill_server.process.listener import Listener
 
 AGE_S = 0.05
 BODY = b'{"input": "hello"}'

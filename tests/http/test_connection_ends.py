@@ -19,7 +19,7 @@ from support.http_server import (
 )
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server.protocol import HttpConnection
+from vecmill_server.http1.protocol import HttpConnection
 
 BODY = b'{"input": "hello"}'
 HEAD = b"POST /embeddings HTTP/1.1\r\nhost: x\r\n"

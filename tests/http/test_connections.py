@@ -23,10 +23,10 @@ from support.http_server import (
 )
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server import client_output
-from vecmill_server.client_output import ClientOutput
-from vecmill_server.protocol import HttpConnection
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.http1 import client_output
+from vecmill_server.http1.client_output import ClientOutput
+from vecmill_server.http1.protocol import HttpConnection
 
 MIB = 1024 * 1024
 CORPUS = Path(__file__).parent / "corpus"

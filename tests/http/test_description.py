@@ -22,10 +22,10 @@ from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import QUIET, HttpServer, serve_in_thread
 from vecmill.models import Task
-from vecmill_server.openapi.document import describe_api
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.base.settings import ServerSettings
 
-PATHS = describe_api(ServerSettings())["paths"]
+PATHS = describe_routes(ServerSettings())["paths"]
 OPERATIONS = [(path, method) for path, operations in PATHS.items() for method in operations]
 # An upload is a form, and what becomes of a batch is more than a body says: `test_batches` is about them.
 KEPT = re.compile("/files|/cancel$")

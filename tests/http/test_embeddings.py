@@ -9,7 +9,7 @@ import pytest
 
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread, url
 from vecmill.engines.fake import hash_row
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 PATHS = ["/v1/embeddings", "/embeddings", "/v1/embeddings/", "//v1//embeddings", "/embeddings//"]
 

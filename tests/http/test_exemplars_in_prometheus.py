@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from support.http_server import serve_in_thread, wait_until
 from support.server import free_port
-from vecmill_server.tracing.exporter import SpanSender
-from vecmill_server.tracing.tracer import OpenTelemetryTracer
+from vecmill_server.telemetry.tracing.exporter import SpanSender
+from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer
 
 pytestmark = [
     pytest.mark.full,

@@ -14,13 +14,12 @@ from support.described_models import describe_tasks
 from support.http_server import HttpServer, serve_in_thread
 from vecmill.errors import VecmillError
 from vecmill.models import Task
-from vecmill_server.app import list_routes
+from vecmill_server.app.asgi_app import describe_routes, list_routes
+from vecmill_server.app.routes.endpoint import Endpoint
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.openapi.document import describe_api
-from vecmill_server.routes.endpoint import Endpoint
-from vecmill_server.settings import ServerSettings
 
-DOCUMENT = describe_api(ServerSettings())
+DOCUMENT = describe_routes(ServerSettings())
 
 Bodies = list[dict[str, Any]]
 

@@ -17,8 +17,8 @@ import pytest
 from support.http_server import receive_all, wait_until
 from support.server import free_port
 from vecmill.hardware.cores import available_cores
-from vecmill_server.exit_status import ExitStatus
-from vecmill_server.processes.supervisor import SILENT_TICKS, STOP_GRACE_S, TICK_S
+from vecmill_server.process.exit_status import ExitStatus
+from vecmill_server.process.supervisor import SILENT_TICKS, STOP_GRACE_S, TICK_S
 
 PROGRAM = Path(__file__).parent / "hasty_supervisor.py"
 OPTIONS = ("--engine", "fake", "--no-access-log", "--processes", "2", "--lame-duck-s", "0")

@@ -19,7 +19,7 @@ from vecmill.models import Task
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 MESSAGE = "/home/operator/models/model.safetensors is truncated."
 REASON = "The files of this model are damaged or incomplete. The log of the server has the details."

@@ -12,7 +12,7 @@ import pytest
 
 from support.http_server import QUIET, serve_in_thread, wait_until
 from support.server import live_server
-from vecmill_server import api_keys
+from vecmill_server.service import api_keys
 
 OLD, NEW, SCRAPER = "the-old-secret-key", "the-new-secret-key", "the-secret-key-of-a-scraper"
 BODY = {"input": "hello"}

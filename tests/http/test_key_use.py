@@ -9,7 +9,7 @@ import pytest
 from support.batches import create_batch, ended, request_line
 from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, wait_until
 from vecmill.engines.fake import FakeEngine, FaultScript
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 TEXTS, TOKENS = "vecmill_key_texts_total", "vecmill_key_tokens_total"
 POISON = 5_000

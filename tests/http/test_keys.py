@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from support.http_server import HttpServer, serve_in_thread, url
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 FIRST, SECOND = "first-secret-key", "zweiter-Schlüssel"
 BODY = {"input": "hello"}

@@ -9,7 +9,7 @@ import pytest
 from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, url, wait_until
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 # A body for each route, with nothing in it that need not be.
 BODIES: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ from support.http_server import (
 )
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 MIB = 1024 * 1024
 

@@ -9,7 +9,7 @@ import pytest
 from support.described_models import describe_tasks, row_of
 from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
 from vecmill.models import Task
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 
 def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:

@@ -12,7 +12,7 @@ from support.http_server import MODEL, QUIET, HttpServer, serve_in_thread, wait_
 from vecmill.directory_layouts import describe_model
 from vecmill.models import Task, locate_model
 from vecmill.models.heads import Activation, Head, HeadKind
-from vecmill_server.settings import MetricAliases, ServerSettings
+from vecmill_server.base.settings import MetricAliases, ServerSettings
 
 EMBEDDER, RERANKER = "an-embedder", "a-reranker"
 REQUESTS = "vecmill_http_requests_total"

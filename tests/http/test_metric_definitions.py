@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.fake_nvml import FakeNvml
 from support.http_server import DIM, QUIET, HttpServer, serve_in_thread
 from vecmill.engines.fake import FakeEngine
-from vecmill_server.metrics import definitions
-from vecmill_server.metrics.definitions import all_definitions
+from vecmill_server.telemetry.metrics import definitions
+from vecmill_server.telemetry.metrics.definitions import all_definitions
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from starlette.routing import Route
 from support.http_server import MODEL, QUIET, HttpServer, build_service, serve_in_thread, wait_until
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
-from vecmill_server.metrics import metrics_page, process_metrics
-from vecmill_server.metrics.metrics_page import MetricsCopy
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.processes.siblings import Siblings, open_page_sockets
-from vecmill_server.routes.prometheus import OPENMETRICS, PAGE_AGE_S, metrics_routes
+from vecmill_server.app.routes.prometheus import OPENMETRICS, PAGE_AGE_S, metrics_routes
+from vecmill_server.telemetry.metrics import metrics_page, process_metrics
+from vecmill_server.telemetry.metrics.metrics_page import MetricsCopy
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.telemetry.siblings import Siblings, open_page_sockets
 
 ADMITTED = "vecmill_texts_admitted_total"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from support.http_server import QUIET, receive_all, serve_in_thread
-from vecmill_server.request_context import client_of
-from vecmill_server.routes import endpoint
+from vecmill_server.app.routes import endpoint
+from vecmill_server.telemetry.request_context import client_of
 
 KEEP_ALIVE_S = 0.4
 LIVEZ = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"

@@ -11,9 +11,9 @@ import pytest
 
 from support.batches import create_batch, ended, lines_of, request_line, upload
 from support.http_server import PATIENCE_S, QUIET, HttpServer, serve_in_thread, wait_until
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches import scheduler
 from vecmill_server.batches.stored_bytes import FILE_BYTES
-from vecmill_server.settings import ServerSettings
 
 KEYS = "search key-1\nsearch key-2\ningest key-3\n"
 FILE = {"file": ("in.jsonl", b"{}")}

@@ -23,10 +23,9 @@ from support.http_server import wait_until
 from support.server import free_port, live_server
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
-from vecmill_server.drain import DEFAULT_LAME_DUCK_S
-from vecmill_server.processes.siblings import merge_pages
-from vecmill_server.processes.supervisor import TICK_S, divide_limits, start_processes
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
+from vecmill_server.process.supervisor import TICK_S, divide_limits, start_processes
+from vecmill_server.telemetry.siblings import merge_pages
 
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--no-access-log")
 START_S = 60.0

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from support.http_server import MODEL, HttpServer, serve_in_thread
-from vecmill_server.settings import RerankDocument, ServerSettings
+from vecmill_server.base.settings import RerankDocument, ServerSettings
 
 DOCUMENTS = ["world", "hello"]
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from support.http_server import MODEL, HttpServer, serve_in_thread
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models", "/v1/models/"])

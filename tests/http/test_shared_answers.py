@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from support.http_server import serve_in_thread
-from vecmill_server import app
-from vecmill_server.web_console import console_routes
-from vecmill_server.web_console.model_report import report_model
+from vecmill_server.app import asgi_app as app
+from vecmill_server.app.console import console_routes
+from vecmill_server.app.console.model_report import report_model
 
 
 class Calls:
@@ -29,7 +29,7 @@ class Calls:
 @pytest.mark.parametrize(
     ("path", "module", "name", "thread"),
     [
-        ("/openapi.json", app, "describe_api", "vecmill-openapi"),
+        ("/openapi.json", app, "describe_routes", "vecmill-openapi"),
         ("/console/models.json", console_routes, "report_model", "vecmill-reports"),
     ],
 )

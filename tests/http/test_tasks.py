@@ -12,7 +12,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
 from vecmill.models import Task, locate_model
 from vecmill.vectors.scores import sigmoid, softmax
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]
 HELLO_WORLD = [101, 7592, 102, 2088, 102]

@@ -12,7 +12,7 @@ from support.http_server import DIM, MODEL, HttpServer, serve_in_thread
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, FaultScript, hash_token_rows
 from vecmill.models import Task
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 HEADERS = {
     "x-compute-type",

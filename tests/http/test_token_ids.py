@@ -10,7 +10,7 @@ import tiktoken
 from support.described_models import row_of
 from support.http_server import DIM, HttpServer, serve_in_thread
 from vecmill.engines.fake import hash_row
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 # Where they may stand, and how the rows come back.
 ROUTES: dict[str, tuple[str, Callable[[Any], Any]]] = {

@@ -26,10 +26,10 @@ from support.http_server import DIM, MODEL, QUIET, HttpServer, serve_in_thread, 
 from support.server import live_server
 from vecmill.config import MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server.settings import MetricAliases, ServerSettings
-from vecmill_server.tracing.exporter import SpanSender
-from vecmill_server.tracing.layout import MAX_BATCHES
-from vecmill_server.tracing.tracer import OpenTelemetryTracer
+from vecmill_server.base.settings import MetricAliases, ServerSettings
+from vecmill_server.telemetry.tracing.exporter import SpanSender
+from vecmill_server.telemetry.tracing.layout import MAX_BATCHES
+from vecmill_server.telemetry.tracing.tracer import OpenTelemetryTracer
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
@@ -417,8 +417,9 @@ def test_a_process_sends_its_spans_as_the_environment_says(tmp_path: Path) -> No
 
 def test_without_tracing_opentelemetry_is_not_imported() -> None:
     program = (
-        "import sys, vecmill_server.cli, vecmill_server.app, vecmill_server.runner;"
-        "from vecmill_server.service import load_service; from vecmill_server.settings import ServerSettings;"
+        "import sys, vecmill_server.cli.serve, vecmill_server.app.asgi_app, vecmill_server.process.runner;"
+        "from vecmill_server.service.service import load_service;"
+        "from vecmill_server.base.settings import ServerSettings;"
         "from vecmill.config import MillConfig;"
         "load_service([], ServerSettings(), MillConfig());"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"

@@ -9,9 +9,9 @@ import pytest
 
 from support.batches import create_batch, ended, request_line
 from support.http_server import MODEL, QUIET, HttpServer, serve_in_thread
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect import InferenceBody
 from vecmill_server.dialects.dialect_routes import ROUTES
-from vecmill_server.settings import ServerSettings
 
 HEADER = "x-unknown-fields"
 BODIES = dict.fromkeys(body for route in ROUTES for body in route.bodies)

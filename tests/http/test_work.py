@@ -16,7 +16,7 @@ from support.http_server import DIM, MODEL, HttpServer, serve_in_thread, wait_un
 from vecmill.batching.lane import MAX_REPLACEMENTS
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
 
 ONE_LANE = MillConfig(cores=1, batch=BatchConfig(max_batch_tokens=8))
 

@@ -77,7 +77,7 @@ def test_a_wheel_has_the_licence_addresses_and_a_readme_that_can_stand_alone(nam
 
 def test_the_server_brings_both_commands(built: Built) -> None:
     scripts = built.wheels["vecmill-server"].info["entry_points.txt"].decode()
-    assert "vecmill-server=vecmill_server.console:main" in scripts
+    assert "vecmill-server=vecmill_server.cli.entry:main" in scripts
     assert "vecmill=vecmill.commands.main:main" in scripts
     required = built.wheels["vecmill-server"].metadata.get_all("Requires-Dist") or []
     assert 'vecmill[minilm] ; extra == "minilm"' in required
@@ -85,7 +85,7 @@ def test_the_server_brings_both_commands(built: Built) -> None:
 
 def test_the_server_brings_the_files_of_deployments(built: Built) -> None:
     sources = ROOT / "services/vecmill_server/src"
-    folder = sources / "vecmill_server/deployment"
+    folder = sources / "vecmill_server/deploy"
     files = {
         str(path.relative_to(sources))
         for path in folder.rglob("*")
@@ -94,7 +94,7 @@ def test_the_server_brings_the_files_of_deployments(built: Built) -> None:
     assert {path.suffix for path in map(Path, files)} >= {".jinja", ".json", ".yaml", ".tpl"}
     assert files <= set(built.wheels["vecmill-server"].names)
     commands = built.wheels["vecmill-server"].info["entry_points.txt"].decode()
-    assert "deploy=vecmill_server.deployment.command:deploy" in commands
+    assert "deploy=vecmill_server.deploy.command:deploy" in commands
 
 
 def test_the_extra_takes_the_version_that_is_built(built: Built) -> None:

@@ -28,8 +28,8 @@ from vecmill.hardware.memory import read_memory_use
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
-from vecmill_server.metrics import process_metrics
-from vecmill_server.settings import ServerSettings, TokenIds
+from vecmill_server.base.settings import ServerSettings, TokenIds
+from vecmill_server.telemetry.metrics import process_metrics
 
 INTERVAL_S = 30
 STEPS = 45

@@ -16,12 +16,12 @@ import yaml
 from support.alert_rules import ALERTS
 from support.board import VARIABLES
 from support.board_panels import ROWS
-from support.monitoring_files import BOARD, DOCS, RULES, written_files
+from support.monitoring_files import BOARD, DOCS, METRICS, RULES, written_files
 from support.promql import Selector, problems, selectors
 from support.source_tree import ROOT
-from vecmill_server.cli import serve
-from vecmill_server.metrics import definitions
-from vecmill_server.metrics.definitions import all_definitions
+from vecmill_server.cli.serve import serve
+from vecmill_server.telemetry.metrics import definitions
+from vecmill_server.telemetry.metrics.definitions import all_definitions
 
 SCHEMA = Path(__file__).parent / "dashboard.jsonschema.json"
 # Metrics that no panel shows: of virtual memory, and what other metrics tell better.
@@ -133,8 +133,9 @@ def test_each_alert_tells_what_to_do_on_its_page() -> None:
         assert len(rule["annotations"]["description"].split()) > 20
 
 
-def test_the_options_that_the_page_names_exist() -> None:
+def test_the_options_that_the_pages_name_exist() -> None:
     known = {option for parameter in serve.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    named = set(re.findall(r"`(--[a-z-]+)", DOCS.read_text("utf-8")))
+    pages = "".join(page.read_text("utf-8") for page in (DOCS, METRICS, ROOT / "docs/keys.md"))
+    named = set(re.findall(r"`(--[a-z-]+)", pages))
     assert len(named) >= 5
     assert named - known == set()

@@ -12,7 +12,7 @@ from vecmill_ray.serving.forwarding import (
     with_heartbeats,
 )
 from vecmill_ray.serving.ray_settings import RaySettings
-from vecmill_server.errors import ModelUnavailable
+from vecmill_server.base.errors import ModelUnavailable
 
 ANSWER = ForwardedResponse(200, [], b"rows")
 BEAT = None

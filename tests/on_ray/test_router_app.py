@@ -20,9 +20,9 @@ from vecmill_ray.serving.forwarding import (
 from vecmill_ray.serving.model_plan import behind_router, read_plan
 from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelCard
 from vecmill_ray.serving.router import merge, router_routes, router_service
-from vecmill_server.app import create_app
-from vecmill_server.errors import ModelUnavailable
-from vecmill_server.middleware.origins import OriginRules
+from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app.middleware.origins import OriginRules
+from vecmill_server.base.errors import ModelUnavailable
 
 FILE = """
 [server]

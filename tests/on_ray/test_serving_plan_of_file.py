@@ -11,8 +11,8 @@ from vecmill_ray.absolute_paths import absolute_model
 from vecmill_ray.serving.model_plan import ServingPlan, aliases_of, on_all_interfaces, read_plan
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_ray.serving.serve_address import check_host, format_url
-from vecmill_server.middleware.origins import OriginRules
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.middleware.origins import OriginRules
+from vecmill_server.base.settings import ServerSettings
 
 FILE = """
 [server]

@@ -1,4 +1,4 @@
-"""The results of the comparison as Markdown, and as the section of docs/benchmarks.md.
+"""The results of the comparison as Markdown, and as the section of docs/contributing/peers.md.
 
 make bench-peers-page
 
@@ -21,7 +21,7 @@ from support.source_tree import ROOT
 
 RESULTS = FOLDER / "peers.json"
 PUBLISHED = ROOT / "docs/benchmarks"
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/contributing/peers.md"
 BEGIN, END = "<!-- peers: written by make bench-peers-page -->", "<!-- peers: end -->"
 NOT_MEASURED = (
     "Not measured yet on an idle machine. `make bench-peers bench-peers-page` writes the tables here."
@@ -49,9 +49,9 @@ def describe_run(found: Comparison) -> str:
     """Return the machine, the date and the settings."""
     machine, settings = found.machine, found.settings
     return (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, Linux, "
         f"Python {machine['python']}, load average {machine['load_average']:.2f} before the run. "
-        f"Finished {found.finished_at}. `{settings['command']}`: {_rounds(found)} of "
+        f"Finished {found.finished_at.partition('T')[0]}. `{settings['command']}`: {_rounds(found)} of "
         f"{settings['seconds']} s for each load, order from seed {settings['seed']}."
     )
 
@@ -188,11 +188,11 @@ def name_processor(found: Comparison) -> str:
 
 
 def write_section(published: Sequence[Comparison]) -> str:
-    """Return the part of docs/benchmarks.md between its markers, markers included."""
+    """Return the part of docs/contributing/peers.md between its markers, markers included."""
     parts = []
     for found in published:
-        plot = f"![Speed of the peers as multiples of {BASE}](benchmarks/{name_processor(found)}.png)"
-        parts.append(f"#### {found.machine['processor']}\n\n{write_report(found)}\n\n{plot}")
+        plot = f"![Speed of the peers as multiples of {BASE}](../benchmarks/{name_processor(found)}.png)"
+        parts.append(f"### {found.machine['processor']}\n\n{write_report(found)}\n\n{plot}")
     text = "\n\n".join(parts) or NOT_MEASURED
     return f"{BEGIN}\n\n{text}\n\n{END}"
 

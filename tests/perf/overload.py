@@ -26,11 +26,11 @@ from perf.report import Figure, finish, warn_if_busy
 from perf.rigs import shuffled
 from support.server import MODEL, LiveServer, live_server
 from support.texts import mixed_texts
+from vecmill_server.app.routes.prometheus import PAGE_AGE_S
 from vecmill_server.bench.generator import run_generator
 from vecmill_server.bench.load import OK, BenchLoad, LoadResult
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer
-from vecmill_server.routes.prometheus import PAGE_AGE_S
 
 SEED = 20_260_104
 BULK_TEXTS = 2_048

@@ -129,7 +129,7 @@ def measure_model(name: str, cores: int, options: argparse.Namespace) -> list[Me
 
 
 def print_markdown(rows: Sequence[Measured]) -> None:
-    """Print the table of docs/kubernetes.md."""
+    """Print the table of docs/sizing.md."""
     for cells in (HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in rows)):
         print(f"| {' | '.join(cells)} |")
 

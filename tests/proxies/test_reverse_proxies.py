@@ -33,7 +33,7 @@ from support.http_server import (
 from support.server import free_port, wait_until_ready
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
 
 pytestmark = pytest.mark.full
 

@@ -32,7 +32,7 @@ from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
-from vecmill_server.settings import MetricAliases, RerankDocument, TokenIds
+from vecmill_server.base.settings import MetricAliases, RerankDocument, TokenIds
 
 ONE_CORE = MillConfig(cores=1)
 

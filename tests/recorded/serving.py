@@ -18,8 +18,8 @@ from vecmill.config import MillConfig
 from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription
 from vecmill.values.clock import monotonic
-from vecmill_server.service import Service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.service.service import Service
 
 METRICS = "metrics"
 

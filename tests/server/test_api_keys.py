@@ -10,10 +10,10 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from vecmill.errors import InvalidConfig
-from vecmill_server.api_keys import MOST_FILE_BYTES, UNNAMED, ApiKeys
-from vecmill_server.errors import InvalidKey
-from vecmill_server.middleware.keys import Keys
-from vecmill_server.request_context import RequestContext
+from vecmill_server.app.middleware.keys import Keys
+from vecmill_server.base.errors import InvalidKey
+from vecmill_server.service.api_keys import MOST_FILE_BYTES, UNNAMED, ApiKeys
+from vecmill_server.telemetry.request_context import RequestContext
 
 SECRET = "a-secret-of-the-test"
 

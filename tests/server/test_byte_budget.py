@@ -2,8 +2,8 @@
 
 import pytest
 
-from vecmill_server.byte_budget import MAX_DEFAULT_BYTES, SMALL_BYTES, ByteBudget, default_budget_bytes
-from vecmill_server.errors import BodyTooLarge, BuffersFull
+from vecmill_server.base.byte_budget import MAX_DEFAULT_BYTES, SMALL_BYTES, ByteBudget, default_budget_bytes
+from vecmill_server.base.errors import BodyTooLarge, BuffersFull
 
 MIB = 1024 * 1024
 

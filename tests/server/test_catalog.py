@@ -4,8 +4,8 @@ import pytest
 
 from vecmill.errors import InvalidConfig
 from vecmill.mill import Mill
-from vecmill_server.catalog import Catalog, ServedModel
-from vecmill_server.errors import UnknownModel
+from vecmill_server.base.catalog import Catalog, ServedModel
+from vecmill_server.base.errors import UnknownModel
 
 
 def catalog(*names: str, aliases: tuple[str, ...] = ()) -> Catalog:

@@ -7,8 +7,8 @@ import tiktoken
 
 from support.texts import hard_texts, mixed_texts
 from vecmill.errors import InvalidRequest, MissingExtra
-from vecmill_server import cl100k
-from vecmill_server.cl100k import Cl100k
+from vecmill_server.dialects import cl100k
+from vecmill_server.dialects.cl100k import Cl100k
 
 SPECIAL = 100_257  # <|endoftext|>, which is no text
 

@@ -4,7 +4,7 @@ import asyncio
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from vecmill_server.client_output import ClientOutput
+from vecmill_server.http1.client_output import ClientOutput
 
 
 async def test_a_lost_connection_needs_no_reset() -> None:

@@ -15,11 +15,12 @@ from vecmill.models import ModelDescription
 from vecmill.models.location import ModelLocation
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
-from vecmill_server import cli, service
-from vecmill_server.config_file import ConfiguredModel, read_config_file
-from vecmill_server.container_health import find_target
-from vecmill_server.model_choice import ModelChoice
-from vecmill_server.settings import LogFormat, ServerSettings
+from vecmill_server.base.config_file import ConfiguredModel, read_config_file
+from vecmill_server.base.model_choice import ModelChoice
+from vecmill_server.base.settings import LogFormat, ServerSettings
+from vecmill_server.cli import serve as cli
+from vecmill_server.cli.container_health import find_target
+from vecmill_server.service import service
 
 WHOLE = """
 [server]

@@ -11,9 +11,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from support.memory_transport import MemoryTransport, give, make_share, open_connection
-from vecmill_server.connection_limits import LEAST_AGE_SHARE, ConnectionShare
-from vecmill_server.protocol import HttpConnection
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.http1.connection_limits import LEAST_AGE_SHARE, ConnectionShare
+from vecmill_server.http1.protocol import HttpConnection
 
 SEED = 26
 AGE_S = 300.0

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from vecmill.commands.main import main as vecmill
-from vecmill_server.console import main
+from vecmill_server.cli.entry import main
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from support.server import LiveServer, free_port
-from vecmill_server.cli import serve
-from vecmill_server.container_health import ProbeTarget, find_target, find_target_of
-from vecmill_server.options import build_settings
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.options import build_settings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.cli.container_health import ProbeTarget, find_target, find_target_of
+from vecmill_server.cli.serve import serve
 
 PROGRAM = ["/opt/vecmill/bin/python", "/opt/vecmill/bin/vecmill", "serve"]
 

@@ -10,14 +10,14 @@ import pytest
 from vecmill.errors import InvalidRequest
 from vecmill.requests import Embed, Rerank
 from vecmill.results import EmbedResult, RerankResult, Timings
+from vecmill_server.base.errors import InvalidJson
+from vecmill_server.base.json_io import decode_object, encode_json
+from vecmill_server.base.settings import TokenIds
 from vecmill_server.dialects.cohere_rerank import RerankRequest
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.errors import InvalidJson
-from vecmill_server.json_io import decode_object, encode_json
-from vecmill_server.settings import TokenIds
-from vecmill_server.token_ids import choose_ids_reader
+from vecmill_server.dialects.token_ids import choose_ids_reader
 
 TIMINGS = Timings(0.0, 0.0, 0.0, 0.0)
 ENVELOPE = Envelope("the-id", "the-model", 1_700_000_000)

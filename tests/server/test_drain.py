@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecmill_server.drain import Drain, Phase
+from vecmill_server.service.drain import Drain, Phase
 
 
 def test_balancers_get_their_time() -> None:

@@ -7,10 +7,8 @@ import orjson
 import pytest
 
 from vecmill import errors as core
-from vecmill_server import errors as http
-from vecmill_server.dialects.ollama import ollama_response
-from vecmill_server.dialects.tei_conventions import tei_response
-from vecmill_server.error_responses import (
+from vecmill_server.base import errors as http
+from vecmill_server.base.error_responses import (
     ERROR_SPECS,
     REASONS,
     UNEXPECTED,
@@ -18,6 +16,8 @@ from vecmill_server.error_responses import (
     sentence_response,
     spec_of,
 )
+from vecmill_server.dialects.ollama import ollama_response
+from vecmill_server.dialects.tei_conventions import tei_response
 
 
 def leaves(kind: type[core.VecmillError]) -> Iterator[type[core.VecmillError]]:

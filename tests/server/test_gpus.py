@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from support.fake_nvml import GIB, FakeNvml, NVMLError
-from vecmill_server.metrics.gpus import GpuCollector
+from vecmill_server.telemetry.metrics.gpus import GpuCollector
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecmill_server import json_measure
-from vecmill_server.errors import InvalidJson
-from vecmill_server.json_io import encode_in_pieces, encode_json
-from vecmill_server.json_measure import DocumentLimits, measure_document, weigh_values
+from vecmill_server.base import json_measure
+from vecmill_server.base.errors import InvalidJson
+from vecmill_server.base.json_io import encode_in_pieces, encode_json
+from vecmill_server.base.json_measure import DocumentLimits, measure_document, weigh_values
 
 LIMITS = DocumentLimits(max_values=1_000, max_wide_characters=1_000)
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vecmill_server.base.json_io import PIECE_ITEMS, encode_in_pieces, encode_json
 from vecmill_server.dialects.token_writing import Written
-from vecmill_server.json_io import PIECE_ITEMS, encode_in_pieces, encode_json
 
 TEXTS, TOKENS, DIM = 40, 100, 64
 STATES = np.full((TOKENS, DIM), 0.125, np.float32)

@@ -9,12 +9,12 @@ from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.mill import Mill, MillState
 from vecmill.models import ModelDescription, locate_model
-from vecmill_server.app import create_app
-from vecmill_server.catalog import ServedModel
-from vecmill_server.lifespan import LifespanApp
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.service import Service, assemble_service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.asgi_app import create_app
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process.lifespan import LifespanApp
+from vecmill_server.service.service import Service, assemble_service
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 
 def build_service(mill: Mill) -> Service:

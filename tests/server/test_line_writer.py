@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from support.http_server import wait_until
-from vecmill_server import line_writer
-from vecmill_server.line_writer import LineWriter, join_lines
+from vecmill_server.telemetry import line_writer
+from vecmill_server.telemetry.line_writer import LineWriter, join_lines
 
 LINE = "x" * 1023
 

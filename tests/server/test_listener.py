@@ -10,9 +10,10 @@ import pytest
 import uvloop
 
 from vecmill.errors import InvalidConfig
-from vecmill_server.listener import (
+from vecmill_server.base.address import Address
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process.listener import (
     Acceptor,
-    Address,
     bind_listener,
     bind_unix_socket,
     drop_new_connections,
@@ -21,7 +22,6 @@ from vecmill_server.listener import (
     passed_fd,
     refuse_live_socket,
 )
-from vecmill_server.settings import ServerSettings
 
 
 def test_a_taken_port_is_named() -> None:

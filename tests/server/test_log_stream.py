@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from vecmill_server.log_stream import LogStream, redirect_standard_error
+from vecmill_server.telemetry.log_stream import LogStream, redirect_standard_error
 
 
 def redirect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_a_traceback_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 def test_the_last_text_is_logged_at_the_end_of_the_process() -> None:
     program = (
         "import logging, sys\n"
-        "from vecmill_server.log_stream import redirect_standard_error\n"
+        "from vecmill_server.telemetry.log_stream import redirect_standard_error\n"
         "logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
         "redirect_standard_error()\n"
         "sys.stderr.write('out of memory')\n"

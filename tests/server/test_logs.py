@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from vecmill_server.logs import configure_logging
-from vecmill_server.settings import LogFormat, LogLevel, ServerSettings
+from vecmill_server.base.settings import LogFormat, LogLevel, ServerSettings
+from vecmill_server.telemetry.logs import configure_logging
 
 
 @pytest.fixture

@@ -10,22 +10,22 @@ import pytest
 
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill
-from vecmill_server.api_keys import ApiKeys
+from vecmill_server.app.middleware.keys import Keys
+from vecmill_server.app.middleware.paths import Paths
+from vecmill_server.app.middleware.request_contexts import RequestContexts
+from vecmill_server.app.routes.endpoint import requested_timeout_s
+from vecmill_server.base.catalog import Catalog, ServedModel
+from vecmill_server.base.errors import UnknownModel
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.uploads import _clean_name, _read_boundary
-from vecmill_server.catalog import Catalog, ServedModel
 from vecmill_server.dialects.dialect import InferenceRoute
 from vecmill_server.dialects.dialect_routes import ROUTES
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.drain import Drain
-from vecmill_server.errors import UnknownModel
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.middleware.keys import Keys
-from vecmill_server.middleware.paths import Paths
-from vecmill_server.middleware.request_contexts import RequestContexts
-from vecmill_server.request_context import RequestContext
-from vecmill_server.routes.endpoint import requested_timeout_s
-from vecmill_server.token_ids import refuse_ids
+from vecmill_server.dialects.token_ids import refuse_ids
+from vecmill_server.service.api_keys import ApiKeys
+from vecmill_server.service.drain import Drain
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.telemetry.request_context import RequestContext
 
 SIZE = 1_000_000
 LIMIT_S = 0.5  # of one core; the worst of them took 36 s for a tenth of SIZE

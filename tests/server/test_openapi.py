@@ -5,10 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
+from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.base.json_schema import Component
+from vecmill_server.base.settings import RerankDocument, ServerSettings, TokenIds
 from vecmill_server.dialects.dialect_routes import ROUTES, routes_by_path
-from vecmill_server.json_schema import Component
-from vecmill_server.openapi.document import SchemaCollection, describe_api
-from vecmill_server.settings import RerankDocument, ServerSettings, TokenIds
+from vecmill_server.openapi.document import SchemaCollection
 
 
 def references(value: object) -> list[str]:
@@ -24,7 +25,7 @@ def references(value: object) -> list[str]:
     "settings", [ServerSettings(), ServerSettings(api_key=("k",), url_prefix="/a", token_ids=TokenIds.NATIVE)]
 )
 def test_every_reference_leads_somewhere(settings: ServerSettings) -> None:
-    document = orjson.loads(orjson.dumps(describe_api(settings)))
+    document = orjson.loads(orjson.dumps(describe_routes(settings)))
     there = {
         f"#/components/{kind}/{name}" for kind, found in document["components"].items() for name in found
     }
@@ -41,7 +42,7 @@ def objects_in(value: object) -> list[dict[str, Any]]:
 
 def test_nothing_is_described_in_a_way_that_generators_drop() -> None:
     """They know no enum of booleans, and take an `anyOf` for all that there is to say of an object."""
-    for schema in objects_in(describe_api(ServerSettings())):
+    for schema in objects_in(describe_routes(ServerSettings())):
         assert not {"anyOf", "properties"} <= schema.keys()
         assert not (schema.get("type") == "boolean" and "enum" in schema)
 
@@ -62,24 +63,24 @@ def test_each_path_has_one_usual_body() -> None:
 
 
 def test_keys_are_asked_for_only_where_they_are() -> None:
-    paths: dict[str, Any] = describe_api(ServerSettings(api_key=("k",)))["paths"]
+    paths: dict[str, Any] = describe_routes(ServerSettings(api_key=("k",)))["paths"]
     for path, method in (("/v1/embeddings", "post"), ("/models", "get"), ("/", "post")):
         assert "security" in paths[path][method]
         assert "401" in paths[path][method]["responses"]
     for path in ("/", "/readyz", "/ping", "/metrics"):
         assert "security" not in paths[path]["get"]
         assert "401" not in paths[path]["get"]["responses"]
-    assert "securitySchemes" not in describe_api(ServerSettings())["components"]
+    assert "securitySchemes" not in describe_routes(ServerSettings())["components"]
 
 
 def test_work_tells_of_every_error_that_it_can_give() -> None:
-    responses = describe_api(ServerSettings())["paths"]["/v1/embeddings"]["post"]["responses"]
+    responses = describe_routes(ServerSettings())["paths"]["/v1/embeddings"]["post"]["responses"]
     assert {"200", "400", "404", "408", "413", "415", "429", "500", "503", "504"} == set(responses)
     assert "queue_full" in responses["429"]["description"]
 
 
 def test_routes_of_several_dialects_tell_of_the_errors_of_each() -> None:
-    responses = describe_api(ServerSettings())["paths"]["/rerank"]["post"]["responses"]
+    responses = describe_routes(ServerSettings())["paths"]["/rerank"]["post"]["responses"]
     for status in ("400", "404", "429", "503"):
         names = {name.rpartition("/")[2] for name in references(responses[status]["content"])}
         assert names == {"Problem", "TeiProblem", "OllamaProblem"}
@@ -87,7 +88,7 @@ def test_routes_of_several_dialects_tell_of_the_errors_of_each() -> None:
 
 
 def test_routes_of_tei_tell_of_their_own_errors() -> None:
-    responses = describe_api(ServerSettings())["paths"]["/predict"]["post"]["responses"]
+    responses = describe_routes(ServerSettings())["paths"]["/predict"]["post"]["responses"]
     for status in ("422", "424"):
         assert references(responses[status]["content"]) == ["#/components/schemas/TeiProblem"]
     assert references(responses["415"]["content"]) == ["#/components/schemas/Problem"]
@@ -97,7 +98,7 @@ def test_routes_of_tei_tell_of_their_own_errors() -> None:
 
 def test_token_ids_are_described_where_they_are_accepted() -> None:
     def items(policy: TokenIds) -> str:
-        schemas = describe_api(ServerSettings(token_ids=policy))["components"]["schemas"]
+        schemas = describe_routes(ServerSettings(token_ids=policy))["components"]["schemas"]
         return str([schemas[name]["properties"] for name in ("EmbeddingsRequest", "TeiEmbedRequest")])
 
     assert items(TokenIds.REFUSE).count("token ids") == 0
@@ -111,13 +112,13 @@ def test_token_ids_are_described_where_they_are_accepted() -> None:
 def test_documents_of_an_answer_are_described_as_they_are_written(
     written: RerankDocument, schema: str
 ) -> None:
-    schemas = describe_api(ServerSettings(rerank_document=written))["components"]["schemas"]
+    schemas = describe_routes(ServerSettings(rerank_document=written))["components"]["schemas"]
     entry = schemas["RerankResponse"]["properties"]["results"]["items"]
     assert entry["properties"]["document"]["type"] == schema
 
 
 @pytest.mark.parametrize("name", ["EmbeddingsRequest", "DeploymentEmbeddingsRequest"])
 def test_late_chunking_is_described_as_what_some_models_do(name: str) -> None:
-    field = describe_api(ServerSettings())["components"]["schemas"][name]["properties"]["late_chunking"]
+    field = describe_routes(ServerSettings())["components"]["schemas"][name]["properties"]["late_chunking"]
     assert "enum" not in field["anyOf"][0]
     assert field["x-depends-on-model"] is True

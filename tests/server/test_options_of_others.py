@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from vecmill.values.engine_plan import Precision
-from vecmill_server.cli import serve
-from vecmill_server.options_of_others import REPLACEMENTS, VALUES
+from vecmill_server.cli.options_of_others import REPLACEMENTS, VALUES
+from vecmill_server.cli.serve import serve
 
 OPTIONS = {option for parameter in serve.params for option in (*parameter.opts, *parameter.secondary_opts)}
 

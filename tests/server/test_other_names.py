@@ -13,8 +13,8 @@ from vecmill_server.dialects.hugging_face import VertexRequest
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
 from vecmill_server.dialects.tei import EmbedAllRequest
+from vecmill_server.dialects.token_ids import refuse_ids
 from vecmill_server.dialects.vllm import ScoreRequest
-from vecmill_server.token_ids import refuse_ids
 
 OPTIONS = DialectOptions(refuse_ids, lambda _: Task.EMBED)
 TEXT = {"input": "a"}

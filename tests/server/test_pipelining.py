@@ -9,9 +9,10 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from support.memory_transport import MemoryTransport, give, make_share, open_connection
-from vecmill_server.connection_limits import ConnectionShare
-from vecmill_server.pipelining import REQUESTS_PER_TURN, PipelineTurns
-from vecmill_server.protocol import HttpConnection
+from vecmill_server.base.byte_budget import ByteBudget
+from vecmill_server.http1.connection_limits import ConnectionShare
+from vecmill_server.http1.pipelining import REQUESTS_PER_TURN, PipelineTurns
+from vecmill_server.http1.protocol import HttpConnection
 
 CONNECTIONS, REQUESTS = 100, 50
 FLOOD = b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -168,4 +169,5 @@ async def test_a_connection_that_is_lost_in_the_line_begins_nothing() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert app.paths == ["/flood"]
+    assert isinstance(share.budget, ByteBudget)
     assert share.budget.held == 0

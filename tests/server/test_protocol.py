@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecmill_server.body_framing import BodyFraming, ChunkedBody, CountedBody
-from vecmill_server.connection_limits import READ_BYTES
-from vecmill_server.errors import HeadersTooLarge, HttpError, MalformedRequest
-from vecmill_server.request_head import MAX_EMPTY_LINES, MAX_HEADERS, HeadReader, RequestHead
-from vecmill_server.trailers import FORBIDDEN_TRAILERS
+from vecmill_server.base.errors import HeadersTooLarge, HttpError, MalformedRequest
+from vecmill_server.http1.body_framing import BodyFraming, ChunkedBody, CountedBody
+from vecmill_server.http1.connection_limits import READ_BYTES
+from vecmill_server.http1.request_head import MAX_EMPTY_LINES, MAX_HEADERS, HeadReader, RequestHead
+from vecmill_server.http1.trailers import FORBIDDEN_TRAILERS
 
 CORPUS = Path(__file__).parents[1] / "http" / "corpus"
 

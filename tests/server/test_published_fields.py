@@ -42,6 +42,7 @@ from vecmill_server.dialects.tei import (
     TeiRerankRequest,
     TeiTokenizeRequest,
 )
+from vecmill_server.dialects.token_ids import keep_ids
 from vecmill_server.dialects.vllm import ClassifyRequest, ScoreRequest, TokenizeRequest
 from vecmill_server.dialects.vllm_pooling import (
     PoolingClassifyRequest,
@@ -50,7 +51,6 @@ from vecmill_server.dialects.vllm_pooling import (
     PoolingTokenEmbedRequest,
 )
 from vecmill_server.dialects.voyage import VoyagePathRerankRequest, VoyageRerankRequest
-from vecmill_server.token_ids import keep_ids
 
 OPTIONS = DialectOptions(keep_ids, lambda _: Task.EMBED)
 Values = Mapping[str, Any]

@@ -9,12 +9,12 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from vecmill_server.client_output import ClientOutput
-from vecmill_server.errors import ClientGone
-from vecmill_server.request_context import watch_client
-from vecmill_server.request_cycle import RequestCycle
-from vecmill_server.request_head import HeadReader
-from vecmill_server.routes.endpoint import unless_client_leaves
+from vecmill_server.app.routes.endpoint import unless_client_leaves
+from vecmill_server.base.errors import ClientGone
+from vecmill_server.http1.client_output import ClientOutput
+from vecmill_server.http1.request_cycle import RequestCycle
+from vecmill_server.http1.request_head import HeadReader
+from vecmill_server.service.bodies import watch_client
 
 
 class FreeTransport(asyncio.Transport):

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from vecmill.mill import Mill
-from vecmill_server.catalog import ServedModel
-from vecmill_server.listener import Address
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.ready_message import ready_message
-from vecmill_server.service import assemble_service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.ready_message import ready_message
+from vecmill_server.base.address import Address
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.service.service import assemble_service
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 
 def message(settings: ServerSettings) -> tuple[str, list[str], list[str]]:

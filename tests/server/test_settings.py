@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
-from vecmill_server.cli import serve
-from vecmill_server.options import build_settings, settings_options
-from vecmill_server.settings import LogFormat, MetricAliases, ServerSettings, TokenIds
+from vecmill_server.base.options import build_settings, settings_options
+from vecmill_server.base.settings import LogFormat, MetricAliases, ServerSettings, TokenIds
+from vecmill_server.cli.serve import serve
 
 
 def probe() -> tuple[click.Command, dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vecmill_server.shared_page import SharedPage, call_in_thread
+from vecmill_server.base.shared_page import SharedPage, call_in_thread
 
 AGE_S = 1.0
 

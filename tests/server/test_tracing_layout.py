@@ -6,8 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from vecmill.values.observer import BatchTimeline, EngineTimes, RunTimeline
-from vecmill_server.tracing.layout import MAX_BATCHES, SpanDraft, batch_id, lay_out_batch, lay_out_request
-from vecmill_server.tracing.trace import RequestTrace, Stage
+from vecmill_server.telemetry.tracing.layout import (
+    MAX_BATCHES,
+    SpanDraft,
+    batch_id,
+    lay_out_batch,
+    lay_out_request,
+)
+from vecmill_server.telemetry.tracing.trace import RequestTrace, Stage
 
 
 class Time:

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from vecmill.errors import InvalidConfig, MissingExtra
-from vecmill_server.tracing import start
-from vecmill_server.tracing.start import start_tracing
+from vecmill_server.telemetry.tracing import start
+from vecmill_server.telemetry.tracing.start import start_tracing
 
 
 @pytest.mark.parametrize("variables", [{"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_SDK_DISABLED": "True"}])

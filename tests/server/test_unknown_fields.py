@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.unknown_fields import MOST_LOGGED, UnknownFields, list_names
+from vecmill_server.service.unknown_fields import MOST_LOGGED, UnknownFields, list_names
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 
 @pytest.mark.parametrize(

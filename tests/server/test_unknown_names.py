@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from vecmill_server.unknown_names import MAX_LOGGED_NAMES, UnknownNames
+from vecmill_server.service.unknown_names import MAX_LOGGED_NAMES, UnknownNames
 
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "vecmill_server.unknown_names")
+    caplog.set_level(logging.INFO, "vecmill_server.service.unknown_names")
     return caplog
 
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from support.source_tree import ROOT
-from vecmill_server.cli import serve
-from vecmill_server.options_of_others import REPLACEMENTS
-from vecmill_server.variables_of_others import (
+from vecmill_server.cli.options_of_others import REPLACEMENTS
+from vecmill_server.cli.serve import serve
+from vecmill_server.cli.variables_of_others import (
     INFINITY,
     TEI_GENERIC,
     TEI_SIGNS,

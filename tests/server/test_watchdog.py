@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from vecmill.mill import Mill
-from vecmill_server import watchdog
-from vecmill_server.catalog import ModelState, ServedModel
-from vecmill_server.exit_status import ExitStatus
-from vecmill_server.liveness import Silence
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.service import Service, assemble_service
-from vecmill_server.settings import ServerSettings
-from vecmill_server.watchdog import PATIENCE_TICKS, Watchdog, is_debugged, list_stacks
+from vecmill_server.base.catalog import ModelState, ServedModel
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process import watchdog
+from vecmill_server.process.exit_status import ExitStatus
+from vecmill_server.process.liveness import Silence
+from vecmill_server.process.watchdog import PATIENCE_TICKS, Watchdog, is_debugged, list_stacks
+from vecmill_server.service.service import Service, assemble_service
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 
 class StatedModel(ServedModel):

@@ -13,10 +13,10 @@ import time
 
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
-from vecmill_server.listener import open_listener
-from vecmill_server.runner import Runner
-from vecmill_server.service import Service, load_service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process.listener import open_listener
+from vecmill_server.process.runner import Runner
+from vecmill_server.service.service import Service, load_service
 
 SAMPLE_S = 1.0
 

@@ -115,7 +115,7 @@ def build_family(tiny: TinyFamily, head: HeadKind | None = None, *, labels: int 
     op = Ops()
     layout = RaggedLayout(op)
     encoder = read_encoder(tiny.config, "config.json")
-    family = find_graph_class(tiny.config["model_type"])(op, layout, encoder, Weights.open(tiny.weights_file))
+    family = find_graph_class(encoder)(op, layout, encoder, Weights.open(tiny.weights_file))
     hidden = family.encode()
     match head:
         case None:

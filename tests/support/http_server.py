@@ -21,14 +21,14 @@ from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.engine_info import CostModel
-from vecmill_server.catalog import ServedModel
-from vecmill_server.listener import Listener, bind_listener
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.routes.prometheus import PAGE_AGE_S
-from vecmill_server.runner import Runner
-from vecmill_server.service import Service, assemble_service
-from vecmill_server.settings import ServerSettings
-from vecmill_server.tracing.trace import Tracer
+from vecmill_server.app.routes.prometheus import PAGE_AGE_S
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.process.listener import Listener, bind_listener
+from vecmill_server.process.runner import Runner
+from vecmill_server.service.service import Service, assemble_service
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.telemetry.tracing.trace import Tracer
 
 MODEL = "all-MiniLM-L6-v2"
 DIM = 384

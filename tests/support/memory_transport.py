@@ -9,11 +9,12 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from vecmill_server.byte_budget import ByteBudget
-from vecmill_server.connection_limits import ConnectionLimits, ConnectionShare
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.protocol import HttpConnection
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.byte_budget import ByteBudget
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.http1.connection_limits import ConnectionShare
+from vecmill_server.http1.protocol import HttpConnection
+from vecmill_server.process.connections import share_connections
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 
 class MemoryTransport(asyncio.Transport):
@@ -81,8 +82,7 @@ def give(protocol: asyncio.Protocol | asyncio.BufferedProtocol, data: bytes) -> 
 
 def make_share(settings: ServerSettings | None = None) -> ConnectionShare:
     """What the connections of a server share."""
-    limits = ConnectionLimits.of(settings or ServerSettings())
-    return ConnectionShare(limits, ServerMetrics(), ByteBudget(1 << 30))
+    return share_connections(settings or ServerSettings(), ServerMetrics(), ByteBudget(1 << 30))
 
 
 def open_connection(

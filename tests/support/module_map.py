@@ -1,4 +1,4 @@
-"""Writes the list of modules in docs/architecture.md from their docstrings.
+"""Writes the list of modules in docs/contributing/architecture.md from their docstrings.
 
 `make map` runs this; a test compares the file with what it would write.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from support.source_tree import ROOT, Module, modules
 
-CHART = ROOT / "docs/architecture.md"
+CHART = ROOT / "docs/contributing/architecture.md"
 BEGIN = "<!-- The list below is written by `make map` from the docstrings of the modules. -->\n"
 
 TITLES = {
@@ -38,7 +38,7 @@ def list_modules() -> Iterator[str]:
 
 
 def written_chart() -> str:
-    """The whole of docs/architecture.md, with the list made anew."""
+    """The whole of docs/contributing/architecture.md, with the list made anew."""
     head, mark, _ = CHART.read_text("utf-8").partition(BEGIN)
     if not mark:
         raise SystemExit(f"{CHART} has no line {BEGIN!r} above its list of modules.")

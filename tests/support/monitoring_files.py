@@ -1,4 +1,4 @@
-"""Writes the Grafana board, the alert rules and the lists of docs/monitoring.md from their declarations.
+"""Writes the Grafana board, the alert rules and their lists in docs/ from their declarations.
 
 `make monitoring` runs this; a test compares the files with what it would write.
 """
@@ -9,11 +9,11 @@ from pathlib import Path
 from support.alert_rules import PAGE, list_alerts, write_rules
 from support.board import write_board
 from support.source_tree import ROOT
-from vecmill_server.metrics.definitions import BY_TOPIC, Definition
+from vecmill_server.telemetry.metrics.definitions import BY_TOPIC, Definition
 
-FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deployment/monitoring"
+FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deploy/monitoring"
 BOARD, RULES = FOLDER / "vecmill-board.json", FOLDER / "vecmill-alerts.yaml"
-DOCS = ROOT / PAGE
+DOCS, METRICS = ROOT / PAGE, ROOT / "docs/metrics.md"
 
 
 def _mark(name: str, end: str = "") -> str:
@@ -37,20 +37,24 @@ def _describe(definition: Definition) -> str:
     return f"| `{definition.shown_name}` | {definition.kind} | {labels} | {text}{condition} |"
 
 
-def write_docs(page: str) -> str:
-    """The text of the page in the docs, with its lists made anew."""
-    for name, text in (("metrics", "\n".join(list_metrics())), ("alerts", list_alerts())):
-        begin, end = _mark(name), _mark(name, " End.")
-        if begin not in page or end not in page:
-            raise SystemExit(f"{DOCS} needs the lines {begin!r} and {end!r}.")
-        head, _, rest = page.partition(begin)
-        page = f"{head}{begin}\n{text.strip()}\n\n{end}{rest.partition(end)[2]}"
-    return page
+def write_page(path: Path, name: str, text: str) -> str:
+    """The text of a page in the docs, with the list of that name made anew."""
+    page = path.read_text("utf-8")
+    begin, end = _mark(name), _mark(name, " End.")
+    if begin not in page or end not in page:
+        raise SystemExit(f"{path} needs the lines {begin!r} and {end!r}.")
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n{text.strip()}\n\n{end}{rest.partition(end)[2]}"
 
 
 def written_files() -> Mapping[Path, str]:
     """The contents of all files that are written, by path."""
-    return {BOARD: write_board(), RULES: write_rules(), DOCS: write_docs(DOCS.read_text("utf-8"))}
+    return {
+        BOARD: write_board(),
+        RULES: write_rules(),
+        DOCS: write_page(DOCS, "alerts", list_alerts()),
+        METRICS: write_page(METRICS, "metrics", "\n".join(list_metrics())),
+    }
 
 
 def main() -> None:

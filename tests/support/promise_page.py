@@ -1,4 +1,4 @@
-"""Writes docs/promises.md from the table of promises and the marks of the tests.
+"""Writes docs/contributing/promises.md from the table of promises and the marks of the tests.
 
 `make promises` runs this; a test compares the file with what it would write. Tests are read, not imported.
 """
@@ -11,15 +11,14 @@ from pathlib import Path
 from support.promises import GROUPS, Promise
 from support.source_tree import ROOT
 
-PAGE = ROOT / "docs/promises.md"
+PAGE = ROOT / "docs/contributing/promises.md"
 TESTS = ROOT / "tests"
 
 INTRODUCTION = """\
 # Promises
 
-Each promise below has a figure and tests. `make test` runs the tests on a small scale. Tests marked
-*full size* run in `make test-all`. The figures are for two cores without a GPU:
-they are the bounds of the tests, not measurements.
+Each promise below has a figure and tests. The figures are the bounds of the tests, for two cores without a
+GPU. `make test` runs the tests on a small scale. Tests marked *full size* run in `make test-all`.
 
 A test names the promises that it keeps with `@pytest.mark.promise("slug")`. A promise without a test and a
 test with an unknown promise fail `make check`.
@@ -118,7 +117,7 @@ def _section(promise: Promise, tests: list[KeptBy]) -> Iterator[str]:
     yield f"**Figure:** {promise.figure}\n"
     for path in dict.fromkeys(test.path for test in tests):
         names = ", ".join(_name(test) for test in tests if test.path == path)
-        yield f"- [`{path}`](../{path}): {names}"
+        yield f"- [`{path}`](../../{path}): {names}"
     yield ""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import promql_parser
 
-from vecmill_server.metrics.definitions import Definition, all_definitions
+from vecmill_server.telemetry.metrics.definitions import Definition, all_definitions
 
 # Labels that Prometheus adds to every series that it scrapes, and a metric of its own with these labels.
 TARGET_LABELS = ("job", "instance")

@@ -188,7 +188,9 @@ def _draw_modernbert(chance: random.Random, sizes: Sizes) -> Settings:
 
 
 def _draw_rotary_bert(chance: random.Random, sizes: Sizes) -> Settings:
-    return {**_draw_bert(chance, sizes), "rope_parameters": {"rope_theta": chance.choice((1e3, 1e4, 1.6e5))}}
+    """Two types of tokens, which the tokenizer gives to the two texts of a pair."""
+    theta = chance.choice((1e3, 1e4, 1.6e5))
+    return {**_draw_bert(chance, sizes), "type_vocab_size": 2, "rope_parameters": {"rope_theta": theta}}
 
 
 def _draw_new(chance: random.Random, sizes: Sizes) -> Settings:
@@ -215,6 +217,15 @@ def _draw_qwen3(chance: random.Random, sizes: Sizes) -> Settings:
         **_draw_qwen2(chance, sizes),
         "head_dim": chance.choice((8, 16)),
         "attention_bias": chance.random() < 0.5,
+    }
+
+
+def _draw_llama(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_decoder(chance, sizes),
+        "is_causal": chance.random() < 0.5,
+        "attention_bias": chance.random() < 0.5,
+        "mlp_bias": chance.random() < 0.5,
     }
 
 
@@ -287,6 +298,7 @@ DRAWS: Mapping[str, Draw] = {
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),

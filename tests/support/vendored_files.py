@@ -59,7 +59,7 @@ PACKAGES: Sequence[Package] = (
         "uplot",
         "1.6.32",
         "sha512-KIMVnG68zvu5XXUbC4LQEPnhwOxBuLyW1AHtpm6IKTXImkbLgkMy+jabjLgSLMasNuGGzQm/ep3tOkyTxpiQIw==",
-        SERVER / "web_console/assets/uplot",
+        SERVER / "app/console/assets/uplot",
         {
             "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
             "dist/uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

@@ -1,1 +1,1 @@
-"""The architectures with a built-in graph, one folder for each, and their registry."""
+"""The architectures with a built-in graph: a module of settings and one of graphs for each family."""

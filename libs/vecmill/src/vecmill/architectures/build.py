@@ -8,10 +8,10 @@ from vecmill.architectures.registry import find_graph_class
 from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
-from vecmill.graphs.heads import apply_head
 from vecmill.graphs.ops import Ops
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.heads import Head, HeadKind
 from vecmill.models.long_texts import has_long_texts
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
@@ -31,7 +31,7 @@ def build_graph(
     """Build the graph from token ids to the model's outputs.
 
     Inputs are those of `layout_class`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
-    model with an output for each token. A sparse model has the outputs of `heads.drop_zeros`. Weights are
+    model with an output for each token. A sparse model has the outputs of `finish_sparse`. Weights are
     read when the graph is written. With `in_blocks`, attention of a long text runs in blocks, and a long text
     must be alone in its batch (`graphs.softmax_attention`). Raises `CorruptModel` if the weights do not fit
     the settings, `UnsupportedModel` if the architecture has no such head.
@@ -47,12 +47,41 @@ def build_graph(
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, encoder.predict_parts(x, VOCABULARY_COLUMNS))
     if description.head is not None:
-        x = apply_head(op, layout, encoder, description.head, x)
+        x = _apply_head(encoder, description.head, x)
     return finish_graph(op, layout, description, x)
 
 
+def _apply_head(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Value) -> ir.Value:
+    """Add a head to `hidden` (positions, hidden_size). Return its logits, float32.
+
+    `SEQUENCE`: (texts, labels). `TOKENS`: (positions, labels). `VOCABULARY`: (positions, vocab_size).
+    `YES_NO`: (texts, 1). `STAGES`: `hidden`, because the stages compute the logits. Raises `UnsupportedModel`
+    if the architecture has no such head.
+    """
+    match head.kind:
+        case HeadKind.SEQUENCE:
+            return encoder.classify(hidden, len(head.labels))
+        case HeadKind.TOKENS:
+            return encoder.classify_tokens(hidden, len(head.labels))
+        case HeadKind.VOCABULARY:
+            return encoder.predict_tokens(hidden)
+        case HeadKind.STAGES:
+            return hidden
+        case HeadKind.YES_NO:
+            return _yes_no_logit(encoder, head, hidden)
+
+
+def _yes_no_logit(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Value) -> ir.Value:
+    """Return the logit of "yes" after the last token, minus that of "no" if there is one: (texts, 1)."""
+    op, layout = encoder.op, encoder.layout
+    last = op.Sub(layout.lengths, op.constant([1]))
+    logits = encoder.predict_chosen(layout.token_at(hidden, last), head.token_ids)
+    yes, *rest = (op.slice(logits, index, index + 1, axis=1) for index in range(len(head.token_ids)))
+    return op.Sub(yes, rest[0]) if rest else yes
+
+
 def _open_encoder(description: ModelDescription, op: Ops, layout: Layout) -> EncoderGraph[EncoderConfig]:
-    graph_class = find_graph_class(description.architecture)
+    graph_class = find_graph_class(description.encoder)
     weights = Weights.open(*description.weights_files, asked_by=_settings(description))
     return graph_class(op, layout, description.encoder, weights)
 

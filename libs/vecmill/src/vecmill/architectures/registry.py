@@ -1,13 +1,12 @@
-"""The registry of architectures: for each `model_type`, its settings class and its graph class.
+"""The registry of architectures: for each `model_type`, the class of its settings.
 
-An architecture is a folder of this package: `config` reads its `config.json`, `graph` builds its graph. A new
-architecture needs a folder and a line in `ARCHITECTURES`. Importing this module imports no architecture.
+The class says everything about its architecture: it reads `config.json`, names the class of the graph, and
+has the facts that other rooms ask for (`models.encoder_config`). A new architecture needs a class and a line
+in `ARCHITECTURES`. Importing this module imports no architecture; reading settings imports no ONNX library.
 """
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vecmill.errors import UnsupportedModel
@@ -17,55 +16,57 @@ from vecmill.models.transformers_config import TransformersConfig
 if TYPE_CHECKING:
     from vecmill.graphs.encoder import EncoderGraph
 
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """The classes of one architecture, as `folder.module:Class` below this package.
-
-    `config` is `None` if the architecture has no `config.json`.
-    """
-
-    graph: str
-    config: str | None
-
-
-# By the `model_type` of transformers' `config.json`.
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
-    {
-        "albert": Architecture("albert.graph:Albert", "albert.config:AlbertConfig"),
-        "bert": Architecture("bert.graph:Bert", "bert.config:BertConfig"),
-        "camembert": Architecture("roberta.graph:Roberta", "roberta.config:XlmRobertaConfig"),
-        "deberta-v2": Architecture("deberta.graph:Deberta", "deberta.config:DebertaConfig"),
-        "distilbert": Architecture("distilbert.graph:DistilBert", "distilbert.config:DistilBertConfig"),
-        "electra": Architecture("electra.graph:Electra", "electra.config:ElectraConfig"),
-        "gemma3_text": Architecture("gemma3.graph:Gemma3", "gemma3.config:Gemma3Config"),
-        "gte": Architecture("rotary_bert.graph:Gte", "rotary_bert.config:GteConfig"),
-        "mistral": Architecture("decoder.graph:Decoder", "mistral.config:MistralConfig"),
-        "modernbert": Architecture("modernbert.graph:ModernBert", "modernbert.config:ModernBertConfig"),
-        "mpnet": Architecture("mpnet.graph:MPNet", "mpnet.config:MPNetConfig"),
-        "new": Architecture("rotary_bert.graph:New", "rotary_bert.config:NewConfig"),
-        "nomic_bert": Architecture("rotary_bert.graph:NomicBert", "rotary_bert.config:NomicBertConfig"),
-        "qwen2": Architecture("decoder.graph:Decoder", "qwen.config:Qwen2Config"),
-        "qwen3": Architecture("decoder.graph:Decoder", "qwen.config:Qwen3Config"),
-        "roberta": Architecture("roberta.graph:Roberta", "roberta.config:RobertaConfig"),
-        "static": Architecture("static.graph:Static", None),
-        "t5": Architecture("t5.graph:T5", "t5.config:T5Config"),
-        "xlm-roberta": Architecture("roberta.graph:Roberta", "roberta.config:XlmRobertaConfig"),
-    }
-)
+# By the `model_type` of transformers' `config.json`, as `module:Class` in this package.
+ARCHITECTURES: Mapping[str, str] = {
+    "albert": "bert:AlbertConfig",
+    "bert": "bert:BertConfig",
+    "camembert": "bert:XlmRobertaConfig",
+    "deberta-v2": "deberta:DebertaConfig",
+    "distilbert": "bert:DistilBertConfig",
+    "electra": "bert:ElectraConfig",
+    "gemma3_text": "decoder:Gemma3Config",
+    "gte": "rotary_bert:GteConfig",
+    "llama": "decoder:LlamaConfig",
+    "mistral": "decoder:MistralConfig",
+    "modernbert": "modernbert:ModernBertConfig",
+    "mpnet": "bert:MPNetConfig",
+    "new": "rotary_bert:NewConfig",
+    "nomic_bert": "rotary_bert:NomicBertConfig",
+    "qwen2": "decoder:Qwen2Config",
+    "qwen3": "decoder:Qwen3Config",
+    "roberta": "bert:RobertaConfig",
+    "static": "static:StaticConfig",
+    "t5": "t5:T5Config",
+    "xlm-roberta": "bert:XlmRobertaConfig",
+}
 
 
-class EncoderConfigClass(Protocol):
-    """A class named by `Architecture.config`."""
+class ConfigReader(Protocol):
+    """A class of `ARCHITECTURES` whose models have a `config.json`."""
 
     def read(self, config: Mapping[str, Any]) -> EncoderConfig:
         """Read a `config.json`. Raises `CorruptModel` or `UnsupportedModel`, which name the key."""
         ...
 
 
-def configured_architectures() -> list[str]:
-    """Return every `model_type` with a built-in config class, sorted."""
-    return sorted(name for name, found in ARCHITECTURES.items() if found.config is not None)
+def find_architecture(model_type: object) -> type[EncoderConfig] | None:
+    """Return the settings class of an architecture with a graph and a `config.json`, or `None`."""
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
+        return None
+    found = cast(type[EncoderConfig], _import_class(ARCHITECTURES[model_type]))
+    return found if found.has_config else None
+
+
+def configured_architectures() -> dict[str, type[EncoderConfig]]:
+    """Return all classes that `find_architecture` finds by `model_type`, sorted."""
+    found = {name: find_architecture(name) for name in sorted(ARCHITECTURES)}
+    return {name: architecture for name, architecture in found.items() if architecture is not None}
+
+
+def replaces_code(model_type: object) -> bool:
+    """Return whether a built-in graph replaces the code that models of this `model_type` came with."""
+    found = find_architecture(model_type)
+    return found is not None and found.replaces_code
 
 
 def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = False) -> EncoderConfig:
@@ -77,15 +78,17 @@ def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = Fals
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         raise UnsupportedModel(f"{path}: there is no model_type. Download the model again.")
-    found = None if runs_code else ARCHITECTURES.get(model_type)
-    if found is None or found.config is None:
+    found = None if runs_code else find_architecture(model_type)
+    if found is None:
         return TransformersConfig.read(config, path, runs_code=runs_code)
-    return cast(EncoderConfigClass, _import_class(found.config)).read(config)
+    return cast(ConfigReader, found).read(config)
 
 
-def find_graph_class(model_type: str) -> "type[EncoderGraph[Any]]":
-    """Return the class that builds the graph of `model_type`, a key of `ARCHITECTURES`."""
-    return cast("type[EncoderGraph[Any]]", _import_class(ARCHITECTURES[model_type].graph))
+def find_graph_class(encoder: EncoderConfig) -> "type[EncoderGraph[Any]]":
+    """Return the class that builds the graph of an encoder. Raises `ValueError` if it has none."""
+    if encoder.graph is None:
+        raise ValueError(f"{type(encoder).__name__} has no graph.")
+    return cast("type[EncoderGraph[Any]]", _import_class(encoder.graph))
 
 
 def _import_class(target: str) -> object:

@@ -22,13 +22,13 @@ from vecmill.models.config_fields import (
     read_flag,
     read_mapping,
     read_text,
-    show,
 )
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import MAX_TEMPLATE_BYTES, find_file, read_object, require_object
 from vecmill.models.directory import read_text as read_text_file
 from vecmill.models.heads import Activation, ChatTemplate, Head, HeadKind
 from vecmill.models.location import ModelLocation
+from vecmill.values.messages import show
 from vecmill.values.task import Task
 
 _DEFAULT_LABELS = 2

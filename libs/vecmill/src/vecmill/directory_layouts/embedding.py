@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vecmill.architectures.static.config import StaticConfig
+from vecmill.architectures.static import StaticConfig
 from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, find_weights, join
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import MOST_TOKENS, read_choice, read_mapping, read_size, show
+from vecmill.models.config_fields import MOST_TOKENS, read_choice, read_mapping, read_size
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_object, require_object
 from vecmill.models.heads import Head, HeadKind
@@ -27,6 +27,7 @@ from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade, Stage
 from vecmill.models.tokenizer_file import token_numbers, tokenizer_limits
 from vecmill.models.weights import Weights
+from vecmill.values.messages import show
 from vecmill.values.task import Task
 
 # sentence-transformers overrides the settings of these models by name.

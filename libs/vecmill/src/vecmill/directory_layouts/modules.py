@@ -20,8 +20,6 @@ from vecmill.models.config_fields import (
     read_size,
     read_text,
     read_texts,
-    show,
-    show_name,
 )
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_json, read_object, require_object
@@ -36,6 +34,7 @@ from vecmill.models.stages import (
     Stage,
     Truncate,
 )
+from vecmill.values.messages import show, show_name
 
 MODULES_FILE = "modules.json"
 

@@ -255,17 +255,18 @@ def describe_multi_vector_model(
     own = {key: folder.settings[key] for key in _LATE_INTERACTION_KEYS if key in folder.settings}
     values = {**pylate.transformer, **own}
     finished = add_late_interaction(description, folder, values, folder.settings_path)
-    _refuse_masked_expansion_in_deberta(finished)
+    _refuse_masked_expansion(finished)
     return finished
 
 
-def _refuse_masked_expansion_in_deberta(description: ModelDescription) -> None:
-    # DeBERTa zeroes masked tokens between layers; the graph here masks padding alone.
+def _refuse_masked_expansion(description: ModelDescription) -> None:
+    # The graph here masks keys alone.
     settings = description.multi_vector
     expansion = None if settings is None else settings.expansion
-    if description.architecture == "deberta-v2" and expansion is not None and not expansion.attend:
+    if description.encoder.masks_every_layer and expansion is not None and not expansion.attend:
         raise UnsupportedModel(
-            f"{description.directory}: query expansion without attend is not supported on DeBERTa."
+            f"{description.directory}: query expansion without attend is not supported for model_type "
+            f"{description.architecture!r}."
         )
 
 

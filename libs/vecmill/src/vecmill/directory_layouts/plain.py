@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from vecmill.architectures.registry import configured_architectures
 from vecmill.directory_layouts.cross_encoder import (
     classification_activation,
     describe_pair_classifier,
@@ -29,13 +30,14 @@ from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings
 from vecmill.directory_layouts.multi_vector import describe_stanford_model
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import check_token_number, read_flag, show_name
+from vecmill.models.config_fields import check_token_number, read_flag
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file, read_object
 from vecmill.models.heads import Activation, Head, HeadKind, PairTemplate
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade
 from vecmill.models.tokenizer_file import read_vocabulary, tokenizer_limits
+from vecmill.values.messages import not_supported, show_name
 from vecmill.values.task import Task
 
 Describe = Callable[[ModelLocation, TransformerFolder], ModelDescription]
@@ -139,11 +141,10 @@ _LONGEST_INPUT = 8192  # of the program on the model card
 
 def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     """Describe a Qwen3 language model as a reranker. Raises `UnsupportedModel` for other architectures."""
-    if folder.config.get("model_type") != "qwen3":
-        raise UnsupportedModel(
-            f"{folder.path('config.json')}: a {folder.class_name} as a reranker is supported for model_type "
-            "'qwen3' alone."
-        )
+    if not folder.encoder.judges_pairs:
+        rerankers = [name for name, found in configured_architectures().items() if found.judges_pairs]
+        what = f"{folder.path('config.json')}: a {folder.class_name} as a reranker of the model_type"
+        raise UnsupportedModel(not_supported(what, folder.config["model_type"], rerankers))
     limits = tokenizer_limits(folder.encoder.vocab_size)
     tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
     description = folder.describe(location)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from vecmill.architectures.registry import read_encoder
+from vecmill.architectures.registry import read_encoder, replaces_code
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_TOKENS,
@@ -25,8 +25,6 @@ from vecmill.models.config_fields import (
     read_size,
     read_text,
     read_texts,
-    show,
-    show_name,
 )
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import check_size, find_file, read_object, require_object
@@ -36,6 +34,7 @@ from vecmill.models.location import ModelLocation
 from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
+from vecmill.values.messages import show, show_name
 from vecmill.values.task import Task
 
 _SETTINGS_FILES = tuple(
@@ -70,9 +69,6 @@ _OUTPUTS = {
     "sequence-classification": "logits",
     "text-generation": "logits",
 }
-
-# Architectures published with code of their own that have a built-in graph.
-_REBUILT_ARCHITECTURES = frozenset({"gte", "new", "nomic_bert"})
 
 _TOKENIZERS = ("tokenizer.json", *VOCABULARY_FILES)
 # The names of weights files, the preferred name first. An index has the name of the file that it replaces.
@@ -277,7 +273,7 @@ def join(folder: str, name: str) -> str:
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:
     """Return whether `config` names the model's own code and no built-in graph replaces the code."""
-    return bool(config.get("auto_map")) and str(config.get("model_type")) not in _REBUILT_ARCHITECTURES
+    return bool(config.get("auto_map")) and not replaces_code(config.get("model_type"))
 
 
 def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:

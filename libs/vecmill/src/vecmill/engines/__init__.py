@@ -17,10 +17,10 @@ from vecmill.architectures.registry import configured_architectures
 from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
-from vecmill.models.config_fields import show
 from vecmill.models.load_failures import load_failures
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
+from vecmill.values.messages import show
 from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:

@@ -231,7 +231,7 @@ class _NeuronModel:
 def _choose_model(description: ModelDescription) -> _NeuronModel:
     """Return the class of optimum-neuron for the task of a model. Raises `UnsupportedModel`."""
     match description.task, description.head and description.head.kind:
-        case (Task.EMBED | Task.MULTI_VECTOR, None) if description.architecture != "static":
+        case (Task.EMBED | Task.MULTI_VECTOR, None) if description.encoder.has_attention:
             return _NeuronModel("NeuronModelForFeatureExtraction", "last_hidden_state", True)
         case (Task.RERANK | Task.CLASSIFY, HeadKind.SEQUENCE):
             return _NeuronModel("NeuronModelForSequenceClassification", "logits", False)

@@ -223,7 +223,7 @@ def _build_in_memory(description: "ModelDescription") -> PreparedModel:
         prepared.built = BuiltGraph(description.exported_graph)
         return prepared
     from vecmill.architectures.build import build_graph
-    from vecmill.graphs.in_memory import serialize_graph
+    from vecmill.graphs.external_weights import serialize_graph
 
     graph, weights = serialize_graph(build_graph(description, in_blocks=True), WEIGHTS_FILE)
     gc.collect()
@@ -375,7 +375,7 @@ def _copy(graph: Path, folder: Path) -> None:
 
 def _store(plain: Path, folder: Path) -> None:
     """Have ONNX Runtime optimise the graph `plain`, and write it with packed weights to `folder`."""
-    from vecmill.graphs.alignment import align_weights
+    from vecmill.graphs.external_weights import align_weights
 
     options = _options(threads=1)
     options.optimized_model_filepath = str(folder / MODEL_FILE)

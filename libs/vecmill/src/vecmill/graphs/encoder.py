@@ -5,18 +5,18 @@ transformers' names.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
 from vecmill.errors import UnsupportedModel
-from vecmill.graphs.batch_layout import Layout
+from vecmill.graphs.batch_layout import Heads, Layout
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.softmax_attention import Attention, AttentionBias, Projection, ScaledProducts
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.weights import StoredTensor, Weights
+from vecmill.models.weights import StoredTensor, Weights, concatenate
 
 Config = TypeVar("Config", bound=EncoderConfig)
 
@@ -73,6 +73,20 @@ class EncoderGraph(ABC, Generic[Config]):
             return self.op.Gemm(x, weight, None, transB=1)
         return self.op.Gemm(x, weight, self.vector(f"{name}.bias", outputs), transB=1)
 
+    def linear_joined(
+        self, x: ir.Value, name: str, outputs: Mapping[str, int], inputs: int, *, bias: bool = True
+    ) -> ir.Value:
+        """Return the results of `linear` side by side, as one product whose weights are named `name`.
+
+        `outputs` are the widths by the names of the joined weights.
+        """
+        matrices = [self.weights.tensor(f"{part}.weight", (rows, inputs)) for part, rows in outputs.items()]
+        weight = self.add(concatenate(f"{name}.weight", matrices))
+        if not bias:
+            return self.op.Gemm(x, weight, None, transB=1)
+        biases = [self.weights.tensor(f"{part}.bias", (rows,)) for part, rows in outputs.items()]
+        return self.op.Gemm(x, weight, self.add(concatenate(f"{name}.bias", biases)), transB=1)
+
     def linear_parts(
         self, x: ir.Value, weight: str, bias: str | None, inputs: int, outputs: int, columns: int
     ) -> Iterator[ir.Value]:
@@ -121,6 +135,10 @@ class EncoderGraph(ABC, Generic[Config]):
         """Return the first token of each text: (positions, width) to (texts, width)."""
         op, layout = self.op, self.layout
         return layout.token_at(hidden, op.Mul(layout.lengths, op.constant(0)))
+
+    def split_thirds(self, projected: ir.Value, count: int, dim: int) -> list[Projection]:
+        """Return queries, keys and values, each of `count` heads of `dim`, which stand side by side."""
+        return [Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)]
 
     def attend(
         self, query: Projection, key: Projection, value: Projection, bias: AttentionBias, scale: float

@@ -12,7 +12,6 @@ The names are those of optimum-onnx 0.1 (`optimum/exporters/onnx/model_configs.p
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import onnx
 import onnx_ir as ir
@@ -22,7 +21,6 @@ from vecmill.graphs.batch_layout import Layout, RaggedLayout
 from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
-from vecmill.models.config_fields import read_size
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file
 from vecmill.models.exported import ExportedGraph
@@ -34,14 +32,9 @@ from vecmill.values.task import Task
 KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})
 REQUIRED_INPUTS = frozenset({"input_ids", "attention_mask"})
 
-_TOKEN_OUTPUTS = MappingProxyType({"token_embeddings": 3, "last_hidden_state": 3})
+_TOKEN_OUTPUTS: Mapping[str, int] = {"token_embeddings": 3, "last_hidden_state": 3}
 
-_INTEGERS: Mapping[int, str] = MappingProxyType(
-    {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32"}
-)
-
-# Architectures whose positions do not begin at 0.
-_SHIFTED_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet"})
+_INTEGERS: Mapping[int, str] = {onnx.TensorProto.INT64: "int64", onnx.TensorProto.INT32: "int32"}
 
 _QUANTIZED = frozenset(
     {
@@ -129,15 +122,13 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
             f"{' and '.join(sorted(REQUIRED_INPUTS))}, and optionally "
             f"{' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))}."
         )
-    reads_types = (
-        "token_type_ids" in given or read_size(description.config, "type_vocab_size", 0, least=0) < 2
-    )
+    reads_types = "token_type_ids" in given or description.encoder.token_types < 2
     if description.task in (Task.RERANK, Task.CLASSIFY) and not reads_types:
         raise UnsupportedModel(
             f"{path}: the graph does not take token_type_ids, by which the model distinguishes two texts. "
             "Export the model again with them."
         )
-    if "position_ids" in given and description.architecture in _SHIFTED_POSITIONS:
+    if "position_ids" in given and description.encoder.shifts_positions:
         raise UnsupportedModel(
             f"{path}: the graph takes position_ids, which is not supported in a {description.architecture} "
             "model."

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from vecmill.graphs.batch_layout import Layout
-from vecmill.graphs.heads import drop_zeros, propagate_nan
 from vecmill.graphs.ops import GraphOutput, Ops
 from vecmill.graphs.stages import apply_stage
 from vecmill.models.description import ModelDescription
@@ -34,14 +34,46 @@ def finish_sparse(
     Logits of 32 texts of 512 tokens over 250,000 entries take 16 GB. Each part is pooled before the next is
     computed, so only the logits of one part are in memory at a time.
     """
-    pooled = [propagate_nan(op, layout, part, _apply_stages(op, layout, description, part)) for part in parts]
-    return op.finish(*drop_zeros(op, op.Concat(*pooled, axis=1)))
+    pooled = [
+        _propagate_nan(op, layout, part, _apply_stages(op, layout, description, part)) for part in parts
+    ]
+    return op.finish(*_drop_zeros(op, op.Concat(*pooled, axis=1)))
 
 
 def _apply_stages(op: Ops, layout: Layout, description: ModelDescription, x: ir.Value) -> ir.Value:
     for stage in description.graph_stages:
         x = apply_stage(op, layout, stage, x)
     return x
+
+
+def _drop_zeros(op: Ops, weights: ir.Value) -> tuple[GraphOutput, ...]:
+    """Return the outputs of a sparse model for `weights` (texts, width).
+
+    `rows` (nonzeros,), float32, and `columns` (nonzeros,), int64, text by text, columns ascending; `counts`
+    (texts,), int64, the number of nonzeros of each text.
+    """
+    # NaN is not equal to 0, so it is kept.
+    kept = op.Not(op.Equal(weights, op.constant(0, np.float32)))
+    places = op.NonZero(kept)
+    return (
+        GraphOutput(op.GatherND(weights, op.Transpose(places, perm=[1, 0])), "rows", ("nonzeros",)),
+        GraphOutput(op.Gather(places, op.constant(1), axis=0), "columns", ("nonzeros",), is_integer=True),
+        GraphOutput(
+            op.ReduceSum(op.Cast(kept, to=ir.DataType.INT64), op.constant([1]), keepdims=0),
+            "counts",
+            ("texts",),
+            is_integer=True,
+        ),
+    )
+
+
+def _propagate_nan(op: Ops, layout: Layout, logits: ir.Value, weights: ir.Value) -> ir.Value:
+    """Return `weights` (texts, width), with NaN for texts with `logits` (positions, n) that are not finite.
+
+    A maximum may ignore NaN, depending on its position; the result must not look valid.
+    """
+    sums = op.Mul(op.ReduceSum(logits, op.constant([1]), keepdims=1), op.constant(0, np.float32))
+    return op.Add(weights, op.ReduceSum(layout.by_text(sums), op.constant([1]), keepdims=0))
 
 
 def drop_unused(model: ir.Model) -> ir.Model:

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.graphs.batch_layout import Heads, Layout
+from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases
-from vecmill.graphs.masks import mask_outside, window_bias
 from vecmill.graphs.ops import Ops
 from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
 
@@ -64,7 +63,7 @@ class AttentionBias:
         distances: DistanceBiases | None = None,
     ) -> "AttentionBias":
         """Add the bias of short texts, once for all layers."""
-        short = window_bias(op, layout, window)
+        short = _window_bias(op, layout, window)
         if distances is not None:
             short = op.Add(distances.between(op, layout.short_slots, layout.short_slots), short)
         return cls(short, window, distances)
@@ -78,7 +77,7 @@ class AttentionBias:
         by_distance = None if self.distances is None else self.distances.between(op, queries, keys)
         if self.window == BIDIRECTIONAL:
             return by_distance
-        mask = mask_outside(op, self.window, queries, keys)
+        mask = _mask_outside(op, self.window, queries, keys)
         return mask if by_distance is None else op.Add(by_distance, mask)
 
 
@@ -215,6 +214,34 @@ class ScaledProducts:
             weights = op.Reshape(weights, op.constant([0, shared, -1, 0]))
         attended = op.MatMul(weights, value)
         return op.Reshape(attended, op.constant([0, heads, -1, dim])) if is_grouped else attended
+
+
+def _window_bias(op: Ops, layout: Layout, window: AttentionWindow) -> ir.Value:
+    """Return 0 for keys that a query attends to, else `MASKED_SCORE`, float32, for texts that are not long.
+
+    Shape: (texts, 1, 1 or longest, longest).
+    """
+    if window == BIDIRECTIONAL:
+        return layout.key_bias
+    bias = _mask_outside(op, window, layout.short_slots, layout.short_slots)
+    # Min, not a sum: two masks must not add up to minus infinity.
+    return op.Min(layout.key_bias, op.Unsqueeze(bias, op.constant([0, 1])))
+
+
+def _mask_outside(op: Ops, window: AttentionWindow, queries: ir.Value, keys: ir.Value) -> ir.Value:
+    """Return 0 for slots `keys` in the window of slots `queries`, else `MASKED_SCORE`: (queries, keys).
+
+    At least one side of the window must be limited.
+    """
+    queries, keys = op.Unsqueeze(queries, op.constant([1])), op.Unsqueeze(keys, op.constant([0]))
+    # Bounds instead of distances: a distance for each pair would take 8 bytes.
+    limits = []
+    if window.before is not None:
+        limits.append(op.GreaterOrEqual(keys, op.Sub(queries, op.constant(window.before))))
+    if window.after is not None:
+        limits.append(op.LessOrEqual(keys, op.Add(queries, op.constant(window.after))))
+    is_inside = limits[0] if len(limits) == 1 else op.And(*limits)
+    return op.Where(is_inside, op.constant(0, np.float32), op.constant(MASKED_SCORE, np.float32))
 
 
 def _count_up(op: Ops, first: ir.Value, end: ir.Value) -> ir.Value:

@@ -1,7 +1,8 @@
 """Adds the stages between the encoder's last hidden state and the outputs.
 
 The rules are those of sentence-transformers 6.2 (`base/modules/dense.py`, `base/modules/normalize.py`,
-`sentence_transformer/modules/layer_norm.py`, `sparse_encoder/modules/splade_pooling.py`).
+`sentence_transformer/modules/pooling.py` and `layer_norm.py`, `sparse_encoder/modules/splade_pooling.py`),
+also for texts without tokens to pool.
 """
 
 import dataclasses
@@ -10,22 +11,22 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.graphs.activations import activate
 from vecmill.graphs.batch_layout import Layout
-from vecmill.graphs.ops import Ops
-from vecmill.graphs.pooling import normalize, pool
+from vecmill.graphs.ops import Ops, activate
 from vecmill.models.stages import (
     Dense,
     DenseActivation,
     LayerNorm,
     Normalize,
     Pooling,
+    PoolingMode,
     Splade,
     Stage,
     Truncate,
 )
 from vecmill.models.weights import Weights
 
+_SMALLEST_COUNT = 1e-9  # the smallest divisor of a mean in sentence-transformers
 _TORCH_EPSILON = 1e-5  # of `torch.nn.LayerNorm`
 
 
@@ -88,3 +89,90 @@ def _saturate(op: Ops, splade: Splade, logits: ir.Value) -> ir.Value:
     one = op.constant(1, np.float32)
     weights = op.Log(op.Add(op.Relu(logits), one))
     return op.Log(op.Add(weights, one)) if splade.twice else weights
+
+
+def pool(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+    """Pool `hidden` (positions, width) to (texts, width * modes), float32."""
+    pooled = [_pool_one(op, layout, hidden, pooling, mode) for mode in pooling.modes]
+    return pooled[0] if len(pooled) == 1 else op.Concat(*pooled, axis=1)
+
+
+def normalize(op: Ops, x: ir.Value) -> ir.Value:
+    """Scale embeddings (n, width), float32, to unit length; zeros stay zeros."""
+    length = op.ReduceL2(x, op.constant([1]), keepdims=1)
+    return op.Div(x, op.Max(length, op.constant(1e-12, np.float32)))
+
+
+def _pool_one(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling, mode: PoolingMode) -> ir.Value:
+    match mode:
+        case PoolingMode.CLS:
+            return _pool_first(op, layout, hidden, pooling)
+        case PoolingMode.LAST_TOKEN:
+            return _pool_last(op, layout, hidden, pooling)
+        case PoolingMode.MAX:
+            return _pool_max(op, layout, hidden, pooling)
+        case PoolingMode.MEAN:
+            sums, counts = _add_up(op, layout, hidden, _counted(op, layout, pooling))
+            return op.Div(sums, counts)
+        case PoolingMode.MEAN_SQRT_LEN:
+            sums, counts = _add_up(op, layout, hidden, _counted(op, layout, pooling))
+            return op.Div(sums, op.Sqrt(counts))
+        case PoolingMode.WEIGHTED_MEAN:
+            # The n-th token has weight n; the numbering includes the prompt's tokens.
+            numbers = op.Cast(op.Add(layout.slots, op.constant(1)), to=ir.DataType.FLOAT)
+            sums, counts = _add_up(op, layout, hidden, op.Mul(_counted(op, layout, pooling), numbers))
+            return op.Div(sums, counts)
+
+
+def _after_prompt(op: Ops, layout: Layout) -> ir.Value:
+    """Return whether a text has tokens after its prompt: (texts,), bool."""
+    return op.Less(layout.prompt_lengths, layout.lengths)
+
+
+def _pool_first(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+    first = op.Mul(layout.prompt_lengths, op.constant(0))
+    if not pooling.include_prompt:
+        # For a text without tokens after its prompt, sentence-transformers takes the first token.
+        first = op.Where(_after_prompt(op, layout), layout.prompt_lengths, first)
+    return layout.token_at(hidden, first)
+
+
+def _pool_last(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+    last = layout.token_at(hidden, op.Sub(layout.lengths, op.constant([1])))
+    if pooling.include_prompt:
+        return last
+    # sentence-transformers returns zeros for a text without tokens after its prompt.
+    has_token = op.Unsqueeze(_after_prompt(op, layout), op.constant([1]))
+    return op.Where(has_token, last, op.constant(0, np.float32))
+
+
+def _pool_max(op: Ops, layout: Layout, hidden: ir.Value, pooling: Pooling) -> ir.Value:
+    by_text = layout.by_text(hidden)
+    if not pooling.include_prompt:
+        # sentence-transformers returns minus infinity for a text without tokens after its prompt. Such an
+        # embedding is never sent.
+        counted = op.Unsqueeze(_is_counted(op, layout, pooling), op.constant([2]))
+        by_text = op.Where(counted, by_text, op.constant(-np.inf, np.float32))
+    # An empty slot repeats a token of the same text, which never changes the maximum.
+    return op.ReduceMax(by_text, op.constant([1]), keepdims=0)
+
+
+def _is_counted(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
+    """Return whether a slot is pooled: (texts, longest), bool."""
+    if pooling.include_prompt:
+        return layout.is_token
+    prompt_lengths = op.Unsqueeze(layout.prompt_lengths, op.constant([1]))
+    return op.And(layout.is_token, op.GreaterOrEqual(layout.slots, prompt_lengths))
+
+
+def _counted(op: Ops, layout: Layout, pooling: Pooling) -> ir.Value:
+    return op.Cast(_is_counted(op, layout, pooling), to=ir.DataType.FLOAT)
+
+
+def _add_up(op: Ops, layout: Layout, hidden: ir.Value, weights: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return weighted sums of tokens (texts, width) and the sums of weights (texts, 1), never 0."""
+    # A matrix product needs no masked copy of the tokens.
+    sums = op.MatMul(op.Unsqueeze(weights, op.constant([1])), layout.by_text(hidden))
+    totals = op.ReduceSum(weights, op.constant([1]), keepdims=1)
+    smallest = op.constant(_SMALLEST_COUNT, np.float32)
+    return op.Squeeze(sums, op.constant([1])), op.Max(totals, smallest)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from vecmill.values.aliases import FloatArray
 
-# The operator of `heads.drop_zeros` that reads the sparse weights. From there on shapes depend on data.
+# The operator of `graphs.finish` that reads the sparse weights. From there on shapes depend on data.
 _DROPS_ZEROS = "GatherND"
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.values.messages import not_supported, show
 
 Settings = Mapping[str, Any]
 """The values of a JSON object by key."""
@@ -54,19 +55,6 @@ MOST_TOKENS = 2**31 - 1  # of a longest input
 
 # Single precision, in which graphs compute, has no numbers far outside these.
 _LEAST_NUMBER, _MOST_NUMBER = 1e-30, 1e30
-
-_SHOWN_CHARACTERS = 100
-
-
-def show(value: object) -> str:
-    """Return a value of a file for an error message, shortened."""
-    text = ascii(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def show_name(text: str) -> str:
-    """Return a string as `show` does, without quotes."""
-    return show(text).strip("'\"")
 
 
 def read_size(
@@ -160,9 +148,7 @@ def read_choice(
     value = _value(config, key, default)
     if value is None or (isinstance(value, str) and value in choices):
         return value
-    raise UnsupportedModel(
-        f"{file}: {key} {show(value)} is not supported; supported are {', '.join(sorted(choices))}."
-    )
+    raise UnsupportedModel(not_supported(f"{file}: {key}", value, sorted(choices)))
 
 
 def read_activation(config: Settings, key: str, default: str) -> str:

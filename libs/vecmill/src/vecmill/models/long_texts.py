@@ -5,9 +5,7 @@ from vecmill.models.description import ModelDescription
 LONG_TEXT_TOKENS = 512
 """The most tokens of a text that is not long."""
 
-_STATIC = "static"  # the architecture without attention
-
 
 def has_long_texts(description: ModelDescription) -> bool:
     """Return whether vecmill's graph of a model computes attention in blocks for long texts."""
-    return description.max_tokens > LONG_TEXT_TOKENS and description.architecture != _STATIC
+    return description.max_tokens > LONG_TEXT_TOKENS and description.encoder.has_attention

@@ -29,8 +29,8 @@ from vecmill.models.config_fields import (
     read_number,
     read_size,
     refuse_unless,
-    show_name,
 )
+from vecmill.values.messages import show_name
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -178,9 +178,9 @@ class _RopeSettings:
         }
         name = names.pop() if names else "default"
         if names or name not in _TYPES:
+            found = ", ".join(map(show_name, sorted({name, *names})))
             raise UnsupportedModel(
-                f"config.json: {self.key} of type {', '.join(map(show_name, sorted({name, *names})))} is not "
-                f"supported; supported are {', '.join(_TYPES)}."
+                f"config.json: {self.key} of type {found} is not supported; supported: {', '.join(_TYPES)}."
             )
         return name
 

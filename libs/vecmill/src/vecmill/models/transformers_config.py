@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vecmill.errors import UnsupportedModel
-from vecmill.models.config_fields import MOST_TOKENS, read_size, show
+from vecmill.models.config_fields import MOST_TOKENS, read_size
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.values.messages import show
 
 _VOCABULARY = ("vocab_size", "n_words")
 _WIDTH = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim")
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
 
 
-@dataclass(frozen=True, slots=True)
-class TransformersConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformersConfig(EncoderConfig):
     """The sizes that are needed before the model is loaded. With `runs_code` the model has its own class."""
 
-    vocab_size: int
-    hidden_size: int
-    max_input_tokens: int | None
+    positions: int | None
+    type_vocab_size: int
     runs_code: bool
 
     @classmethod
@@ -37,11 +38,20 @@ class TransformersConfig:
         return cls(
             vocab_size=_read_size(config, _VOCABULARY, path),
             hidden_size=_read_size(config, _WIDTH, path),
-            max_input_tokens=read_size(config, positions, 0, most=MOST_TOKENS)
-            if positions and is_bounded
-            else None,
+            positions=read_size(config, positions, 0, most=MOST_TOKENS) if positions and is_bounded else None,
+            type_vocab_size=read_size(config, "type_vocab_size", 0, least=0),
             runs_code=runs_code,
         )
+
+    @property
+    def max_input_tokens(self) -> int | None:
+        """The number of positions, if `config.json` has it."""
+        return self.positions
+
+    @property
+    def token_types(self) -> int:
+        """The `type_vocab_size`, if `config.json` has it."""
+        return self.type_vocab_size
 
 
 def _find_key(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:

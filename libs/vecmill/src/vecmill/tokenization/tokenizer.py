@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vecmill.errors import CorruptModel, InvalidRequest, RequestTooLarge
-from vecmill.models.config_fields import read_size
 from vecmill.models.load_failures import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
@@ -110,7 +109,7 @@ def check_special(tokens: TokenLists, description: "ModelDescription") -> None:
         raise CorruptModel(
             f"{description.tokenizer_file} makes no tokens of a text. Download the model again."
         )
-    most_types = max(2, read_size(description.config, "type_vocab_size", 2, least=0))
+    most_types = max(2, description.encoder.token_types)
     if max(tokens.types, default=0) >= most_types or max(tokens.ids, default=0) >= description.token_count:
         raise CorruptModel(
             f"{description.tokenizer_file} adds tokens to texts whose ids or types are above the model's "

@@ -32,11 +32,11 @@ from vecmill_ray.serving.serve_environment import (
     replica_environment,
     stop_timeout_s,
 )
-from vecmill_server.app import create_app
-from vecmill_server.errors import ModelUnavailable
-from vecmill_server.logs import configure_logging
-from vecmill_server.service import Service
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.asgi_app import create_app
+from vecmill_server.base.errors import ModelUnavailable
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.service.service import Service
+from vecmill_server.telemetry.logs import configure_logging
 
 ROUTER = "router"
 

@@ -11,7 +11,7 @@ import click
 
 from vecmill_ray.extras import require_extra
 from vecmill_ray.serving.ray_settings import RaySettings
-from vecmill_server.options import build_settings, settings_options
+from vecmill_server.base.options import build_settings, settings_options
 
 
 @click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
-from vecmill_server.errors import ModelUnavailable
-from vecmill_server.request_context import HeaderList, RequestContext, header
-from vecmill_server.request_priority import HEADER
+from vecmill_server.base.errors import ModelUnavailable
+from vecmill_server.base.headers import HeaderList, header
+from vecmill_server.service.request_priority import HEADER
+from vecmill_server.telemetry.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values
 from vecmill_ray.serving.serve_address import ALL_INTERFACES
-from vecmill_server.catalog import ANY_NAME
-from vecmill_server.config_file import read_config_file
-from vecmill_server.middleware.origins import ANY as ANY_HOST
-from vecmill_server.model_choice import ModelChoice, own_name
-from vecmill_server.options import build_settings, list_settings
-from vecmill_server.served_models import read_served_models
-from vecmill_server.settings import ServerSettings
+from vecmill_server.app.middleware.origins import ANY as ANY_HOST
+from vecmill_server.base.catalog import ANY_NAME
+from vecmill_server.base.config_file import read_config_file
+from vecmill_server.base.model_choice import ModelChoice, own_name
+from vecmill_server.base.options import build_settings, list_settings
+from vecmill_server.base.settings import ServerSettings
+from vecmill_server.cli.served_models import read_served_models
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from vecmill.values.task import Task
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request, with_heartbeats
 from vecmill_ray.serving.model_plan import PlannedModel
 from vecmill_ray.serving.work_meter import WorkMeter
-from vecmill_server.app import create_app
-from vecmill_server.lifespan import LifespanApp
-from vecmill_server.logs import configure_logging
-from vecmill_server.service import load_service
+from vecmill_server.app.asgi_app import create_app
+from vecmill_server.process.lifespan import LifespanApp
+from vecmill_server.service.service import load_service
+from vecmill_server.telemetry.logs import configure_logging
 
 BATCHES_OFF = (
     "Files and batches are disabled on Ray: a file that one replica keeps would be unknown to the others. "

@@ -7,7 +7,7 @@ from typing import Any
 
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
-from vecmill_server.options import list_settings
+from vecmill_server.base.options import list_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,30 +23,31 @@ from vecmill.mill import Mill, MillState
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import ServingPlan
 from vecmill_ray.serving.model_replica import ModelCard
-from vecmill_server.bodies import read_body
-from vecmill_server.browser_page import BrowserPage
-from vecmill_server.catalog import ServedModel
-from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
-from vecmill_server.dialects.dialect_routes import routes_by_path
-from vecmill_server.dialects.fields import Json
-from vecmill_server.json_io import decode_object, encode_json
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.openapi.document import describe_api
-from vecmill_server.request_context import RequestContext, send_json
-from vecmill_server.routes.batches import batches_routes
-from vecmill_server.routes.docs import docs_routes
-from vecmill_server.routes.endpoint import (
+from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app.browser_page import BrowserPage
+from vecmill_server.app.routes.batches import batches_routes
+from vecmill_server.app.routes.docs import docs_routes
+from vecmill_server.app.routes.endpoint import (
     Endpoint,
     requested_timeout_s,
     send_error,
+    send_json,
     unless_client_leaves,
 )
-from vecmill_server.routes.health import health_routes
-from vecmill_server.routes.llama_server import llama_routes
-from vecmill_server.routes.models import models_routes
-from vecmill_server.routes.prometheus import metrics_routes
-from vecmill_server.routes.xinference import xinference_routes
-from vecmill_server.service import Service, assemble_service
+from vecmill_server.app.routes.health import health_routes
+from vecmill_server.app.routes.llama_server import llama_routes
+from vecmill_server.app.routes.models import models_routes
+from vecmill_server.app.routes.prometheus import metrics_routes
+from vecmill_server.app.routes.xinference import xinference_routes
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.base.json_io import decode_object, encode_json
+from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect_routes import routes_by_path
+from vecmill_server.dialects.fields import Json
+from vecmill_server.service.bodies import read_body
+from vecmill_server.service.service import Service, assemble_service
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.telemetry.request_context import RequestContext
 
 # Sends a request to a replica of the model with this name. Raises `ModelUnavailable`.
 Forward = Callable[[str, ForwardedRequest], Awaitable[ForwardedResponse]]
@@ -126,7 +127,7 @@ def router_routes(service: Service, forward: Forward) -> list[Route]:
         *(forwarder.take_over(route) for route in llama_routes(service)),
         *xinference_routes(service),
         *batches_routes(service),
-        *docs_routes(service, describe_api),
+        *docs_routes(service, describe_routes),
     ]
     return [*routes, *metrics_routes(service, routes)]
 

@@ -6,8 +6,7 @@ starts on a cluster, each replica when it starts.
 
 from collections.abc import Mapping
 
-from vecmill_server.drain import DEFAULT_LAME_DUCK_S
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
 
 # After the last response, to close the model.
 CLOSE_S = 10.0

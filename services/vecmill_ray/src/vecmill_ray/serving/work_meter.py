@@ -3,8 +3,8 @@
 from vecmill.hardware.cores import available_cores
 from vecmill.values.clock import Clock, monotonic
 from vecmill_ray.serving.autoscaling import BUSY, QUEUE_S
-from vecmill_server.catalog import ServedModel
-from vecmill_server.service import Service
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.service.service import Service
 
 
 class WorkMeter:

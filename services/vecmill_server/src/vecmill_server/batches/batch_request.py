@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecmill.values.aliases import JsonValue
+from vecmill_server.base.json_schema import OPTIONAL_STRING, STRING, nullable, word
 from vecmill_server.batches.jsonl import ENDPOINTS
 from vecmill_server.batches.objects import (
     MAX_METADATA,
@@ -16,7 +17,6 @@ from vecmill_server.batches.objects import (
 )
 from vecmill_server.batches.uploads import AGE, check_age_s
 from vecmill_server.dialects.fields import RequestBody, choice_of, invalid, optional, required, to_string
-from vecmill_server.json_schema import OPTIONAL_STRING, STRING, nullable, word
 
 LONGEST_WINDOW_H = 14 * 24
 # From 1h to LONGEST_WINDOW_H, which is 336. The empty string counts as absent.

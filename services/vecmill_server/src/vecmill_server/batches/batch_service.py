@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from vecmill_server.base.errors import StorageFull, UnknownObject
 from vecmill_server.batches.execution import BatchContext
 from vecmill_server.batches.folder import Folder, is_disk_full, new_file_id
 from vecmill_server.batches.objects import BatchObject, FileObject, FilePurpose, NewBatch, Page
@@ -15,7 +16,6 @@ from vecmill_server.batches.scheduler import BatchScheduler
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.stored_bytes import FILE_BYTES, Reservation
 from vecmill_server.batches.uploads import FORM_BYTES, Reserve, check_purpose, read_age_s, receive_form
-from vecmill_server.errors import StorageFull, UnknownObject
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import InvalidConfig
+from vecmill_server.base.errors import UnknownObject
 from vecmill_server.batches.objects import Page
 from vecmill_server.batches.tables import MIGRATIONS, SCHEMA, VERSION
-from vecmill_server.errors import UnknownObject
 
 
 class Database:

@@ -16,6 +16,10 @@ from itertools import accumulate
 from typing import TypeVar
 
 from vecmill.errors import DeviceLost, OverloadError, QueueFull, UnavailableError, VecmillError
+from vecmill_server.base.catalog import Catalog
+from vecmill_server.base.errors import ModelUnavailable, StorageFull
+from vecmill_server.base.json_io import LARGE_INPUT_COUNT, run_off_loop
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.batches.in_flight_limit import InFlightLimit
 from vecmill_server.batches.jsonl import (
     InputLine,
@@ -32,14 +36,10 @@ from vecmill_server.batches.slice_turns import SliceTurns
 from vecmill_server.batches.store import Store
 from vecmill_server.batches.store_thread import StoreThread
 from vecmill_server.batches.validation import Validation
-from vecmill_server.catalog import Catalog
 from vecmill_server.dialects.fields import DialectOptions
-from vecmill_server.errors import ModelUnavailable, StorageFull
-from vecmill_server.json_io import LARGE_INPUT_COUNT, run_off_loop
-from vecmill_server.metrics.server_metrics import ServerMetrics
-from vecmill_server.settings import ServerSettings
-from vecmill_server.tracing.lines import trace_line
-from vecmill_server.tracing.trace import Tracer
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.telemetry.tracing.lines import trace_line
+from vecmill_server.telemetry.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 from vecmill.errors import VecmillError
 from vecmill.requests import Priority
 from vecmill.results import Result
+from vecmill_server.base.error_responses import error_response
+from vecmill_server.base.json_io import decode_object, encode_json
 from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.error_responses import error_response
-from vecmill_server.json_io import decode_object, encode_json
 
 # The bodies of a batch's requests, by the `endpoint` of the batch and the `url` of its lines.
 ENDPOINTS: Mapping[str, type[InferenceBody]] = MappingProxyType(

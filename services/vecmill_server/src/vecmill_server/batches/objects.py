@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from vecmill.values.aliases import JsonValue
-from vecmill_server.json_schema import (
+from vecmill_server.base.json_schema import (
     OPTIONAL_STRING,
     Component,
     Schema,

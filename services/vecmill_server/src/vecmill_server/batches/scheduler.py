@@ -12,11 +12,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
+from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.batches.execution import BatchContext, fail_batch, run_batch, validate_batch
 from vecmill_server.batches.folder import is_disk_full
 from vecmill_server.batches.objects import BatchStatus, LineError
 from vecmill_server.batches.store import Store
-from vecmill_server.errors import ModelUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
 
-from vecmill_server.json_io import LargeJson
+from vecmill_server.base.json_io import LargeJson
 
 T = TypeVar("T")
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import InvalidConfig, QueueFull
+from vecmill_server.base.errors import Conflict, UnknownObject
+from vecmill_server.base.json_io import encode_json
 from vecmill_server.batches.database import Database
 from vecmill_server.batches.folder import Folder, is_disk_full, new_batch_id
 from vecmill_server.batches.objects import (
@@ -30,8 +32,6 @@ from vecmill_server.batches.objects import (
 )
 from vecmill_server.batches.stored_bytes import BATCH_BYTES, FILE_BYTES, StoredBytes, count_bytes
 from vecmill_server.batches.tables import OPEN, read_batch, read_file
-from vecmill_server.errors import Conflict, UnknownObject
-from vecmill_server.json_io import encode_json
 
 # The `Retry-After` at the limit of open batches.
 ROOM_RETRY_S = 30.0

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from vecmill_server.base.errors import StorageFull
 from vecmill_server.batches.database import Database
 from vecmill_server.batches.tables import OPEN
-from vecmill_server.errors import StorageFull
 
 # What a file counts besides its content: its row in the database, and its entry on the disk. ext4 has one
 # such entry for each 16 KiB of the disk by default, so a store that fits on the disk does not use up all.

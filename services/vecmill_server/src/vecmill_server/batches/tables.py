@@ -4,6 +4,7 @@ import sqlite3
 from dataclasses import fields
 from types import MappingProxyType
 
+from vecmill_server.base.json_io import decode_object
 from vecmill_server.batches.objects import (
     OPEN_STATUSES,
     BatchObject,
@@ -12,7 +13,6 @@ from vecmill_server.batches.objects import (
     FilePurpose,
     LineError,
 )
-from vecmill_server.json_io import decode_object
 
 # Incremented when a table changes. A newer version is refused, and an older version is migrated.
 VERSION = 2

@@ -13,8 +13,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from vecmill.errors import InvalidRequest
+from vecmill_server.base.json_schema import Schema, an_object, described
 from vecmill_server.dialects.fields import invalid
-from vecmill_server.json_schema import Schema, an_object, described
 
 MAX_FIELD_BYTES = 4096
 MAX_FIELDS = 16

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vecmill_server.base.errors import InvalidJson
+from vecmill_server.base.json_io import LARGE_BODY_BYTES, decode_object, kind_of
+from vecmill_server.base.json_measure import DocumentLimits, measure_document
 from vecmill_server.batches.jsonl import ENDPOINTS, InputLine
 from vecmill_server.batches.objects import LineError
-from vecmill_server.errors import InvalidJson
-from vecmill_server.json_io import LARGE_BODY_BYTES, decode_object, kind_of
-from vecmill_server.json_measure import DocumentLimits, measure_document
 
 # A file with this many errors probably repeats one mistake, so the validation stops.
 MAX_ERRORS = 100

@@ -13,7 +13,8 @@ from vecmill.requests import Detokenize, Embed, TextOptions, Tokenize
 from vecmill.results import DetokenizeResult, EmbedResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, PriorityBody
 from vecmill_server.dialects.embedding_encodings import (
@@ -25,7 +26,6 @@ from vecmill_server.dialects.embedding_encodings import (
 )
 from vecmill_server.dialects.fields import Convert, Field, RequestBody
 from vecmill_server.dialects.token_writing import text_pieces
-from vecmill_server.json_schema import Component, Schema
 
 _PARTS = json_schema.like({"content": {"type": "array", "minItems": 1, "items": text_fields.TEXT_OBJECT}})
 _INPUTS: Schema = {"type": "array", "minItems": 1, "items": _PARTS}

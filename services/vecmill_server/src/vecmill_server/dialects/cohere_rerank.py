@@ -12,7 +12,9 @@ from typing import Any
 from vecmill.requests import Rerank
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.dialect import (
     Asked,
@@ -24,8 +26,6 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import TemplatedBody
-from vecmill_server.json_schema import Component, Schema
-from vecmill_server.settings import RerankDocument, ServerSettings
 
 # The paths of llama.cpp and Mixedbread.
 RERANKING_PATHS = ("/reranking", "/v1/reranking")

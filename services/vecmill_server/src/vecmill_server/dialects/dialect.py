@@ -11,12 +11,10 @@ from typing import Any, ClassVar, TypeVar
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
 from vecmill.requests import Priority, Request
-from vecmill.results import Result
+from vecmill.results import Result, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
-from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
-from vecmill_server.dialects.text_fields import MODEL, PRIORITY
-from vecmill_server.error_responses import (
+from vecmill_server.base.error_responses import (
     ERROR_BODY,
     SENTENCE_BODY,
     ErrorResponse,
@@ -24,8 +22,10 @@ from vecmill_server.error_responses import (
     error_response,
     sentence_response,
 )
-from vecmill_server.json_schema import Component, like
-from vecmill_server.request_context import HeaderList, timing_headers
+from vecmill_server.base.headers import HeaderList
+from vecmill_server.base.json_schema import Component, like
+from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
+from vecmill_server.dialects.text_fields import MODEL, PRIORITY
 
 R = TypeVar("R")
 
@@ -230,3 +230,20 @@ def write_envelope(kind: str, prefix: str, envelope: Envelope) -> dict[str, Any]
         "created": envelope.created,
         "model": envelope.model,
     }
+
+
+def timing_headers(timings: Timings) -> HeaderList:
+    """Return `x-compute-time` in seconds and `Server-Timing` in milliseconds."""
+    return [(b"x-compute-time", b"%.6f" % timings.inference_s), server_timing(timings)]
+
+
+def server_timing(timings: Timings) -> tuple[bytes, bytes]:
+    """Return the header `Server-Timing`, in milliseconds."""
+    parts = (
+        ("tokenize", timings.tokenize_s),
+        ("queue", timings.queue_s),
+        ("inference", timings.inference_s),
+        ("total", timings.total_s),
+    )
+    value = ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in parts)
+    return b"server-timing", value.encode("ascii")

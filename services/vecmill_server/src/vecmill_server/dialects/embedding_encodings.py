@@ -13,7 +13,8 @@ from vecmill.results import EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 from vecmill.vectors.transforms import quantize
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Schema
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.float_formats import (
@@ -22,7 +23,6 @@ from vecmill_server.dialects.float_formats import (
     FloatFormat,
     read_float_format,
 )
-from vecmill_server.json_schema import Schema
 
 _BASE64 = "base64"
 

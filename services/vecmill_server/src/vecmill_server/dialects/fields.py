@@ -14,11 +14,11 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import TextOrIds
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
-from vecmill_server import json_schema
-from vecmill_server.errors import EmptyInput
-from vecmill_server.json_io import kind_of
-from vecmill_server.json_schema import Component, Schema
-from vecmill_server.settings import ServerSettings
+from vecmill_server.base import json_schema
+from vecmill_server.base.errors import EmptyInput
+from vecmill_server.base.json_io import kind_of
+from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.settings import ServerSettings
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -16,6 +16,9 @@ from vecmill.mill import Mill
 from vecmill.results import NO_TIME, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
+from vecmill_server.base.json_io import kind_of
+from vecmill_server.base.json_schema import Component, Schema, all_of, any_of, of_the_model, without
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
 from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceBody, InferenceRoute
@@ -38,9 +41,6 @@ from vecmill_server.dialects.tei_conventions import (
     with_parameters,
 )
 from vecmill_server.dialects.vllm import SCORE_KEYS, ClassifyRequest, ScoreRequest
-from vecmill_server.json_io import kind_of
-from vecmill_server.json_schema import Component, Schema, all_of, any_of, of_the_model, without
-from vecmill_server.settings import ServerSettings
 
 
 class NestedRerankRequest(TeiBody):

@@ -8,7 +8,7 @@ ignore it.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.dialect import PriorityBody
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vecmill.results import ClassifyResult
-from vecmill_server.json_schema import Component
+from vecmill_server.base.json_schema import Component
 
 LABEL = Component("Label", {"label": str, "score": float})
 

@@ -14,7 +14,9 @@ from vecmill.errors import InputTooLong
 from vecmill.requests import Embed, TextOptions, Tokenize
 from vecmill.results import EmbedResult, TokenizeResult, Tokens
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.error_responses import ErrorResponse, make_response, message_of, spec_of
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.dialect import (
     USUAL_STYLE,
@@ -25,8 +27,6 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.token_writing import Written, text_pieces
-from vecmill_server.error_responses import ErrorResponse, make_response, message_of, spec_of
-from vecmill_server.json_schema import Component
 
 CONTENT = "content"
 

@@ -20,6 +20,18 @@ from vecmill.requests import Embed, TextOptions, Truncation
 from vecmill.results import NO_TIME, EmbedResult, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
+from vecmill_server.base.error_responses import ErrorResponse, sentence_response
+from vecmill_server.base.errors import UnknownModel
+from vecmill_server.base.json_io import kind_of
+from vecmill_server.base.json_schema import (
+    OPTIONAL_COUNT,
+    Component,
+    Schema,
+    all_of,
+    any_of,
+    described,
+)
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import text_fields
 from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RerankRequest
 from vecmill_server.dialects.dialect import (
@@ -32,18 +44,6 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
-from vecmill_server.error_responses import ErrorResponse, sentence_response
-from vecmill_server.errors import UnknownModel
-from vecmill_server.json_io import kind_of
-from vecmill_server.json_schema import (
-    OPTIONAL_COUNT,
-    Component,
-    Schema,
-    all_of,
-    any_of,
-    described,
-)
-from vecmill_server.settings import ServerSettings
 
 
 def ollama_response(error: BaseException) -> ErrorResponse:

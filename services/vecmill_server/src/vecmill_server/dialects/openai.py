@@ -12,7 +12,9 @@ from typing import Any
 from vecmill.requests import Embed, Request
 from vecmill.results import EmbedResult, Result
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.headers import HeaderList
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import (
     USUAL_STYLE,
@@ -20,6 +22,7 @@ from vecmill_server.dialects.dialect import (
     Envelope,
     InferenceRoute,
     describe_envelope,
+    server_timing,
     write_envelope,
     write_usage,
 )
@@ -33,8 +36,6 @@ from vecmill_server.dialects.embedding_encodings import (
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.tei_conventions import TEI_HEADERS, tei_headers
-from vecmill_server.json_schema import Component
-from vecmill_server.request_context import HeaderList, server_timing
 
 _RESPONSE = Component(
     "EmbeddingsResponse",

@@ -14,14 +14,14 @@ from vecmill.requests import Classify, ClassifyTokens, TextOrPair
 from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceRoute
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.labels import LABEL, write_labels
 from vecmill_server.dialects.tei_conventions import INPUTS, PARAMETERS, TeiBody
 from vecmill_server.dialects.text_fields import RAW_SCORES, TRUNCATION_OPTIONS
-from vecmill_server.json_schema import Component
 
 
 @dataclass(frozen=True, slots=True)

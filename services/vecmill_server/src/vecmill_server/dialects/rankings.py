@@ -11,7 +11,8 @@ from typing import Any
 from vecmill.requests import Rerank
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component, an_object, like
 from vecmill_server.dialects import fields, known_fields, text_fields
 from vecmill_server.dialects.cohere_rerank import (
     EXCLUSIVE_OPTIONS,
@@ -32,7 +33,6 @@ from vecmill_server.dialects.dialect import (
 )
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.tei_conventions import with_parameters
-from vecmill_server.json_schema import Component, an_object, like
 
 _RETURN_NOTE = "Whether results have their documents."
 

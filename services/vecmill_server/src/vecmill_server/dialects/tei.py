@@ -33,7 +33,8 @@ from vecmill.results import (
 )
 from vecmill.values.aliases import JsonValue
 from vecmill.vectors.scores import similarity_scores
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere_rerank import RERANK_PATHS, TOP_NOTE
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceRoute
@@ -42,7 +43,6 @@ from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.tei_conventions import INPUTS, TeiBody
 from vecmill_server.dialects.token_writing import Written, utf8_places
 from vecmill_server.dialects.vllm import ADD_SPECIAL_TOKENS
-from vecmill_server.json_schema import Component
 
 
 def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, _envelope: Envelope) -> JsonValue:

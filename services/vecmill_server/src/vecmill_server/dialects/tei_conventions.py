@@ -7,15 +7,15 @@ from typing import Any
 from vecmill.errors import InputTooLong
 from vecmill.requests import Request
 from vecmill.results import Result
+from vecmill_server.base.error_responses import ErrorResponse, ErrorSpec, make_response, message_of, spec_of
+from vecmill_server.base.errors import EmptyInput
+from vecmill_server.base.headers import HeaderList
+from vecmill_server.base.json_io import kind_of
+from vecmill_server.base.json_schema import Component, Schema, an_object, of_the_model
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect import Asked, InferenceBody, ResponseStyle
 from vecmill_server.dialects.fields import DialectOptions, Json, invalid
 from vecmill_server.dialects.known_fields import HUGGING_FACE
-from vecmill_server.error_responses import ErrorResponse, ErrorSpec, make_response, message_of, spec_of
-from vecmill_server.errors import EmptyInput
-from vecmill_server.json_io import kind_of
-from vecmill_server.json_schema import Component, Schema, an_object, of_the_model
-from vecmill_server.request_context import HeaderList
-from vecmill_server.settings import ServerSettings
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"

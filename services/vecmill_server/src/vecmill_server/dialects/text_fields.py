@@ -6,12 +6,11 @@ from typing import Any
 
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Priority, Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.settings import PRIORITIES, ServerSettings, TokenIds
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.fields import Field, RequestBody
-from vecmill_server.json_schema import Component, Schema
-from vecmill_server.request_priority import PRIORITIES
-from vecmill_server.settings import ServerSettings, TokenIds
 
 MODEL = fields.string(
     "model",

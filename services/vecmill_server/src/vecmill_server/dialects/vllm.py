@@ -10,7 +10,8 @@ from typing import Any
 from vecmill.requests import Classify, Detokenize, Rerank, Tokenize
 from vecmill.results import ClassifyResult, DetokenizeResult, RerankResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import DetokenizeRequest
 from vecmill_server.dialects.dialect import (
@@ -25,7 +26,6 @@ from vecmill_server.dialects.dialect import (
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
 from vecmill_server.dialects.labels import LABEL, write_labels
-from vecmill_server.json_schema import Component, Schema
 
 # The names of the two sides of a score, in the order of precedence.
 SCORE_KEYS = ("queries", "text_1", "data_1")

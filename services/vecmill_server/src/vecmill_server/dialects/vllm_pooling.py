@@ -14,15 +14,15 @@ from vecmill.results import ClassifyResult, EmbedResult, EmbedTokensResult, Scor
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Schema
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
 from vecmill_server.dialects.vllm import describe_list, write_list
-from vecmill_server.json_schema import Schema
-from vecmill_server.settings import ServerSettings
 
 _POOLED = describe_list(
     "PoolingResponse",

@@ -9,6 +9,7 @@ from functools import partial
 
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
+from vecmill_server.base.json_schema import Component, all_of, any_of, without
 from vecmill_server.dialects.cohere_rerank import (
     EXCLUSIVE_OPTIONS,
     RERANK_PATHS,
@@ -20,7 +21,6 @@ from vecmill_server.dialects.cohere_rerank import (
 from vecmill_server.dialects.dialect import Asked, Envelope, InferenceRoute
 from vecmill_server.dialects.fields import Json, count, flag
 from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.json_schema import Component, all_of, any_of, without
 
 _RESPONSE = Component(
     "VoyageRerankResponse",

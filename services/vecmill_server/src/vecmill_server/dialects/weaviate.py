@@ -5,12 +5,12 @@ from functools import partial
 from vecmill.requests import Rerank
 from vecmill.results import RerankResult
 from vecmill.values.aliases import JsonValue
-from vecmill_server import json_schema
+from vecmill_server.base import json_schema
+from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.cohere_rerank import EXCLUSIVE_OPTIONS, RERANK_PATHS, RankedBody
 from vecmill_server.dialects.dialect import SENTENCE_STYLE, Asked, Envelope, InferenceRoute
 from vecmill_server.dialects.fields import Field, Json
 from vecmill_server.dialects.voyage import is_voyage
-from vecmill_server.json_schema import Component
 
 _RESPONSE = Component("WeaviateRerankResponse", {"scores": [{"document": str, "score": float}]})
 

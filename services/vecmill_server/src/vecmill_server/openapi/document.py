@@ -5,28 +5,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vecmill_server import __version__
+from vecmill_server.base.error_responses import error_body_at
+from vecmill_server.base.json_schema import Component, like
+from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
-from vecmill_server.error_responses import error_body_at
-from vecmill_server.json_schema import Component, like
-from vecmill_server.middleware.keys import requires_key
 from vecmill_server.openapi.apis import API_NOTES, Api
 from vecmill_server.openapi.operations import ALIAS_OF, Paths, describe_error, inference, path_parameter
 from vecmill_server.openapi.response_headers import describe_headers, with_headers
-from vecmill_server.routes import batches, docs, health, llama_server, models, prometheus, xinference
-from vecmill_server.settings import ServerSettings
+from vecmill_server.service.public_paths import requires_key
 
 _PATH_PARAMETER = re.compile(r"{(\w+):path}")
 # The path parameters that name a model.
 _MODEL_PARAMETER = re.compile(r"/(?:deployments|inference|models)/{(\w+)}")
 
 
-def describe_api(settings: ServerSettings, model: str | None = None) -> dict[str, Any]:
+def describe_api(
+    settings: ServerSettings, others: Sequence[Paths], model: str | None = None
+) -> dict[str, Any]:
     """Return the OpenAPI document for a server with these settings.
 
-    `model` is the name of a served model, for examples.
+    `others` are the operations beside inference, by path. `model` is the name of a served model, for
+    examples.
     """
     schemas = SchemaCollection(settings)
-    paths: dict[str, Any] = schemas.resolve(_with_model(model, _fold_aliases(describe_paths())))
+    paths: dict[str, Any] = schemas.resolve(_with_model(model, _fold_aliases(describe_paths(others))))
     used = {tag for _, _, operation in _operations(paths) for tag in operation["tags"]}
     document: dict[str, Any] = {
         "openapi": "3.0.3",
@@ -55,20 +57,13 @@ def describe_api(settings: ServerSettings, model: str | None = None) -> dict[str
     return document
 
 
-def describe_paths() -> Paths:
-    """Return every operation of the server. Raises `ValueError` if an operation is described twice."""
+def describe_paths(others: Sequence[Paths]) -> Paths:
+    """Return every operation of the server: inference, and `others`.
+
+    Raises `ValueError` if an operation is described twice.
+    """
     paths: dict[str, dict[str, Any]] = {}
-    groups = (
-        _inference_paths(),
-        batches.PATHS,
-        models.PATHS,
-        health.PATHS,
-        llama_server.PATHS,
-        xinference.PATHS,
-        prometheus.PATHS,
-        docs.PATHS,
-    )
-    for group in groups:
+    for group in (_inference_paths(), *others):
         for path, operations in group.items():
             known = paths.setdefault(path, {})
             if known.keys() & operations.keys():

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vecmill_server.base.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED, error_body_at
+from vecmill_server.base.json_schema import STRING, Component, Schema, any_of, like, word_pattern
+from vecmill_server.base.settings import PRIORITIES
 from vecmill_server.dialects.dialect import InferenceRoute, ResponseStyle
-from vecmill_server.error_responses import ERROR_BODY, ERROR_SPECS, UNEXPECTED, error_body_at
-from vecmill_server.json_schema import STRING, Component, Schema, any_of, like, word_pattern
 from vecmill_server.openapi.apis import Api
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.response_headers import headers
-from vecmill_server.request_priority import PRIORITIES
 
 # Operations by method and path.
 Paths = Mapping[str, Mapping[str, dict[str, Any]]]

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from vecmill_server.error_responses import LONGEST_RETRY_S
-from vecmill_server.json_schema import COUNT, NUMBER, STRING, Schema
+from vecmill_server.base.error_responses import LONGEST_RETRY_S
+from vecmill_server.base.json_schema import COUNT, NUMBER, STRING, Schema
 
 _ON_ALL = ("x-request-id", "request-id")
 _RETRY = ("retry-after", "retry-after-ms")

@@ -24,10 +24,10 @@ from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel, one_lin
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.exported import build_stages
 from vecmill.graphs.steps import list_steps
-from vecmill.models.config_fields import show
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
+from vecmill.values.messages import show
 from vecmill.values.pip_command import pip_command
 
 if TYPE_CHECKING:

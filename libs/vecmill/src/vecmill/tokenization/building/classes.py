@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_texts, show, show_name
+from vecmill.models.config_fields import read_texts
 from vecmill.models.directory import FileLimits
 from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
 from vecmill.models.tokenizer_file import LARGEST_TOKENIZER
@@ -41,6 +41,7 @@ from vecmill.tokenization.building.vocabulary_files import (
     build_word_pieces,
     pieces_builder,
 )
+from vecmill.values.messages import show, show_name
 
 _SPACE = "\u2581"  # of sentencepiece
 

@@ -1,0 +1,359 @@
+"""Reads the `config.json` of decoder-only language models: Llama, Mistral, Qwen2 and Qwen3, Gemma 3.
+
+They have rotary positions, root-mean-square norms, gated linear units and grouped query attention. One reader
+reads all of them. `DecoderDefaults` has what differs; a class overrides a method for a key that only its
+architecture has.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
+from vecmill.models.config_fields import (
+    MOST_HEAD_DIM,
+    MOST_LAYERS,
+    MOST_TOKENS,
+    head_size,
+    read_activation,
+    read_epsilon,
+    read_flag,
+    read_number,
+    read_size,
+    read_token_id,
+    refuse_unless,
+)
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.rope import FULL, SLIDING, Rope, read_rope, read_rope_by_layer_type
+from vecmill.values.messages import not_supported
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLayer:
+    """The settings that differ between the layers of one model."""
+
+    window: AttentionWindow
+    rope: Rope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderDefaults:
+    """The defaults of transformers for the keys of a `config.json`, and what no key says.
+
+    Keys of the same name are read, except these:
+
+    num_key_value_heads     by default `None`, the number of query heads
+    head_dim                by default `None`, `hidden_size` divided by the number of query heads
+    hidden_act              the key is `activation_key`
+    query_key_value_bias    no key: if true only queries, keys and values have biases; if false the key
+                            `attention_bias` says whether all projections of attention do
+    query_key_norm          no key: whether heads are normalised before rotation
+    query_pre_attn_scalar   by default `None`, the dimension of a head, and there is no key
+    allowed                 no default: the supported values of further keys
+    """
+
+    vocab_size: int = 32_000
+    hidden_size: int = 4096
+    intermediate_size: int
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    max_position_embeddings: int
+    hidden_act: str = "silu"
+    activation_key: str = "hidden_act"
+    rope_theta: float = 10_000.0
+    is_causal: bool = True
+    query_key_value_bias: bool = False
+    query_key_norm: bool = False
+    query_pre_attn_scalar: float | None = None
+    tie_word_embeddings: bool = False
+    pad_token_id: int | None = None
+    allowed: Mapping[str, tuple[Any, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig(EncoderConfig):
+    """The settings of a decoder graph, named as in transformers where possible.
+
+    With `query_key_norm` heads are normalised before rotation. Sequence classification skips `pad_token_id`
+    at the end of a text.
+    """
+
+    graph: ClassVar = "decoder_graph:Decoder"
+    defaults: ClassVar[DecoderDefaults]
+
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    layers: tuple[DecoderLayer, ...]
+    max_position_embeddings: int
+    rms_norm_eps: float
+    hidden_act: str
+    attention_scale: float
+    query_key_value_bias: bool
+    output_bias: bool
+    mlp_bias: bool = False
+    query_key_norm: bool
+    tie_word_embeddings: bool
+    pad_token_id: int | None
+    final_logit_softcapping: float | None = None
+
+    @property
+    def max_input_tokens(self) -> int:
+        """The number of positions of the model."""
+        return self.max_position_embeddings
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, with the defaults of transformers.
+
+        Raises the same errors as `BertConfig.read`.
+        """
+        default = cls.defaults
+        refuse_unless(config, default.allowed or {})
+        hidden_size = read_size(config, "hidden_size", default.hidden_size)
+        heads = read_size(config, "num_attention_heads", default.num_attention_heads)
+        head_dim = _read_head_dim(config, default.head_dim, hidden_size, heads)
+        scale = default.query_pre_attn_scalar
+        positions = read_size(
+            config, "max_position_embeddings", default.max_position_embeddings, most=MOST_TOKENS
+        )
+        bias = not default.query_key_value_bias and read_flag(config, "attention_bias", default=False)
+        return cls(
+            vocab_size=read_size(config, "vocab_size", default.vocab_size),
+            hidden_size=hidden_size,
+            intermediate_size=read_size(config, "intermediate_size", default.intermediate_size),
+            num_attention_heads=heads,
+            num_key_value_heads=_read_key_value_heads(config, heads, default.num_key_value_heads),
+            head_dim=head_dim,
+            layers=cls._read_layers(config, positions),
+            max_position_embeddings=positions,
+            rms_norm_eps=read_epsilon(config, "rms_norm_eps", 1e-6),
+            hidden_act=read_activation(config, default.activation_key, default.hidden_act),
+            attention_scale=(
+                head_dim if scale is None else read_number(config, "query_pre_attn_scalar", scale)
+            )
+            ** -0.5,
+            query_key_value_bias=bias or default.query_key_value_bias,
+            output_bias=bias,
+            query_key_norm=default.query_key_norm,
+            tie_word_embeddings=read_flag(config, "tie_word_embeddings", default=default.tie_word_embeddings),
+            pad_token_id=read_token_id(config, "pad_token_id", default.pad_token_id),
+        )
+
+    @classmethod
+    def _read_layers(cls, config: Mapping[str, Any], positions: int) -> tuple[DecoderLayer, ...]:
+        count = read_size(config, "num_hidden_layers", cls.defaults.num_hidden_layers, most=MOST_LAYERS)
+        window = cls._read_window(config)
+        types = read_layer_types(config, cls._default_types(config, count, window))
+        return make_layers(types, cls._read_windows(config, window), cls._read_ropes(config, positions))
+
+    @classmethod
+    def _read_window(cls, config: Mapping[str, Any]) -> int | None:
+        """Read the size of the sliding window; `None` if there is none."""
+        return None
+
+    @classmethod
+    def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
+        """Return `FULL` or `SLIDING` for each of `count` layers, for a file without `layer_types`."""
+        return [FULL] * count
+
+    @classmethod
+    def _read_windows(cls, config: Mapping[str, Any], window: int | None) -> Mapping[str, AttentionWindow]:
+        """Return the attention window of each type of layer, by `is_causal` and the sliding `window`.
+
+        The size of a causal window includes the token itself. The size of a bidirectional window does not.
+        Source: transformers 5.23, `masking_utils.py`.
+        """
+        refuse_unless(config, {"use_bidirectional_attention": (False,)})
+        causal = read_flag(config, "is_causal", default=cls.defaults.is_causal)
+        full = CAUSAL if causal else BIDIRECTIONAL
+        if window is None:
+            return {FULL: full}
+        return {
+            FULL: full,
+            SLIDING: AttentionWindow(window - 1, 0) if causal else AttentionWindow(window, window),
+        }
+
+    @classmethod
+    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
+        """Return the rotary positions of each type of layer; `positions` is the longest input."""
+        rope = read_rope(config, theta=cls.defaults.rope_theta, positions=positions)
+        return {FULL: rope, SLIDING: rope}
+
+
+class LlamaConfig(DecoderConfig):
+    """The settings of Llama. Attention is bidirectional with an `is_causal` of false."""
+
+    defaults = DecoderDefaults(
+        intermediate_size=11_008, max_position_embeddings=2048, allowed={"layer_types": ()}
+    )
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, as `DecoderConfig.read` describes."""
+        return replace(super().read(config), mlp_bias=read_flag(config, "mlp_bias", default=False))
+
+
+class MistralConfig(DecoderConfig):
+    """The settings of Mistral: no biases, and a sliding window for all layers or none."""
+
+    defaults = DecoderDefaults(
+        intermediate_size=14_336,
+        num_key_value_heads=8,
+        max_position_embeddings=131_072,
+        allowed={"attention_bias": (False,), "layer_types": ()},
+    )
+
+    @classmethod
+    def _read_window(cls, config: Mapping[str, Any]) -> int | None:
+        return _read_sliding_window(config)
+
+    @classmethod
+    def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
+        return [FULL if window is None else SLIDING] * count
+
+
+class Qwen2Config(DecoderConfig):
+    """The settings of Qwen2: biases on queries, keys and values alone, and optionally a sliding window."""
+
+    defaults = DecoderDefaults(
+        vocab_size=151_936,
+        intermediate_size=22_016,
+        num_key_value_heads=32,
+        max_position_embeddings=32_768,
+        query_key_value_bias=True,
+    )
+
+    @classmethod
+    def _read_window(cls, config: Mapping[str, Any]) -> int | None:
+        is_used = read_flag(config, "use_sliding_window", default=False)
+        return _read_sliding_window(config) if is_used else None
+
+    @classmethod
+    def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
+        """Return `FULL` for the first `max_window_layers` layers, which may be none."""
+        if window is None:
+            return [FULL] * count
+        full = 0 if config.get("max_window_layers") == 0 else read_size(config, "max_window_layers", 28)
+        return [FULL if index < full else SLIDING for index in range(count)]
+
+
+class Qwen3Config(Qwen2Config):
+    """The settings of Qwen3: those of Qwen2, with norms on the heads of queries and keys."""
+
+    judges_pairs = True
+    defaults = replace(Qwen2Config.defaults, head_dim=128, query_key_value_bias=False, query_key_norm=True)
+
+
+class Gemma3Config(DecoderConfig):
+    """The settings of Gemma 3 (transformers' `Gemma3TextConfig`), with sliding and full attention layers."""
+
+    graph = "decoder_graph:Gemma3"
+    defaults = DecoderDefaults(
+        vocab_size=262_208,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_hidden_layers=26,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=256,
+        max_position_embeddings=131_072,
+        hidden_act="gelu_pytorch_tanh",
+        activation_key="hidden_activation",
+        query_key_norm=True,
+        query_pre_attn_scalar=256,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        allowed={"attn_logit_softcapping": ()},
+    )
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, as `DecoderConfig.read` describes."""
+        key = "final_logit_softcapping"
+        cap = None if config.get(key) is None else read_number(config, key, 0)
+        return replace(super().read(config), final_logit_softcapping=cap)
+
+    @classmethod
+    def _read_window(cls, config: Mapping[str, Any]) -> int:
+        return read_size(config, "sliding_window", 4096)
+
+    @classmethod
+    def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
+        """Return the types by the period of full attention layers, which only older files have."""
+        key = "sliding_window_pattern"
+        pattern = read_size(config, key if key in config else f"_{key}", 6)
+        return [SLIDING if index % pattern else FULL for index in range(1, count + 1)]
+
+    @classmethod
+    def _read_windows(cls, config: Mapping[str, Any], window: int | None) -> Mapping[str, AttentionWindow]:
+        """Return the windows; with `use_bidirectional_attention` half of the size is on each side.
+
+        transformers computes `window // 2 + 1` and attends to smaller distances.
+        """
+        if window is None or not read_flag(config, "use_bidirectional_attention", default=False):
+            return super()._read_windows(config, window)
+        refuse_unless(config, {"is_causal": (True,)})
+        return {FULL: BIDIRECTIONAL, SLIDING: AttentionWindow(window // 2, window // 2)}
+
+    @classmethod
+    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
+        thetas = {FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)}
+        return read_rope_by_layer_type(config, thetas=thetas, scaled=(FULL,), positions=positions)
+
+
+def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple[str, ...]:
+    """Read `FULL` or `SLIDING` for each layer; `default` has an entry for each layer."""
+    types = config.get("layer_types")
+    if types is None:
+        return tuple(default)
+    if not isinstance(types, list) or len(types) != len(default):
+        raise CorruptModel(
+            f"config.json: layer_types must name one type for each of the {len(default)} layers of "
+            "num_hidden_layers."
+        )
+    for kind in types:
+        if kind not in (FULL, SLIDING):
+            raise UnsupportedModel(not_supported("config.json: layer_types with", kind, (FULL, SLIDING)))
+    return tuple(types)
+
+
+def make_layers(
+    types: Sequence[str], windows: Mapping[str, AttentionWindow], ropes: Mapping[str, Rope]
+) -> tuple[DecoderLayer, ...]:
+    """Return one layer for each of `types`. Raises `CorruptModel` for sliding layers without a window."""
+    if not set(types) <= set(windows):
+        raise CorruptModel("config.json: layer_types has sliding_attention, but there is no sliding_window.")
+    return tuple(DecoderLayer(windows[kind], ropes[kind]) for kind in types)
+
+
+def _read_key_value_heads(config: Mapping[str, Any], heads: int, default: int | None) -> int:
+    """Read the number of key and value heads; null stands for the number of query heads."""
+    is_null = config.get("num_key_value_heads", default) is None
+    count = heads if is_null else read_size(config, "num_key_value_heads", default or heads)
+    if heads % count:
+        raise CorruptModel(
+            f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {count}."
+        )
+    return count
+
+
+def _read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: int, heads: int) -> int:
+    """Read the dimension of one head, which must be even for rotary positions."""
+    if default is None and config.get("head_dim") is None:
+        default = head_size(hidden_size, heads)
+    size = read_size(config, "head_dim", default or 0, most=MOST_HEAD_DIM)
+    if size % 2:
+        raise CorruptModel(f"config.json: heads of {size} dimensions cannot have rotary positions.")
+    return size
+
+
+def _read_sliding_window(config: Mapping[str, Any]) -> int | None:
+    """Read the size of the sliding window; `None` if the value is null."""
+    if "sliding_window" in config and config["sliding_window"] is None:
+        return None
+    return read_size(config, "sliding_window", 4096)

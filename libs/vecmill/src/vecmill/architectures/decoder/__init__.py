@@ -1,1 +1,0 @@
-"""Decoder-only transformers: the code that Mistral, Qwen 2 and 3 and Gemma 3 share."""

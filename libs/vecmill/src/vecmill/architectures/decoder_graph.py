@@ -1,0 +1,169 @@
+"""The graphs of decoder-only language models as encoders, as transformers computes them.
+
+Pre-norm layers with rotary positions, grouped query attention and gated linear units. The architectures
+differ only in biases, norms on heads and attention windows.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from vecmill.architectures.decoder import DecoderConfig
+from vecmill.graphs.batch_layout import Heads
+from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.ops import activate
+from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
+from vecmill.graphs.softmax_attention import AttentionBias, Projection
+from vecmill.models.weights import StoredTensor
+
+
+class Decoder(EncoderGraph[DecoderConfig]):
+    """The graph of decoder-only models, without a key-value cache."""
+
+    prefix: ClassVar[str] = "model."
+
+    def encode(self) -> ir.Value:
+        """Add the encoder, as `EncoderGraph.encode` describes."""
+        op, layout, layers = self.op, self.layout, self.config.layers
+        x = self.embed()
+        biases = {layer.window: AttentionBias.of(op, layout, layer.window) for layer in dict.fromkeys(layers)}
+        rotations = {
+            layer.rope: Rotation.of(op, layout, layer.rope, self.config.head_dim)
+            for layer in dict.fromkeys(layers)
+        }
+        for index, layer in enumerate(layers):
+            x = self.add_layer(x, f"layers.{index}", LayerInputs(biases[layer.window], rotations[layer.rope]))
+        return self.norm(x, "norm", self.config.hidden_size)
+
+    def embed(self) -> ir.Value:
+        """Add the word embeddings, (positions, hidden_size)."""
+        return self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+
+    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+        """Add one layer, (positions, hidden_size)."""
+        op, width = self.op, self.config.hidden_size
+        x = op.Add(x, self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs))
+        return op.Add(x, self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp"))
+
+    def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
+        """Add a root-mean-square norm over the last axis, of `width`."""
+        return self.rms_norm(x, self.vector(f"{name}.weight", width), self.config.rms_norm_eps)
+
+    def gate(self, x: ir.Value, name: str) -> ir.Value:
+        """Add the gated linear unit, (positions, hidden_size)."""
+        op, config = self.op, self.config
+        hidden, wide, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        gate = activate(op, self.linear(x, f"{name}.gate_proj", hidden, wide, bias=bias), config.hidden_act)
+        value = self.linear(x, f"{name}.up_proj", hidden, wide, bias=bias)
+        return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=bias)
+
+    def attend_by_groups(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+        """Add attention with its projections, (positions, hidden_size)."""
+        config = self.config
+        heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        total = heads + 2 * shared
+        projected = self._project(x, f"{name}.self_attn")
+        query = Projection(projected, Heads(0, heads, total, dim))
+        key = Projection(projected, Heads(heads, shared, total, dim))
+        value = Projection(projected, Heads(heads + shared, shared, total, dim))
+        attended = self.attend(
+            self._rotate(query, f"{name}.self_attn.q", inputs.rotation),
+            self._rotate(key, f"{name}.self_attn.k", inputs.rotation),
+            value,
+            inputs.bias,
+            config.attention_scale,
+        )
+        return self.linear(
+            attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
+        )
+
+    def _project(self, x: ir.Value, name: str) -> ir.Value:
+        """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
+        config = self.config
+        counts = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+        outputs = {
+            f"{name}.{part}_proj": count * config.head_dim for part, count in zip("qkv", counts, strict=True)
+        }
+        bias = config.query_key_value_bias
+        return self.linear_joined(x, f"{name}.qkv_proj", outputs, config.hidden_size, bias=bias)
+
+    def _rotate(self, projection: Projection, name: str, rotation: Rotation) -> Projection:
+        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated."""
+        heads = projection.heads
+        selected = select_heads(self.op, projection)
+        if self.config.query_key_norm:
+            selected = self.norm(selected, f"{name}_norm", heads.dim)
+        return Projection(rotation.rotate(self.op, selected), heads.selected())
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the sequence classification head. Return logits at the last token, (texts, labels).
+
+        As in transformers, padding tokens at the end of the text itself are skipped.
+        """
+        op, layout = self.op, self.layout
+        last = op.Sub(layout.lengths, op.constant(1))
+        if self.config.pad_token_id is not None:
+            ids = layout.by_text(layout.token_ids)
+            counted = op.And(layout.is_token, op.Not(op.Equal(ids, op.constant(self.config.pad_token_id))))
+            slots = op.Mul(op.Cast(counted, to=ir.DataType.INT64), layout.slots)
+            last = op.ReduceMax(slots, op.constant([1]), keepdims=0)
+        return self.linear(
+            layout.token_at(hidden, last), "score", self.config.hidden_size, labels, bias=False
+        )
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify_tokens` describes."""
+        return self.linear(hidden, "score", self.config.hidden_size, labels)
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_tokens` describes."""
+        config = self.config
+        table = self.weights.tensor(self._output_name(), (config.vocab_size, config.hidden_size))
+        return self._cap(self.op.Gemm(hidden, self.add(table), None, transB=1))
+
+    def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_chosen` describes.
+
+        Weights of other logits are not read.
+        """
+        config = self.config
+        rows = self.weights.rows(self._output_name(), (config.vocab_size, config.hidden_size), token_ids)
+        return self._cap(self.op.Gemm(hidden, self.add(rows), None, transB=1))
+
+    def _output_name(self) -> str:
+        return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
+
+    def _cap(self, logits: ir.Value) -> ir.Value:
+        """Return logits with the model's soft cap, if any."""
+        if self.config.final_logit_softcapping is None:
+            return logits
+        cap = self.op.constant(self.config.final_logit_softcapping, np.float32)
+        return self.op.Mul(self.op.Tanh(self.op.Div(logits, cap)), cap)
+
+
+class Gemma3(Decoder):
+    """The graph of Gemma 3 (transformers' `Gemma3TextModel`).
+
+    Word embeddings are scaled, norms scale by one plus their weight, and there is a norm before and after
+    attention, and before and after the gated unit.
+    """
+
+    def embed(self) -> ir.Value:
+        """Add the word embeddings times the square root of the hidden size, (positions, hidden_size)."""
+        scale = self.op.constant(np.float32(self.config.hidden_size**0.5), np.float32)
+        return self.op.Mul(super().embed(), scale)
+
+    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+        """Add one layer, (positions, hidden_size)."""
+        op, width = self.op, self.config.hidden_size
+        attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
+        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
+        gated = self.gate(self.norm(x, f"{name}.pre_feedforward_layernorm", width), f"{name}.mlp")
+        return op.Add(x, self.norm(gated, f"{name}.post_feedforward_layernorm", width))
+
+    def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
+        """Add a root-mean-square norm over the last axis, of `width`, scaled by one plus the weight."""
+        weight = self.weights.tensor(f"{name}.weight", (width,))
+        scale = StoredTensor(f"1 + {weight.name}", weight.shape, lambda: weight.read() + np.float32(1))
+        return self.rms_norm(x, self.add(scale), self.config.rms_norm_eps)

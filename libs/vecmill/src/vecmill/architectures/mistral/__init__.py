@@ -1,1 +1,0 @@
-"""Mistral, whose graph is that of `decoder`."""

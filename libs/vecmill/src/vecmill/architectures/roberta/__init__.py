@@ -1,1 +1,0 @@
-"""RoBERTa, XLM-RoBERTa and CamemBERT."""

@@ -1,0 +1,207 @@
+"""Reads the `config.json` of NomicBERT and GTE: BERT with rotary positions and gated units.
+
+Both were published with code of their own. transformers adopted them later and renamed keys, and the
+`model_type` "new" to "gte". Published and transformers' names are both read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import (
+    MOST_LAYERS,
+    activation,
+    epsilon,
+    flag,
+    head_size,
+    read_fields,
+    read_number,
+    refuse_unless,
+    size,
+)
+from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.rope import Rope, read_rope
+from vecmill.values.messages import not_supported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryBertConfig(EncoderConfig):
+    """The settings of a NomicBERT or GTE graph, named as in transformers.
+
+    `type_vocab_size` is 0 without token types.
+    """
+
+    replaces_code: ClassVar = True
+
+    vocab_size: int = size(30_528)
+    hidden_size: int = size(768)
+    num_hidden_layers: int = size(12, most=MOST_LAYERS)
+    num_attention_heads: int = size(12)
+    head_dim: int
+    intermediate_size: int = size(3072)
+    max_position_embeddings: int = size(2048)
+    type_vocab_size: int = size(1, least=0)
+    layer_norm_eps: float = epsilon(1e-12)
+    hidden_act: str = activation("gelu")
+    tie_word_embeddings: bool = flag(True)
+    rope: Rope
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+        """Read all fields but `rope`."""
+        found = read_fields(cls, config, **given)
+        head_dim = head_size(found["hidden_size"], found["num_attention_heads"])
+        refuse_unless(config, {"head_dim": (head_dim,)}, by="hidden_size and num_attention_heads")
+        if head_dim % 2:
+            raise CorruptModel(f"config.json: heads of {head_dim} dimensions cannot have rotary positions.")
+        return {**found, "head_dim": head_dim}
+
+    @property
+    def max_input_tokens(self) -> int:
+        """The number of positions of the model."""
+        return self.max_position_embeddings
+
+    @property
+    def token_types(self) -> int:
+        """The number of token types that the model distinguishes."""
+        return self.type_vocab_size
+
+
+# Published keys of NomicBERT -> those of transformers.
+_NOMIC_KEYS = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "rotary_emb_base": "rope_theta",
+}
+
+# Keys that a published file must have, because the defaults of its code differ from those of transformers.
+_NOMIC_NEEDS = (
+    "activation_function",
+    "layer_norm_epsilon",
+    "mlp_fc1_bias",
+    "mlp_fc2_bias",
+    "n_inner",
+    "qkv_proj_bias",
+    "rotary_emb_base",
+    "rotary_emb_fraction",
+)
+
+# The supported values of keys that only the published code of NomicBERT reads.
+_NOMIC_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "activation_function": ("swiglu",),
+    "causal": (False,),
+    "mlp_fc1_bias": (False,),
+    "mlp_fc2_bias": (False,),
+    "moe_every_n_layers": (0,),
+    "num_experts": (0,),
+    "parallel_block": (False,),
+    "prenorm": (False,),
+    "qkv_proj_bias": (False,),
+    "rotary_emb_fraction": (1,),
+    "rotary_emb_interleaved": (False,),
+    "rotary_emb_scale_base": (),
+    "rotary_scaling_factor": (),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "scale_attn_weights": (True,),
+    "use_rms_norm": (False,),
+}
+
+# The supported values of keys that only the published code of GTE reads.
+_GTE_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "layer_norm_type": ("layer_norm",),
+    "logn_attention_scale": (False,),
+    "pack_qkv": (True,),
+    "position_embedding_type": ("rope",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NomicBertConfig(RotaryBertConfig):
+    """The settings of NomicBERT, with transformers' or the published keys."""
+
+    graph: ClassVar = "rotary_bert_graph:NomicBert"
+
+    type_vocab_size: int = size(2)
+    hidden_act: str = activation("silu")
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, with the defaults of transformers.
+
+        Raises the same errors as `BertConfig.read`.
+        """
+        refuse_unless(config, _NOMIC_CHOICES)
+        _check_published(config)
+        named = {_NOMIC_KEYS.get(key, key): value for key, value in config.items()}
+        found = cls._read(named, tie_word_embeddings=True)
+        return cls(**found, rope=read_rope(named, theta=1000.0, positions=found["max_position_embeddings"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GteConfig(RotaryBertConfig):
+    """The settings of GTE in transformers."""
+
+    graph: ClassVar = "rotary_bert_graph:Gte"
+
+    vocab_size: int = size(250_048)
+    max_position_embeddings: int = size(8192)
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, with the defaults of transformers.
+
+        Raises the same errors as `BertConfig.read`.
+        """
+        refuse_unless(config, _GTE_CHOICES)
+        found = cls._read(config)
+        rope = read_rope(config, theta=160_000.0, positions=found["max_position_embeddings"])
+        return cls(**found, rope=rope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewConfig(RotaryBertConfig):
+    """The settings of GTE in its published code."""
+
+    graph: ClassVar = "rotary_bert_graph:New"
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, with the defaults of the published code.
+
+        Raises the same errors as `BertConfig.read`.
+        """
+        refuse_unless(config, _GTE_CHOICES)
+        found = cls._read(config)
+        return cls(**found, rope=_read_scaled_rope(config, found["head_dim"]))
+
+
+def _read_scaled_rope(config: Mapping[str, Any], head_dim: int) -> Rope:
+    """Read `rope_scaling` of type "ntk", which multiplies theta and divides all frequencies."""
+    scaling = config.get("rope_scaling")
+    theta = read_number(config, "rope_theta", 10_000.0)
+    if scaling is None:
+        return Rope(theta)
+    if not isinstance(scaling, Mapping) or scaling.get("type") != "ntk" or set(scaling) - {"type", "factor"}:
+        raise UnsupportedModel(
+            not_supported("config.json: rope_scaling", scaling, ("type 'ntk' with a factor",))
+        )
+    # The published code ignores factors below 1.
+    factor = max(1.0, read_number(scaling, "factor", 1.0))
+    return Rope(theta * factor, factor ** (2 / head_dim))
+
+
+def _check_published(config: Mapping[str, Any]) -> None:
+    """Refuse a NomicBERT file whose published keys are incomplete or contradict transformers' keys."""
+    if not any(key in config for key in _NOMIC_KEYS):
+        return
+    missing = [key for key in _NOMIC_NEEDS if config.get(key) is None]
+    if missing:
+        raise UnsupportedModel(f"config.json: without {', '.join(missing)} the model is not supported.")
+    for published, key in _NOMIC_KEYS.items():
+        if published in config and config.get(key, config[published]) != config[published]:
+            raise CorruptModel(f"config.json: {published} and {key} have different values.")

@@ -1,1 +1,0 @@
-"""BERT with rotary position embeddings: NomicBERT and GTE."""

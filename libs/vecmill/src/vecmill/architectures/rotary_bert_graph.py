@@ -1,0 +1,185 @@
+"""The graphs of NomicBERT (Nussbaum et al., 2024) and GTE (Zhang et al., 2024), as in transformers.
+
+BERT's post-norm layers with rotary positions instead of learned ones and gated units instead of two linear
+layers. The architectures differ in biases and in the names of tensors. The published names and those of
+transformers are both read.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from vecmill.architectures.rotary_bert import RotaryBertConfig
+from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.ops import activate
+from vecmill.graphs.rotary import LayerInputs, Rotation
+from vecmill.graphs.softmax_attention import AttentionBias
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryBertNames:
+    """The names of tensors. The names of a layer's tensors lack its prefix.
+
+    Several names stand for tensors that are concatenated along the first axis.
+    """
+
+    embeddings_norm: str
+    layers: str
+    query_key_value: tuple[str, ...]
+    output: str
+    attention_norm: str
+    up_gate: tuple[str, ...]
+    down: str
+    mlp_norm: str
+
+
+TRANSFORMERS_NAMES = RotaryBertNames(
+    embeddings_norm="embeddings.LayerNorm",
+    layers="layers",
+    query_key_value=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    output="self_attn.o_proj",
+    attention_norm="post_attention_layernorm",
+    up_gate=("mlp.up_proj", "mlp.gate_proj"),
+    down="mlp.down_proj",
+    mlp_norm="post_mlp_layernorm",
+)
+
+
+class RotaryBert(EncoderGraph[RotaryBertConfig]):
+    """The graph that NomicBERT and GTE share."""
+
+    published_names: ClassVar[RotaryBertNames]
+    # Biases of the projections in attention and of the last layer in the gated unit.
+    has_biases: ClassVar[bool]
+
+    def encode(self) -> ir.Value:
+        """Add the encoder, as `EncoderGraph.encode` describes."""
+        names = self._find_names()
+        inputs = LayerInputs(
+            AttentionBias.of(self.op, self.layout),
+            Rotation.of(self.op, self.layout, self.config.rope, self.config.head_dim),
+        )
+        x = self._embed(names)
+        for index in range(self.config.num_hidden_layers):
+            x = self._layer(x, f"{names.layers}.{index}", names, inputs)
+        return x
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify` describes."""
+        width = self.config.hidden_size
+        pooled = self.linear(self.first_tokens(hidden), "pooler.dense", width, width)
+        return self.linear(self.op.Tanh(pooled), "classifier", width, labels)
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify_tokens` describes."""
+        return self.linear(hidden, "classifier", self.config.hidden_size, labels)
+
+    def predict_from(self, x: ir.Value, bias: str) -> ir.Value:
+        """Return the product of `x` and the word embeddings, plus `bias`: (positions, vocab_size)."""
+        config = self.config
+        table = self.weights.tensor(
+            "embeddings.word_embeddings.weight", (config.vocab_size, config.hidden_size)
+        )
+        return self.op.Gemm(x, self.add(table), self.vector(bias, config.vocab_size), transB=1)
+
+    def _find_names(self) -> RotaryBertNames:
+        is_renamed = self.weights.holds("layers.0.self_attn.q_proj.weight")
+        return TRANSFORMERS_NAMES if is_renamed else self.published_names
+
+    def _embed(self, names: RotaryBertNames) -> ir.Value:
+        op, layout, config = self.op, self.layout, self.config
+        x = self.look_up("embeddings.word_embeddings.weight", config.vocab_size, layout.token_ids)
+        if config.type_vocab_size:
+            types = self.look_up(
+                "embeddings.token_type_embeddings.weight", config.type_vocab_size, layout.token_type_ids
+            )
+            x = op.Add(x, types)
+        return self.layer_norm(x, names.embeddings_norm, config.layer_norm_eps)
+
+    def _layer(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
+        op, epsilon = self.op, self.config.layer_norm_eps
+        x = op.Add(x, self._attend(x, name, names, inputs))
+        x = self.layer_norm(x, f"{name}.{names.attention_norm}", epsilon)
+        x = op.Add(x, self._gate(x, name, names))
+        return self.layer_norm(x, f"{name}.{names.mlp_norm}", epsilon)
+
+    def _attend(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
+        config = self.config
+        count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
+        projected = self._project(x, name, names.query_key_value, 3 * width, bias=self.has_biases)
+        query, key, value = self.split_thirds(projected, count, dim)
+        query, key = (inputs.rotation.rotate_heads(self.op, part) for part in (query, key))
+        attended = self.attend(query, key, value, inputs.bias, dim**-0.5)
+        return self.linear(attended, f"{name}.{names.output}", width, width, bias=self.has_biases)
+
+    def _gate(self, x: ir.Value, name: str, names: RotaryBertNames) -> ir.Value:
+        op, config = self.op, self.config
+        hidden, wide = config.hidden_size, config.intermediate_size
+        both = self._project(x, name, names.up_gate, 2 * wide, bias=False)
+        gate = activate(op, op.slice(both, wide, 2 * wide, axis=1), config.hidden_act)
+        gated = op.Mul(gate, op.slice(both, 0, wide, axis=1))
+        return self.linear(gated, f"{name}.{names.down}", wide, hidden, bias=self.has_biases)
+
+    def _project(self, x: ir.Value, name: str, parts: tuple[str, ...], width: int, *, bias: bool) -> ir.Value:
+        """Return one product with the weights of `parts` of a layer, (positions, width)."""
+        outputs = {f"{name}.{part}": width // len(parts) for part in parts}
+        return self.linear_joined(x, " + ".join(outputs), outputs, self.config.hidden_size, bias=bias)
+
+
+class NomicBert(RotaryBert):
+    """The graph of NomicBERT (transformers' `NomicBertModel`)."""
+
+    prefix: ClassVar[str] = "nomic_bert."
+    has_biases: ClassVar[bool] = False
+    published_names: ClassVar[RotaryBertNames] = RotaryBertNames(
+        embeddings_norm="emb_ln",
+        layers="encoder.layers",
+        query_key_value=("attn.Wqkv",),
+        output="attn.out_proj",
+        attention_norm="norm1",
+        up_gate=("mlp.fc11", "mlp.fc12"),
+        down="mlp.fc2",
+        mlp_norm="norm2",
+    )
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_tokens` describes."""
+        width = self.config.hidden_size
+        dense = self.linear(hidden, "cls.predictions.transform.dense", width, width)
+        x = activate(self.op, dense, self.config.hidden_act)
+        x = self.layer_norm(x, "cls.predictions.transform.layer_norm", self.config.layer_norm_eps)
+        return self.predict_from(x, "cls.predictions.bias")
+
+
+class Gte(RotaryBert):
+    """The graph of GTE (transformers' `GteModel`)."""
+
+    prefix: ClassVar[str] = "gte."
+    has_biases: ClassVar[bool] = True
+    published_names: ClassVar[RotaryBertNames] = RotaryBertNames(
+        embeddings_norm="embeddings.LayerNorm",
+        layers="encoder.layer",
+        query_key_value=("attention.qkv_proj",),
+        output="attention.o_proj",
+        attention_norm="attn_ln",
+        up_gate=("mlp.up_gate_proj",),
+        down="mlp.down_proj",
+        mlp_norm="mlp_ln",
+    )
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_tokens` describes."""
+        width = self.config.hidden_size
+        x = activate(self.op, self.linear(hidden, "lm_head.dense", width, width), "gelu")
+        norm = next(
+            (n for n in ("lm_head.norm", "lm_head.layer_norm") if self.weights.holds(f"{n}.weight")), None
+        )
+        x = self.layer_norm(x, norm or "lm_head.layer_norm", self.config.layer_norm_eps)
+        return self.predict_from(x, "lm_head.decoder.bias")
+
+
+class New(Gte):
+    """The graph of GTE as published: the same tensors under another prefix."""
+
+    prefix: ClassVar[str] = "new."

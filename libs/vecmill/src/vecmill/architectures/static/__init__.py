@@ -1,1 +1,0 @@
-"""Static embeddings: a table of token vectors, without an encoder."""

@@ -1,1 +1,0 @@
-"""The encoder of T5."""

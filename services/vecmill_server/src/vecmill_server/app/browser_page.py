@@ -1,0 +1,131 @@
+"""The page for people who open the server in a browser: what the server is, and how to send it a request.
+
+The page is HTML without scripts. Names of models, messages and paths are escaped.
+"""
+
+import base64
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from string import Template
+from typing import Any
+from urllib.parse import quote
+
+from starlette.types import Scope
+
+from vecmill.values.task import Task
+from vecmill_server.app.ready_message import EXAMPLES
+from vecmill_server.base.headers import HeaderList, header
+from vecmill_server.base.json_io import encode_json
+from vecmill_server.service.service import Service
+
+_STYLE = (
+    "body{font-family:system-ui,sans-serif;line-height:1.5;max-width:48rem;margin:2rem auto;padding:0 1rem}"
+    "pre{background:#f2f2f2;color:#111;padding:1rem;overflow-x:auto}"
+)
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>vecmill</title>
+<style>$style</style>
+</head>
+<body>
+<h1>vecmill</h1>
+<p>This is an embedding and reranking server. Programs send it requests over HTTP.</p>
+$note
+<p>A request from a shell:</p>
+<pre>$command</pre>
+<ul>
+<li><a href="$prefix/docs">$prefix/docs</a> shows every operation, with examples to send.</li>
+<li><a href="$prefix/readyz">$prefix/readyz</a> shows the state of the server.</li>
+<li><a href="$prefix/metrics">$prefix/metrics</a> has the metrics for Prometheus.</li>
+</ul>
+<p>Models:</p>
+<ul>
+$models
+</ul>
+</body>
+</html>
+"""
+# The hosts that are shown: names, IPv4 and IPv6 addresses, each with or without a port.
+_HOST = re.compile(rb"[A-Za-z0-9._-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+_READ_METHODS = ("GET", "HEAD")
+
+
+def wants_page(scope: Scope) -> bool:
+    """Return True if a request comes from a browser that opens an address: it accepts HTML, but not JSON."""
+    accept = header(scope, b"accept")
+    if accept is None or scope["method"] not in _READ_METHODS:
+        return False
+    kinds = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
+    return b"text/html" in kinds and b"application/json" not in kinds
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserPage:
+    """The page of a server."""
+
+    service: Service
+
+    def render(
+        self, scope: Scope, note: str = "", example: Mapping[str, Any] | None = None
+    ) -> tuple[HeaderList, bytes]:
+        """Return the headers and the body of the page for a request.
+
+        `note` is a sentence about the request. The page has a command that posts `example` to the path of the
+        request, or by default an example for the first model.
+        """
+        settings = self.service.settings
+        body = (
+            Template(_PAGE)
+            .substitute(
+                style=_STYLE,
+                note=f"<p><strong>{escape(note)}</strong></p>" if note else "",
+                command=escape(self.command(scope, example)),
+                prefix=escape(settings.url_prefix),
+                models="\n".join(
+                    f"<li>{escape(model.name)}: {escape(model.state)}</li>" for model in self.service.catalog
+                ),
+            )
+            .encode()
+        )
+        return page_headers(_policy(), body), body
+
+    def command(self, scope: Scope, example: Mapping[str, Any] | None = None) -> str:
+        """Return the shell command of the page; see `render`."""
+        settings = self.service.settings
+        if example is None:
+            first = next((model.task for model in self.service.catalog if model.failure is None), None)
+            path, body = EXAMPLES[first or Task.EMBED]
+        else:
+            path, body = quote(scope["path"]), encode_json(example).decode()
+        host = header(scope, b"host") or b""
+        shown = host.decode("ascii") if _HOST.fullmatch(host) else f"127.0.0.1:{settings.port}"
+        key = ["-H", "authorization: Bearer YOUR_KEY"] if settings.has_api_keys else []
+        return shlex.join(["curl", *key, f"http://{shown}{settings.url_prefix}{path}", "-d", body])
+
+
+def page_headers(policy: str, body: bytes) -> HeaderList:
+    """Return the headers of a page that is not kept, with this `Content-Security-Policy`."""
+    return [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-security-policy", policy.encode()),
+        (b"referrer-policy", b"no-referrer"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store"),
+        (b"vary", b"accept"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+
+
+def _policy() -> str:
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )

@@ -1,0 +1,106 @@
+"""The routes that clients of llama.cpp's server read: `/v1/health` and `/props`."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from vecmill.errors import NotReady, UnavailableError
+from vecmill.hardware.cores import available_cores
+from vecmill.values.clock import Clock, monotonic
+from vecmill_server import __version__
+from vecmill_server.base.json_io import encode_json
+from vecmill_server.base.json_schema import Component
+from vecmill_server.dialects.llama_cpp import LLAMA_STYLE, llama_response
+from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.operations import Paths, as_json, describe_error, get
+from vecmill_server.service.service import Service
+from vecmill_server.telemetry.request_context import RequestContext
+
+
+def llama_routes(service: Service) -> list[Route]:
+    """Return the routes, which accept GET."""
+    server = LlamaServer(service)
+    return [
+        Route("/v1/health", server.health, methods=["GET"], name="health"),
+        Route("/props", server.props, methods=["GET"], name="props"),
+    ]
+
+
+class LlamaServer:
+    """The endpoints about the server and its first model."""
+
+    def __init__(self, service: Service, clock: Clock = monotonic) -> None:
+        self._service = service
+        self._clock = clock
+
+    async def health(self, request: Request) -> Response:
+        """Answer 200 if a load balancer should send requests here, as `/readyz` does."""
+        self._service.drain.note_probe(self._clock())
+        if self._service.is_ready:
+            return _json({"status": "ok"})
+        return _refuse(request, NotReady("Loading model"))
+
+    async def props(self, request: Request) -> Response:
+        """Return the properties of the first model that clients of an embedding server read."""
+        try:
+            model = self._service.catalog.resolve_serving(None)
+            description, info = model.mill.description, model.mill.info
+        except UnavailableError as error:
+            return _refuse(request, error)
+        return _json(
+            {
+                "default_generation_settings": {"n_ctx": description.max_tokens},
+                "total_slots": info.lanes_on(available_cores()),
+                "model_alias": model.name,
+                "model_path": model.name,
+                "modalities": {"vision": False, "audio": False},
+                "chat_template": "",
+                "bos_token": "",
+                "eos_token": "",
+                "build_info": f"vecmill-{__version__}",
+                "is_sleeping": False,
+            }
+        )
+
+
+def _json(value: object) -> Response:
+    return Response(encode_json(value), media_type="application/json")
+
+
+def _refuse(request: Request, error: UnavailableError) -> Response:
+    response = llama_response(error)
+    RequestContext.of(request.scope).reason = response.reason
+    answer = Response(response.body, response.status)
+    answer.raw_headers = response.headers
+    return answer
+
+
+_PROPS = Component(
+    "LlamaProps",
+    {
+        "default_generation_settings": {"n_ctx": int},
+        "total_slots": int,
+        "modalities": {"vision": bool, "audio": bool},
+        **dict.fromkeys(
+            ("model_alias", "model_path", "chat_template", "bos_token", "eos_token", "build_info"), str
+        ),
+        "is_sleeping": bool,
+    },
+)
+
+
+def _describe(summary: str, content: Component) -> dict[str, object]:
+    operation = get(summary, as_json(content), apis=(Api.LLAMA_CPP,))
+    error = describe_error("The server or the model is loading", (LLAMA_STYLE.error_body,))
+    operation["responses"]["503"] = error
+    return operation
+
+
+PATHS: Paths = {
+    "/v1/health": {
+        "get": _describe(
+            "The same as /readyz, for llama.cpp's clients", Component("LlamaHealth", {"status": "ok"})
+        )
+    },
+    "/props": {"get": _describe("The first model, in llama.cpp's format", _PROPS)},
+}

@@ -1,0 +1,323 @@
+"""The routes about the served models: `/models` (OpenAI, Infinity), `/info` (TEI), `/api/tags` (Ollama)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from vecmill.errors import NotReady, UnavailableError
+from vecmill.models import ModelDescription
+from vecmill.models.stages import Pooling
+from vecmill.serving_plan.plans import Accuracy
+from vecmill.values.engine_plan import Precision
+from vecmill.values.task import Task
+from vecmill_server import __version__
+from vecmill_server.app.routes.model_entries import (
+    CAPABILITIES,
+    LISTED_ENTRY,
+    OLLAMA_ENTRY,
+    RUNNING_ENTRY,
+    listed_entry,
+    ollama_entry,
+    running_entry,
+    xinference_fields,
+)
+from vecmill_server.base import json_schema
+from vecmill_server.base.catalog import ModelState, ServedModel
+from vecmill_server.base.json_io import encode_json
+from vecmill_server.base.json_schema import Component
+from vecmill_server.dialects.tei_conventions import TEI_STYLE
+from vecmill_server.openapi.apis import Api
+from vecmill_server.openapi.operations import Paths, as_json, at, describe_error, get, path_parameter
+from vecmill_server.service.service import Service
+from vecmill_server.telemetry.request_context import RequestContext
+
+# The states in which a model answers requests.
+_ANSWERING = (ModelState.READY, ModelState.DEGRADED)
+# TEI's names of precisions.
+_DTYPES: Mapping[str, str] = MappingProxyType(
+    {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16"}
+)
+
+
+def models_routes(service: Service) -> list[Route]:
+    """Return the routes, which all accept GET."""
+    models = Models(service)
+    table = [
+        ("models", "/v1/models", models.list_all),
+        ("models", "/models", models.list_all),
+        ("model", "/v1/models/{id:path}", models.retrieve),
+        ("model", "/models/{id:path}", models.retrieve),
+        ("info", "/info", models.info),
+        ("tags", "/api/tags", models.tags),
+        ("ps", "/api/ps", models.running),
+        ("version", "/api/version", models.version),
+    ]
+    return [Route(path, endpoint, methods=["GET"], name=name) for name, path, endpoint in table]
+
+
+class Models:
+    """The endpoints that describe the served models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._created = int(service.wall_clock())
+        self._modified = datetime.fromtimestamp(self._created, UTC).isoformat()
+
+    async def list_all(self, request: Request) -> Response:
+        """List all models, in the order of the command line, and then the aliases.
+
+        `models` has the format of llama.cpp's server, and the fields that Cohere's clients read.
+        """
+        listed = self._service.catalog.listed()
+        return _json(
+            {
+                "object": "list",
+                "data": [self._entry(model) for model in listed],
+                "models": [listed_entry(model, self._modified) for model in listed],
+            }
+        )
+
+    async def retrieve(self, request: Request) -> Response:
+        """Describe one model, by any name that requests may use.
+
+        For an alias, `id` is the alias and `root` is the name of the model.
+        """
+        return _json(self._entry(self._service.catalog.describe(request.path_params["id"])))
+
+    async def info(self, request: Request) -> Response:
+        """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
+        try:
+            return _json(self._info())
+        except UnavailableError as error:
+            response = TEI_STYLE.respond(error)
+            RequestContext.of(request.scope).reason = response.reason
+            answer = Response(response.body, response.status)
+            answer.raw_headers = response.headers
+            return answer
+
+    def _info(self) -> dict[str, object]:
+        model = self._service.catalog.resolve_serving(None)
+        description, info, config = model.mill.description, model.mill.info, model.mill.config
+        return {
+            "model_id": model.name,
+            "model_sha": None,
+            "model_dtype": _DTYPES.get(info.precision, info.precision),
+            "served_model_name": model.name,
+            "model_type": _model_type(description),
+            "max_concurrent_requests": config.queue.max_queue_texts,
+            "max_input_length": description.max_tokens,
+            "max_batch_tokens": model.mill.batch_tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": config.inputs.max_inputs,
+            "auto_truncate": True,
+            "tokenization_workers": 1,
+            "version": __version__,
+            "sha": None,
+            "docker_label": None,
+        }
+
+    async def tags(self, request: Request) -> Response:
+        """List all models and aliases in Ollama's format."""
+        listed = self._service.catalog.listed()
+        return _json(
+            {"models": [ollama_entry(model, self._modified) for model in listed]},
+        )
+
+    async def running(self, request: Request) -> Response:
+        """List the loaded models in Ollama's format."""
+        loaded = (model for model in self._service.catalog if model.state in _ANSWERING)
+        return _json({"models": [running_entry(model) for model in loaded]})
+
+    async def version(self, request: Request) -> Response:
+        """Return the version of the server, which Ollama's clients request."""
+        return _json({"version": __version__})
+
+    def _entry(self, model: ServedModel) -> dict[str, object]:
+        backlog = model.mill.backlog
+        entry: dict[str, object] = {
+            "id": model.name,
+            "object": "model",
+            "created": self._created,
+            # Infinity's client accepts no other owner.
+            "owned_by": "infinity",
+            "root": self._service.catalog.resolve(model.name).name,
+            "parent": None,
+            "name": model.name,
+            "model_name": model.name,
+            "stats": {
+                "queue_fraction": backlog.texts / model.mill.config.queue.max_queue_texts,
+                "queue_absolute": backlog.texts,
+                "results_pending": backlog.texts,
+                "batch_size": model.mill.batch_tokens,
+            },
+        }
+        try:
+            description, info = model.mill.description, model.mill.info
+        except NotReady:
+            return entry
+        return entry | {
+            "task": description.task,
+            "capabilities": CAPABILITIES[description.task],
+            "max_model_len": description.max_tokens,
+            "dim": description.dim,
+            "backend": info.name,
+            "engine": info.name,
+            "precision": info.precision,
+            "accuracy": _accuracy(model.mill.accuracy),
+            **xinference_fields(description),
+        }
+
+
+def _model_type(description: ModelDescription) -> dict[str, object]:
+    if description.task in (Task.EMBED, Task.SPARSE, Task.MULTI_VECTOR):
+        pooling = "splade" if description.task is Task.SPARSE else _pooling(description)
+        return {"embedding": {"pooling": pooling}}
+    labels = description.head.labels if description.head is not None else ()
+    by_name = {
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+    }
+    return {"reranker" if description.task is Task.RERANK else "classifier": by_name}
+
+
+def _pooling(description: ModelDescription) -> str:
+    """Return the name of the pooling; `mean`, the most common, if there is none."""
+    modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
+    return str(modes[0][0]) if modes else "mean"
+
+
+def _accuracy(found: Accuracy | None) -> dict[str, object] | None:
+    """Return the measured accuracy of the served engine and precision, or `None`."""
+    return None if found is None else asdict(found)
+
+
+def _json(value: object) -> Response:
+    return Response(encode_json(value), media_type="application/json")
+
+
+_COSINE = json_schema.nullable(float)
+_ACCURACY = Component(
+    "Accuracy",
+    {
+        "reference": json_schema.described(str, "The reference implementation."),
+        "texts": json_schema.described(int, "The number of texts or pairs."),
+        "largest_difference": float,
+        "scale": json_schema.described(float, "The largest absolute value of the reference output."),
+        "cosine_min": json_schema.described(
+            _COSINE, "The cosine similarity of the worst text, null for scores."
+        ),
+        "cosine_mean": _COSINE,
+        "kept": json_schema.described(
+            _COSINE, "The fraction of nearest neighbours, best documents or labels that are unchanged."
+        ),
+    },
+)
+_ALWAYS = {
+    "id": str,
+    "object": "model",
+    "created": int,
+    "owned_by": str,
+    "root": str,
+    "parent": json_schema.OPTIONAL_STRING,
+    "name": str,
+    "model_name": str,
+    "stats": {"queue_fraction": float, "queue_absolute": int, "results_pending": int, "batch_size": int},
+}
+_WHEN_LOADED = {
+    "task": json_schema.described(
+        str, "The task. This and the following fields are absent while the model loads."
+    ),
+    "capabilities": [str],
+    "max_model_len": json_schema.described(int, "The longest input, in tokens."),
+    "dim": json_schema.described(int, "The number of dimensions, or of labels."),
+    "backend": json_schema.described(str, "The engine."),
+    "engine": json_schema.described(str, "The engine."),
+    "precision": str,
+    "model_type": json_schema.described(str, "Xinference's name of the task."),
+    "model_ability": [str],
+    **dict.fromkeys(("dimensions", "max_tokens", "context_length"), int),
+    "endpoints": json_schema.described([str], "The same as `capabilities`, for clients of Cohere."),
+    "accuracy": {
+        "allOf": [_ACCURACY],
+        "nullable": True,
+        "description": "Null if `vecmill optimize` has not measured this engine and precision.",
+    },
+}
+_MODEL = Component("Model", json_schema.an_object(tuple(_ALWAYS), {**_ALWAYS, **_WHEN_LOADED}))
+_LABELS = {
+    "id2label": {"type": "object", "additionalProperties": json_schema.STRING},
+    "label2id": {"type": "object", "additionalProperties": json_schema.COUNT},
+}
+_MODEL_TYPE = json_schema.an_object(
+    (),
+    {"embedding": {"pooling": str}, "reranker": _LABELS, "classifier": _LABELS},
+    minProperties=1,
+    maxProperties=1,
+    description="An object with one of these keys.",
+)
+_INFO = Component(
+    "Info",
+    {
+        **dict.fromkeys(("model_id", "model_dtype", "served_model_name", "version"), str),
+        **dict.fromkeys(("model_sha", "sha", "docker_label"), json_schema.OPTIONAL_STRING),
+        **dict.fromkeys(("max_concurrent_requests", "max_input_length", "max_batch_tokens"), int),
+        **dict.fromkeys(("max_client_batch_size", "tokenization_workers"), int),
+        "max_batch_requests": json_schema.nullable(int),
+        "model_type": _MODEL_TYPE,
+        "auto_truncate": bool,
+    },
+)
+
+
+def _describe_info() -> dict[str, object]:
+    operation = get("The first model, in TEI's format", as_json(_INFO), apis=(Api.TEI,))
+    operation["responses"]["503"] = describe_error("The model is loading", (TEI_STYLE.error_body,))
+    return operation
+
+
+_APIS_WITH_MODELS = (Api.OPENAI, Api.MISTRAL, Api.INFINITY, Api.VLLM)
+PATHS: Paths = {
+    **at(
+        "/v1/models",
+        "/models",
+        get=get(
+            "The served models",
+            as_json(Component("ModelList", {"object": "list", "data": [_MODEL], "models": [LISTED_ENTRY]})),
+            apis=_APIS_WITH_MODELS,
+        ),
+    ),
+    **at(
+        "/v1/models/{id}",
+        "/models/{id}",
+        get=get(
+            "One model",
+            as_json(_MODEL),
+            errors={"404": "No model has that name"},
+            parameters=[path_parameter("id")],
+            apis=_APIS_WITH_MODELS,
+        ),
+    ),
+    "/info": {"get": _describe_info()},
+    "/api/tags": {
+        "get": get(
+            "The served models, in Ollama's format",
+            as_json(Component("OllamaTags", {"models": [OLLAMA_ENTRY]})),
+            apis=(Api.OLLAMA,),
+        )
+    },
+    "/api/ps": {
+        "get": get(
+            "The loaded models, in Ollama's format",
+            as_json(Component("OllamaProcesses", {"models": [RUNNING_ENTRY]})),
+            apis=(Api.OLLAMA,),
+        )
+    },
+    "/api/version": {
+        "get": get("The version", as_json(Component("OllamaVersion", {"version": str})), apis=(Api.OLLAMA,))
+    },
+}

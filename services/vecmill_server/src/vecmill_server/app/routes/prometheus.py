@@ -1,0 +1,99 @@
+"""The route `/metrics`, with the metrics of the server in the format of Prometheus.
+
+How it works. Everybody may ask, as often as they like, so a page is shared: the counts are copied on the
+event loop, the page is written in a thread, and who asks within `PAGE_AGE_S` gets the same page. Each format
+has a page of its own. With several processes, the page of one of them may be half as old, and the page that
+is made of them as well, so the page of all is no older than that of one process would be.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from prometheus_client.metrics_core import Metric
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from vecmill.values.task import Task
+from vecmill_server.app.routes.endpoint import Endpoint
+from vecmill_server.base.json_schema import STRING
+from vecmill_server.base.shared_page import SharedPage, call_in_thread
+from vecmill_server.openapi.operations import Paths, get
+from vecmill_server.service.service import Service
+from vecmill_server.telemetry.metrics.metric_aliases import AliasTable, ServedRoutes
+from vecmill_server.telemetry.metrics.metrics_page import (
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    MetricsCopy,
+    write_openmetrics,
+    write_text,
+)
+
+# The format that has exemplars, for clients that ask for it.
+OPENMETRICS = "application/openmetrics-text"
+
+# The counts of a page were copied at most this long before the page was asked for.
+PAGE_AGE_S = 1.0
+
+Write = Callable[[Sequence[Metric]], bytes]
+
+
+def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
+    """Return the route. `others` are the routes whose requests the metrics count."""
+    peers = service.settings.metric_aliases
+    aliases = AliasTable(peers, _served(service, others)) if peers else None
+
+    async def render(write: Write) -> bytes:
+        copy = service.metrics.copy()
+        return await call_in_thread("vecmill-metrics", partial(_write_page, write, copy, aliases))
+
+    def share(write: Write, longest_age_s: float = PAGE_AGE_S) -> SharedPage:
+        return SharedPage(partial(render, write), longest_age_s, service.page_clock)
+
+    siblings = service.siblings
+    if siblings is None:
+        text = share(write_text)
+    else:
+        siblings.offer(share(write_text, PAGE_AGE_S / 2).read)
+        text = SharedPage(siblings.merge, PAGE_AGE_S / 2, service.page_clock)
+    exemplars = share(write_openmetrics)
+
+    async def metrics(request: Request) -> Response:
+        # The page of several processes has no exemplars.
+        if siblings is None and OPENMETRICS in request.headers.get("accept", ""):
+            return Response(await exemplars.read(), headers={"content-type": OPENMETRICS_TYPE})
+        return Response(await text.read(), headers={"content-type": TEXT_TYPE})
+
+    return [Route("/metrics", metrics, methods=["GET"], name="metrics")]
+
+
+def _write_page(write: Write, copy: MetricsCopy, aliases: AliasTable | None) -> bytes:
+    families = copy.families()
+    return write(families if aliases is None else [*families, *aliases.rename(copy.counts)])
+
+
+def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:
+    models = {model.name: model for model in service.catalog}
+    methods: dict[str, set[str]] = {}
+    for route in routes:
+        methods.setdefault(route.name, set()).update((route.methods or set()) - {"HEAD"})
+
+    def find_task(model: str) -> Task | None:
+        return models[model].task
+
+    return ServedRoutes(
+        methods={name: "|".join(sorted(found)) for name, found in methods.items()},
+        computing=frozenset(route.name for route in routes if isinstance(route.endpoint, Endpoint)),
+        tasks=find_task,
+        sole_model=next(iter(models)) if len(models) == 1 else None,
+    )
+
+
+PATHS: Paths = {
+    "/metrics": {
+        "get": get(
+            "The metrics, in the format of Prometheus or, if the header Accept asks for it, of OpenMetrics",
+            {"text/plain": {"schema": STRING}, OPENMETRICS: {"schema": STRING}},
+        )
+    }
+}

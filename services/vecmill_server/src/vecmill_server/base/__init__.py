@@ -1,0 +1,1 @@
+"""What all rooms of the server use: settings, errors, JSON, budgets."""

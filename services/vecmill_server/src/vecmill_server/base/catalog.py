@@ -1,0 +1,264 @@
+"""The catalog of the served models, and the lookup of a model by the name in a request."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from vecmill.errors import (
+    CorruptModel,
+    InvalidConfig,
+    LoadFailed,
+    MissingExtra,
+    ModelNotFound,
+    NotReady,
+    SelfCheckFailed,
+    SetupError,
+    UnsupportedModel,
+)
+from vecmill.mill import Mill
+from vecmill.values.task import Task
+from vecmill_server.base.errors import ModelUnavailable, UnknownModel
+from vecmill_server.base.json_measure import DocumentLimits
+
+# A longer name that is not exactly the name of a model is refused without further search.
+LONGEST_NAME = 1024
+
+# The values that an input may have besides token ids, such as the fields of a document to rank.
+VALUES_PER_INPUT = 256
+
+# The name that some clients send when no model is configured.
+UNSPECIFIED = "default/not-specified"
+
+# The alias that stands for every name that no model has.
+ANY_NAME = "*"
+
+# Takes the unknown name in a request, and the name of the model that answers.
+OnUnknownName = Callable[[str, str], None]
+
+
+class ModelState(StrEnum):
+    """The state of a served model: that of its mill, or the reason why the mill cannot answer."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DEGRADED = "degraded"  # some workers are lost, and the others answer
+    FAILED = "failed"  # the model could not be loaded
+    LOST = "lost"  # every worker is lost
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+_REASONS = {
+    ModelState.DEGRADED: "A worker of this model died or hangs. The other workers answer.",
+    ModelState.LOST: "Every worker of this model died or hangs. The process has to be restarted.",
+}
+
+# The short reasons of failures. `/readyz` shows them to everybody, so they have no paths. The messages of the
+# errors may have paths, and are in the log.
+_FAILURES: Mapping[type[SetupError], str] = MappingProxyType(
+    {
+        CorruptModel: "The files of this model are damaged or incomplete.",
+        InvalidConfig: "An option does not fit this model.",
+        MissingExtra: "A package that this model needs is not installed.",
+        LoadFailed: "The files of this model are damaged, or need a feature that the server does not have.",
+        ModelNotFound: "The files of this model were not found.",
+        SelfCheckFailed: "The self-check found that this model computes wrong embeddings.",
+        UnsupportedModel: "This model needs a feature that the server does not have.",
+    }
+)
+_OTHER_FAILURE = "This model could not be loaded."
+
+
+@dataclass(eq=False, slots=True)
+class ServedModel:
+    """A model and its name in requests and responses. `failure` is the error if it could not be loaded."""
+
+    name: str
+    mill: Mill
+    failure: SetupError | None = None
+
+    @property
+    def state(self) -> ModelState:
+        """The state of the model."""
+        if self.failure is not None:
+            return ModelState.FAILED
+        if self.mill.is_lost:
+            return ModelState.LOST
+        return ModelState(self.mill.state.value)
+
+    @property
+    def reason(self) -> str | None:
+        """The reason why the model is failed, lost or degraded, otherwise `None`. The reason has no paths."""
+        if self.failure is None:
+            return _REASONS.get(self.state)
+        return f"{_FAILURES.get(type(self.failure), _OTHER_FAILURE)} The log of the server has the details."
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the model; `None` until the model is described."""
+        try:
+            return self.mill.description.task
+        except NotReady:
+            return None
+
+
+class Catalog:
+    """The served models by exact name, alias, name in any case, or the part after the last slash.
+
+    An alias without a model names the first model. With the alias `*`, a name that no model has is like no
+    name; with `*=MODEL`, it names that model.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        aliases: Sequence[str] = (),
+        on_unknown_name: OnUnknownName | None = None,
+    ) -> None:
+        """Index the models. `on_unknown_name` is called for each request that the alias `*` serves.
+
+        Raises `InvalidConfig` if two models share a name, or an alias is invalid.
+        """
+        self._models = tuple(models)
+        self._by_name = {model.name: model for model in self._models}
+        if len(self._by_name) < len(self._models):
+            given = [model.name for model in self._models]
+            twice = next(name for name in given if given.count(name) > 1)
+            raise InvalidConfig(f"Two models have the name {twice!r}. Give one of them another: NAME=MODEL.")
+        self._on_unknown_name = on_unknown_name
+        self._accepts_any_name = accepts_any_name(aliases)
+        self._any_name_target: ServedModel | None = None
+        for alias in aliases:
+            name, _, target = alias.partition("=")
+            if target and target not in self._by_name:
+                raise InvalidConfig(f"The alias {alias!r} names a model that is not served.")
+            if name == ANY_NAME:
+                self._any_name_target = self._by_name[target] if target else None
+            else:
+                self._by_name.setdefault(name, self._by_name[target] if target else self._models[0])
+        # Reversed, so that of names which differ only in case, the first one given wins.
+        names = [(name.casefold(), model) for name, model in reversed(self._by_name.items())]
+        self._by_folded_name = dict(names)
+        self._by_last_part = {name.rpartition("/")[2]: model for name, model in names}
+        self._by_bare_name = {name: model for name, model in names if "/" not in name}
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models)
+
+    def listed(self) -> list[ServedModel]:
+        """Return the models, then each alias as the model that it names. The alias `*` is not listed."""
+        return [self._under(name) for name in self._by_name]
+
+    def describe(self, name: str) -> ServedModel:
+        """Return the model of this name, under that name if it is an alias. Raises `UnknownModel`."""
+        return self._under(name) if name in self._by_name else self.resolve(name)
+
+    def _under(self, name: str) -> ServedModel:
+        model = self._by_name[name]
+        return model if name == model.name else replace(model, name=name)
+
+    def resolve(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
+        """Return the model of a request. Raises `UnknownModel`.
+
+        `tasks` are the tasks that can serve the request, the preferred task first. A request without a name
+        gets the first model whose task comes earliest in `tasks`.
+        """
+        if name is None or name == UNSPECIFIED:
+            return self._unnamed(tasks)
+        found = self._find_named(name)
+        if found is None and self._accepts_any_name:
+            return self._any_name_target or self._unnamed(tasks)
+        if found is None:
+            shown = name[:100]
+            raise UnknownModel(
+                f"The model `{shown}` does not exist. This server has: {', '.join(self._by_name)}.",
+                name=shown,
+            )
+        return found
+
+    def resolve_serving(self, name: str | None, tasks: Sequence[Task] = ()) -> ServedModel:
+        """Return the model of a request that is to be computed.
+
+        Raises `UnknownModel`, and `ModelUnavailable` if the model failed to load or lost its workers.
+        """
+        model = self.resolve(name, tasks)
+        if self._accepts_any_name and self._on_unknown_name is not None and self._is_unknown(name):
+            self._on_unknown_name(str(name), model.name)
+        if model.failure is not None:
+            raise ModelUnavailable(
+                f"The model `{model.name}` could not be loaded. The log of the server has the reason."
+            )
+        if model.mill.is_lost:
+            raise ModelUnavailable(
+                f"The model `{model.name}` has lost its workers. Another server may answer."
+            )
+        return model
+
+    def task_of(self, name: str | None) -> Task | None:
+        """Return the task of the model that a request names, `None` while that model has no description.
+
+        Raises `UnknownModel`.
+        """
+        return self.resolve(name).task
+
+    def _is_unknown(self, name: str | None) -> bool:
+        return name is not None and name != UNSPECIFIED and self._find_named(name) is None
+
+    def _find_named(self, name: str) -> ServedModel | None:
+        """Return the model with this name, or with this name without a client's suffix."""
+        return self._find(name) or self._find(without_client_suffix(name))
+
+    def _find(self, name: str) -> ServedModel | None:
+        if len(name) > LONGEST_NAME:
+            return self._by_name.get(name)
+        folded = name.casefold()
+        for names, key in (
+            (self._by_name, name),
+            (self._by_folded_name, folded),
+            (self._by_last_part, folded),  # for clients that omit the owner
+            (self._by_bare_name, folded.rpartition("/")[2]),  # for clients that add an owner
+        ):
+            if key in names:
+                return names[key]
+        return None
+
+    def _unnamed(self, tasks: Sequence[Task]) -> ServedModel:
+        # The task of a model that could not be read, or is still being downloaded, is unknown. The request
+        # may mean such a model, and the vectors of another model would be wrong, so it is not passed over.
+        for task in tasks:
+            for model in self._models:
+                if model.task in (task, None):
+                    return model
+        return self._models[0]
+
+    def refuse_if_full(self, client: str | None, most_tokens: int) -> None:
+        """Raise the error of a mill if none would admit a request of `client` of at most so many tokens."""
+        delays_s = [model.mill.least_delay_s(client, most_tokens) for model in self._models]
+        least_s = min(delays_s)
+        if least_s:
+            self._models[delays_s.index(least_s)].mill.refuse_if_full(client, most_tokens)
+
+    @property
+    def is_loading(self) -> bool:
+        """True until every model is loaded or has failed."""
+        return any(model.state is ModelState.LOADING for model in self._models)
+
+    @property
+    def document_limits(self) -> DocumentLimits:
+        """The limits on JSON documents, for the longest request that a model accepts."""
+        limits = [model.mill.config.inputs for model in self._models]
+        return DocumentLimits(
+            max(each.max_request_tokens + VALUES_PER_INPUT * each.max_inputs for each in limits),
+            max(each.max_request_characters for each in limits),
+        )
+
+
+def accepts_any_name(aliases: Sequence[str]) -> bool:
+    """Return whether one of `aliases` stands for every name that no model has."""
+    return any(alias.partition("=")[0] == ANY_NAME for alias in aliases)
+
+
+def without_client_suffix(name: str) -> str:
+    """Return `name` without the suffix that Ollama's clients (`:latest`) or RAGFlow (`___...`) append."""
+    return name.partition("___")[0].removesuffix(":latest")

@@ -1,0 +1,218 @@
+"""The configuration file of `vecmill serve --config FILE`, in TOML.
+
+    [server]                # options of the server
+    port = 7997
+    api_key_file = "/run/secrets/vecmill-keys"
+
+    [defaults]              # options of every model
+    precision = "int8"
+
+    [[models]]              # a model, and its own values of these options
+    model = "owner/name"
+    name = "docs"           # in requests and responses; by default the model's own name
+    alias = ["text-embedding-3-small"]
+    engine = "openvino"
+
+    [deploy]                # for `vecmill deploy render`, not for the server
+    image = "vecmill:cpu"
+
+A key is the name of an option without its leading dashes, with _ in place of -. An option that is given on
+the command line or in the environment takes the place of the file's values, those of single models included.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from vecmill.config import MillConfig, setting
+from vecmill.errors import InvalidConfig
+from vecmill.values.task import Task
+from vecmill_server.base.options import Setting, list_settings
+from vecmill_server.base.settings import ServerSettings
+
+SERVER, DEFAULTS, MODELS, MODEL, DEPLOY = "server", "defaults", "models", "model", "deploy"
+
+# The models share the cores.
+_SHARED = frozenset({"cores"})
+# These options name a model on the command line. In the file they are keys of the model.
+OF_A_MODEL = frozenset({"task", "trust_remote_code"})
+
+_KINDS: Mapping[type, str] = MappingProxyType(
+    {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a string"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredModel:
+    """A model of the file. `values` are its own values of options, by field name."""
+
+    model: str
+    values: Mapping[str, Any]
+    aliases: tuple[str, ...] = ()
+    task: Task | None = None
+    trusts_code: bool = False
+    name: str | None = None
+
+    def own_values(self, but: Collection[str]) -> dict[str, Any]:
+        """Return the values of all options except those of `but`."""
+        return {name: value for name, value in self.values.items() if name not in but}
+
+
+@dataclass(frozen=True, slots=True)
+class DeploySettings:
+    """The table `[deploy]`, which `vecmill serve` only checks. Raises `InvalidConfig` for a wrong value."""
+
+    image: str = setting("vecmill:cpu", "The image of the containers (compose, helm, ray).")
+    replicas: int = setting(1, "The number of servers that run at the same time (helm, ray).")
+    cores: int | None = setting(None, "The cores of each server; by default all of the machine.")
+    memory_mib: int | None = setting(None, "The memory of each server, in MiB; by default without a limit.")
+    gpus: int = setting(0, "The GPUs of each server.")
+    cache_gib: int = setting(20, "The size of the volume of models, in GiB (helm).")
+    program: Path = setting(Path("/opt/vecmill/bin/vecmill"), "The program `vecmill` (systemd).")
+
+    def __post_init__(self) -> None:
+        for name in ("replicas", "cores", "memory_mib", "cache_gib"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} must be at least 1")
+        _require(self.gpus >= 0, "gpus must not be negative")
+        _require(bool(self.image.strip()), "image must not be empty")
+        _require(self.program.is_absolute(), "program must be an absolute path")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """The content of a file. `options` are those of the server and of every model, by field name."""
+
+    options: Mapping[str, Any]
+    models: tuple[ConfiguredModel, ...]
+    deploy: DeploySettings
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Read and check a configuration file.
+
+    Raises `InvalidConfig`, which names the key in the file, for anything that is not expected there.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path} is not TOML: {error}.") from error
+    try:
+        return _read_document(document)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error.message}") from error
+
+
+def _read_document(document: Mapping[str, Any]) -> ConfigFile:
+    _refuse_unknown(document, (SERVER, DEFAULTS, MODELS, DEPLOY), "")
+    of_server = {name: each for name, each in _settings_of(ServerSettings).items() if name not in OF_A_MODEL}
+    of_models = _settings_of(MillConfig)
+    options = _read_table(document.get(SERVER, {}), of_server, SERVER)
+    options |= _read_table(document.get(DEFAULTS, {}), of_models, DEFAULTS)
+    models = document.get(MODELS, [])
+    if not isinstance(models, list):
+        raise InvalidConfig(f"{MODELS} must be a list of tables. Write [[{MODELS}]] above each model.")
+    own = {name: each for name, each in of_models.items() if name not in _SHARED}
+    deploy = _read_table(document.get(DEPLOY, {}), _settings_of(DeploySettings), DEPLOY)
+    return ConfigFile(options, tuple(_read_models(models, own)), DeploySettings(**deploy))
+
+
+def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator[ConfiguredModel]:
+    of_server = _settings_of(ServerSettings)
+    extra = {
+        MODEL: Setting(of_server["host"].field, str, repeats=False),
+        "name": Setting(of_server["host"].field, str, repeats=False),
+        "alias": of_server["alias"],
+        "task": Setting(of_server["task"].field, Task, repeats=False),
+        "trust_remote_code": Setting(of_server["trust_remote_code"].field, bool, repeats=False),
+    }
+    for index, table in enumerate(tables):
+        place = f"{MODELS}[{index}]"
+        values = _read_table(table, {**settings, **extra}, place)
+        if not values.get(MODEL):
+            raise InvalidConfig(f"{place}.{MODEL} is missing. It is a directory, or owner/name on a hub.")
+        yield ConfiguredModel(
+            model=values.pop(MODEL),
+            aliases=values.pop("alias", ()),
+            task=values.pop("task", None),
+            trusts_code=values.pop("trust_remote_code", False),
+            name=values.pop("name", None) or None,
+            values=values,
+        )
+
+
+def _settings_of(kind: type) -> dict[str, Setting]:
+    return {setting.field.name: setting for setting in list_settings(kind)}
+
+
+def _read_table(table: Any, settings: Mapping[str, Setting], place: str) -> dict[str, Any]:
+    """Return the values of a table by field name. Raises `InvalidConfig`."""
+    if not isinstance(table, dict):
+        raise InvalidConfig(f"{place} must be a table.")
+    _refuse_unknown(table, settings, f"{place}.")
+    return {name: _convert(settings[name], value, f"{place}.{name}") for name, value in table.items()}
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Collection[str], place: str) -> None:
+    for name in table:
+        if name not in known:
+            raise InvalidConfig(f"{place}{name} is not known. {_hint_at_place(name, known, place)}")
+
+
+def _hint_at_place(name: str, known: Collection[str], place: str) -> str:
+    """Return the tables that have the key `name`, else the nearest of the keys that are known here."""
+    word = name.replace("-", "_")
+    tables = _list_tables_of(word)
+    if word in known:
+        return f"Did you mean {place}{word}?"
+    if place and tables:
+        return f"The key belongs in {' or '.join(tables)}."
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {place}{near[0]}?" if near else f"The keys are {', '.join(sorted(known))}."
+
+
+def _list_tables_of(name: str) -> list[str]:
+    """Return the tables that have the key `name`."""
+    if name in OF_A_MODEL:
+        return [f"[[{MODELS}]]"]
+    is_of_models = name in _settings_of(MillConfig)
+    tables = {
+        f"[{SERVER}]": name in _settings_of(ServerSettings),
+        f"[{DEFAULTS}]": is_of_models,
+        f"[[{MODELS}]]": is_of_models and name not in _SHARED,
+        f"[{DEPLOY}]": name in _settings_of(DeploySettings),
+    }
+    return [table for table, has_key in tables.items() if has_key]
+
+
+def _convert(setting: Setting, value: Any, place: str) -> Any:
+    if not setting.repeats:
+        return _convert_one(setting.type, value, place)
+    if not isinstance(value, list):
+        raise InvalidConfig(f"{place} must be a list.")
+    return tuple(_convert_one(setting.type, item, f"{place}[{index}]") for index, item in enumerate(value))
+
+
+def _convert_one(kind: type, value: Any, place: str) -> Any:
+    if issubclass(kind, StrEnum):
+        if value not in tuple(kind):
+            raise InvalidConfig(f"{place} must be one of {', '.join(kind)}.")
+        return kind(value)
+    expected = str if kind is Path else kind
+    # true and false are integers in Python, and integers are numbers in TOML.
+    is_right = isinstance(value, int | float if kind is float else expected)
+    if not is_right or (isinstance(value, bool) and kind is not bool):
+        raise InvalidConfig(f"{place} must be {_KINDS[kind]}.")
+    return kind(value)  # type: ignore[call-arg]
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidConfig(f"deploy.{message}.")

@@ -1,0 +1,65 @@
+"""The target `compose`: the server, Prometheus and Grafana in containers on one machine."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from vecmill_server.deploy.containers import image_notes, refuse_sockets
+from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer
+from vecmill_server.deploy.rendering import Rendering, fill_template, quote, read_data
+
+_FOLDER = "compose"
+_USER = 10001  # of the image, and its group
+
+_OWN_CHANGES = "Put changes into a file compose.override.yaml beside compose.yaml, which Compose reads too."
+
+
+def render_files(server: DeployedServer, folder: Path) -> Rendering:
+    """Return compose.yaml and the files that it mounts. Raises `InvalidConfig`."""
+    refuse_sockets(server)
+    files = {
+        CONFIG_FILE: server.text,
+        "prometheus/prometheus.yml": fill_template(
+            _FOLDER, "prometheus.yml", metrics_path=f"{server.settings.url_prefix}/metrics"
+        ),
+        "prometheus/vecmill-alerts.yaml": read_data("monitoring", "vecmill-alerts.yaml"),
+        "grafana/boards.yaml": read_data(_FOLDER, "boards.yaml"),
+        "grafana/data_sources.yaml": read_data(_FOLDER, "data_sources.yaml"),
+        "grafana/vecmill-board.json": read_data("monitoring", "vecmill-board.json"),
+    }
+    mounted = [path for path in sorted(set(server.directories.values())) if path.exists()]
+    compose = fill_template(
+        _FOLDER,
+        "compose.yaml",
+        server=server,
+        deploy=server.deploy,
+        digests={part: _digest_part(files, part) for part in ("vecmill", "prometheus", "grafana")},
+        address=server.address,
+        directories=[str(path) for path in mounted],
+        user=_USER,
+        text=_quote_text,
+    )
+    return Rendering(
+        {"compose.yaml": compose, **files},
+        (f"docker compose --file {folder / 'compose.yaml'} up --detach --wait",),
+        _OWN_CHANGES,
+        (*server.replica_notes("compose"), *image_notes(server), *server.notes, *_list_notes(server)),
+    )
+
+
+def _list_notes(server: DeployedServer) -> list[str]:
+    key_file = server.settings.api_key_file
+    if key_file is None:
+        return []
+    return [f"The user {_USER} of the container has to be able to read {key_file}."]
+
+
+def _quote_text(value: object) -> str:
+    """Return a text in quotes in which Compose replaces no variable."""
+    return quote(str(value).replace("$", "$$"))
+
+
+def _digest_part(files: Mapping[str, str], start: str) -> str:
+    """Return the digest of the files whose paths begin with `start`."""
+    texts = [files[name] for name in sorted(files) if name.startswith(start)]
+    return hashlib.sha256("\0".join(texts).encode("utf-8")).hexdigest()[:16]

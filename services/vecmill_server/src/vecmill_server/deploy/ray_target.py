@@ -1,0 +1,86 @@
+"""The target `ray`: manifests of KubeRay's operator, for Ray Serve and for `vecmill ray embed`."""
+
+import hashlib
+from pathlib import Path
+
+from vecmill.errors import InvalidConfig
+from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S
+from vecmill_server.deploy.containers import (
+    image_notes,
+    refuse_local_directories,
+    refuse_sockets,
+    secret_commands,
+    secret_name,
+)
+from vecmill_server.deploy.deployed_server import CONFIG_FILE, DeployedServer
+from vecmill_server.deploy.rendering import Rendering, fill_template, quote
+
+_FOLDER = "ray"
+_CONFIG, _SERVICE, _JOB = "ray-config.yaml", "ray-service.yaml", "ray-job.yaml"
+# Where the pods have the configuration file.
+_MOUNTED = f"/etc/vecmill-ray/{CONFIG_FILE}"
+
+
+def render_files(server: DeployedServer, folder: Path) -> Rendering:
+    """Return a RayService and a RayJob. Raises `InvalidConfig`."""
+    refuse_sockets(server)
+    refuse_local_directories(server)
+    settings, deploy = server.settings, server.deploy
+    if settings.batch_dir is not None:
+        raise InvalidConfig(
+            "server.batch_dir does not work on Ray: a file that one replica keeps is unknown to the others. "
+            "Remove the key."
+        )
+    _refuse_key_folder(server)
+    models = max(len(server.models), 1)
+    lame_duck_s = DEFAULT_LAME_DUCK_S if settings.lame_duck_s is None else settings.lame_duck_s
+    # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
+    digest = hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8]
+    service = fill_template(
+        _FOLDER,
+        _SERVICE,
+        server=server,
+        deploy=deploy,
+        cores=deploy.cores or 1,
+        workers=deploy.replicas * models,
+        has_router=models > 1,
+        lame_duck_s=f"{max(0.1, lame_duck_s):g}",
+        digest=digest,
+        secret=secret_name(server),
+    )
+    job = fill_template(
+        _FOLDER,
+        _JOB,
+        server=server,
+        deploy=deploy,
+        cores=deploy.cores or 1,
+        digest=digest,
+        entrypoint=quote(f"vecmill ray embed $INPUT --output $OUTPUT --config {_MOUNTED}"),
+    )
+    config = fill_template(_FOLDER, _CONFIG, server=server, digest=digest)
+    config_path, service_path, job_path = folder / _CONFIG, folder / _SERVICE, folder / _JOB
+    return Rendering(
+        {_CONFIG: config, _SERVICE: service, _JOB: job},
+        (
+            *secret_commands(server),
+            f"kubectl apply --filename {config_path} --filename {service_path}",
+            "INPUT=s3://bucket/texts OUTPUT=s3://bucket/embeddings envsubst '$INPUT $OUTPUT' "
+            f"< {job_path} | kubectl create --filename -",
+        ),
+        "Put changes into a Kustomize patch, and leave the files as they are.",
+        (
+            f"The image {deploy.image} has to contain Ray and vecmill-ray.",
+            *image_notes(server),
+            *server.notes,
+        ),
+    )
+
+
+def _refuse_key_folder(server: DeployedServer) -> None:
+    """Raise `InvalidConfig` if the folder of the key file, where the Secret is mounted, has other files."""
+    key_file = server.settings.api_key_file
+    if key_file is not None and len(key_file.parent.parts) < 3:
+        raise InvalidConfig(
+            "server.api_key_file must be in a folder of its own for ray, such as /etc/vecmill/keys, because "
+            "a Secret is mounted as that folder."
+        )

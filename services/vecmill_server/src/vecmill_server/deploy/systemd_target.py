@@ -1,0 +1,80 @@
+"""The target `systemd`: a service and a socket on one machine."""
+
+from pathlib import Path
+
+from vecmill.errors import InvalidConfig
+from vecmill_server.deploy.deployed_server import DeployedServer
+from vecmill_server.deploy.rendering import Rendering, fill_template
+
+_FOLDER = "systemd"
+_CONFIG_FOLDER = Path("/etc/vecmill")
+_UNIT_FOLDER = "/etc/systemd/system"
+
+
+def render_files(server: DeployedServer, folder: Path) -> Rendering:
+    """Return the units and the configuration file. Raises `InvalidConfig`."""
+    if server.deploy.program.parts[:2] in (("/", "home"), ("/", "root")):
+        raise InvalidConfig("deploy.program must not be in a home directory, which the service cannot read.")
+    name = server.name
+    installed = _CONFIG_FOLDER / f"{name}.toml"
+    values = {"server": server, "deploy": server.deploy, "name": name, "escape": escape}
+    service = fill_template(
+        _FOLDER,
+        "vecmill.service",
+        **values,
+        config=str(installed),
+        environment_file=str(installed.with_suffix(".env")),
+        directories=sorted({str(path) for path in server.directories.values()}),
+    )
+    socket = fill_template(_FOLDER, "vecmill.socket", **values, **_listen(server))
+    return Rendering(
+        {f"{name}.toml": server.text, f"{name}.service": service, f"{name}.socket": socket},
+        (
+            f"sudo install -D -m 644 {folder / name}.toml {installed}",
+            f"sudo install -m 644 {folder / name}.service {folder / name}.socket {_UNIT_FOLDER}/",
+            "sudo systemctl daemon-reload",
+            f"sudo systemctl enable --now {name}.socket",
+            f"sudo systemctl enable {name}.service",
+            f"sudo systemctl restart {name}.service",
+        ),
+        f"Put changes into `systemctl edit {name}.service`, which writes a file of its own.",
+        (
+            *server.replica_notes("systemd"),
+            *server.notes,
+            *_list_socket_notes(server),
+            "After a change of server.host or server.port, which the socket has: "
+            f"sudo systemctl restart {name}.socket {name}.service",
+        ),
+    )
+
+
+def _list_socket_notes(server: DeployedServer) -> tuple[str, ...]:
+    if server.settings.uds is None:
+        return ()
+    return (
+        f"Only root can connect to {server.settings.uds}. To let a group connect, write [Socket] and "
+        f"SocketGroup=GROUP with: sudo systemctl edit {server.name}.socket",
+    )
+
+
+def _listen(server: DeployedServer) -> dict[str, str]:
+    """Return the address of the socket as systemd writes it. Raises `InvalidConfig`."""
+    settings = server.settings
+    if settings.fd is not None:
+        raise InvalidConfig("systemd opens the socket. Remove server.fd.")
+    if settings.uds is not None:
+        if not settings.uds.is_absolute():
+            raise InvalidConfig("server.uds must be an absolute path for systemd.")
+        return {"address": escape(settings.uds), "mode": settings.uds_mode, "free_bind": ""}
+    host = server.ip_address
+    # The socket is opened before the network has all of its addresses.
+    free_bind = "" if host.is_loopback or host.is_unspecified else "yes"
+    return {"address": server.address, "mode": "", "free_bind": free_bind}
+
+
+def escape(value: object) -> str:
+    """Return a path for a unit file, in which systemd replaces nothing. Raises `InvalidConfig`."""
+    text = str(value)
+    if any(character.isspace() or character in "\"'\\:;" for character in text):
+        raise InvalidConfig(f"The path {text!r} has a character that systemd reads as its own. Rename it.")
+    return text.replace("%", "%%").replace("$", "$$")

@@ -1,0 +1,277 @@
+"""One request and its response on a connection: the `receive` and `send` of the ASGI application.
+
+How it works. The connection stores the body as it arrives, and `receive` hands it over. If the application
+neither calls `receive` nor watches the client, the connection stops reading from the socket. `send` writes
+the response, and returns when the client has taken all but the last part of it. The status line and headers
+are written together with the first bytes of the body.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Message
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from vecmill_server.base.errors import HttpError
+from vecmill_server.http1.client_output import ClientOutput
+from vecmill_server.http1.request_head import RequestHead
+from vecmill_server.http1.scope_keys import CLIENT_WATCH
+
+logger = logging.getLogger(__name__)
+
+# The connection stops reading while this much of a body waits for the application.
+UNREAD_BYTES = 32 * 1024
+# The headers of a response are written together with a part of the body that is not larger.
+JOINED_BYTES = 64 * 1024
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# All header lines of a response. One expression for all is much faster than one for each name and value.
+_HEADER_LINES = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+
+
+class Connection(Protocol):
+    """The connection, as a request sees it."""
+
+    def resume_reading(self) -> None:
+        """Read from the socket again."""
+        ...
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if the response that begins now should close the connection for its age."""
+        ...
+
+    def response_done(self) -> None:
+        """Go on with the next request, or close."""
+        ...
+
+
+class RequestCycle:
+    """The state of one request, from the end of its head to the end of its response."""
+
+    def __init__(
+        self,
+        head: RequestHead,
+        scope: MutableMapping[str, Any],
+        connection: Connection,
+        output: ClientOutput,
+        default_headers: Iterable[tuple[bytes, bytes]],
+    ) -> None:
+        self.is_disconnected = False
+        self.is_response_started = False
+        self.is_response_complete = False
+        self.keeps_alive = head.keeps_alive
+        self._scope = scope
+        self._connection = connection
+        self._output = output
+        self._default_headers = default_headers
+        self._has_no_response_body = head.method == "HEAD"
+        self._is_modern = head.version == "1.1"
+        self._may_continue = head.expects_continue and self._is_modern
+        self._body: bytes | bytearray = b""
+        self._has_more_body = True
+        self._error: HttpError | None = None
+        self._event = asyncio.Event()
+        self._on_leave: Callable[[], None] | None = None
+        scope[CLIENT_WATCH] = self.watch_client
+        # The response.
+        self._start = b""  # the status line and headers, until they are written
+        self._bytes_left: int | None = None  # `None` if the response is chunked
+
+    # Called by the connection.
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes of the body that the application has not received yet."""
+        return len(self._body)
+
+    @property
+    def may_probe(self) -> bool:
+        """True if an interim response can be written now."""
+        return self._is_modern and not self.is_response_started
+
+    def add_body(self, data: bytes) -> None:
+        """Add bytes to the body."""
+        if self.is_response_complete or not data:
+            return
+        if not self._body:
+            self._body = data
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
+        self._event.set()
+
+    def end_body(self) -> None:
+        """End the body."""
+        self._has_more_body = False
+        self._event.set()
+
+    def fail(self, error: HttpError) -> None:
+        """Make the next `receive` raise `error`, because the rest of the body is not valid."""
+        self._error = error
+        self.keeps_alive = False
+        self._event.set()
+
+    def disconnect(self) -> None:
+        """Tell the application that the client is gone."""
+        self.is_disconnected = not self.is_response_complete
+        self._event.set()
+        if self.is_disconnected and self._on_leave is not None:
+            self._on_leave()
+
+    async def run(self, app: ASGIApp) -> None:
+        """Run the application for this request."""
+        try:
+            await app(self._scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            self._output.abort()
+            raise
+        except Exception:
+            logger.exception("the application failed after its response had begun")
+            self._output.abort()
+        else:
+            if not self.is_response_complete and not self.is_disconnected:
+                logger.error("the application ended without a complete response")
+                self._output.abort()
+        finally:
+            # The scope and this object would keep each other until the garbage collector finds them.
+            self._scope.pop(CLIENT_WATCH, None)
+
+    # Called by the application.
+
+    async def receive(self) -> Message:
+        """Return the next part of the body, or `http.disconnect`. Raises the error of an invalid body."""
+        if self._may_continue:
+            self._may_continue = False
+            self._output.write(CONTINUE)
+        if not (self.is_disconnected or self.is_response_complete):
+            self._connection.resume_reading()
+            await self._event.wait()
+            self._event.clear()
+        if self.is_disconnected or self.is_response_complete:
+            return {"type": "http.disconnect"}
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        body, self._body = self._body, b""
+        return {"type": "http.request", "body": bytes(body), "more_body": self._has_more_body}
+
+    def watch_client(self, on_leave: Callable[[], None]) -> Callable[[], None]:
+        """Call `on_leave` if the client disconnects, until the returned function is called.
+
+        A task that waits for `receive` would do the same, and take longer than the rest of a small request.
+        """
+        self._connection.resume_reading()
+        self._on_leave = on_leave
+        if self.is_disconnected:
+            on_leave()
+        return self._stop_watching
+
+    def _stop_watching(self) -> None:
+        self._on_leave = None
+
+    async def send(self, message: Message) -> None:
+        """Write a part of the response, and wait until the client has taken most of it."""
+        if self.is_disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._start_response(message["status"], message["headers"])
+            return
+        if self.is_response_complete or not self.is_response_started:
+            raise RuntimeError("A part of a response was sent before its start or after its end.")
+        has_more = message.get("more_body", False)
+        self._write_body(message.get("body", b""), has_more)
+        await self._output.drain()
+        if has_more:
+            await asyncio.sleep(0)  # otherwise others would wait while a fast client takes a large response
+        if not has_more and not self.is_disconnected:
+            self.is_response_complete = True
+            self._body = b""  # the application did not read the rest
+            self._event.set()
+            self._connection.response_done()
+
+    def _start_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if self.is_response_started:
+            raise RuntimeError("A response was started twice.")
+        lines = [STATUS_LINE[status]]
+        closes = False
+        is_counted = False
+        for name, value in (*self._default_headers, *headers):
+            if name == b"content-length":
+                self._bytes_left = int(value)
+                is_counted = True
+            elif name == b"connection":
+                closes = closes or value.lower() == b"close"
+            lines.append(b"%s: %s\r\n" % (name, value))
+        _check_header_lines(lines[1:])
+        # A client that waits for `100 Continue`, and gets this response instead, may send the body or leave
+        # it out. The server cannot tell the body from the next request.
+        is_body_optional = self._may_continue and self._has_more_body
+        self.keeps_alive = (
+            self.keeps_alive and not closes and not is_body_optional and not self._connection.is_at_end
+        )
+        if not self.keeps_alive and not closes:
+            lines.append(b"connection: close\r\n")
+        if self._has_no_response_body or status in (204, 304):
+            self._has_no_response_body = True
+        elif not is_counted:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        self.is_response_started = True
+        self._may_continue = False
+        self._start = b"".join(lines)
+
+    def _write_body(self, body: bytes, has_more: bool) -> None:
+        if self._has_no_response_body:
+            self._write(b"")
+        elif self._bytes_left is None:
+            parts = [b"%x\r\n" % len(body), body, b"\r\n"] if body else []
+            self._write(b"".join(parts if has_more else [*parts, b"0\r\n\r\n"]))
+        else:
+            self._bytes_left -= len(body)
+            if self._bytes_left < 0 or (self._bytes_left and not has_more):
+                raise RuntimeError("The response is not as long as its Content-Length.")
+            self._write(body)
+
+    def _write(self, data: bytes) -> None:
+        start, self._start = self._start, b""
+        if start and len(data) > JOINED_BYTES:
+            self._output.write(start)
+        else:
+            data = start + data
+        if data:
+            self._output.write(data)
+
+
+def _check_header_lines(lines: Sequence[bytes]) -> None:
+    """Raise `RuntimeError` for an invalid character, such as a line end inside a value."""
+    block = b"".join(lines)
+    if block.count(b"\n") != len(lines) or _HEADER_LINES.fullmatch(block) is None:
+        raise RuntimeError("A header of a response has an invalid character.")
+
+
+def make_scope(
+    head: RequestHead, state: MutableMapping[str, Any], addresses: Mapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Return the ASGI scope of a request. `addresses` are its `client` and `server`."""
+    path = head.path.decode("ascii")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "scheme": "http",
+        "method": head.method,
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": head.path,
+        "query_string": head.query,
+        "root_path": "",
+        "headers": head.headers,
+        "state": state,
+        **addresses,
+    }

@@ -1,0 +1,196 @@
+"""The reading of request heads: the request line and headers of one HTTP/1.1 request.
+
+How it works. httptools' parser reads the bytes as they arrive, so a head gives the same result in one packet
+and in many. The parser never sees a byte after the head: the empty line that ends the head is found here,
+across packets too, and bodies are read by `body_framing`. Therefore an offered upgrade to another protocol,
+which Java's HTTP client sends with each first request, changes nothing.
+
+The parser refuses bare line feeds, folded headers, spaces before colons, control characters, and repeated or
+invalid `Content-Length`. This module refuses what the parser accepts, but what a proxy in front of the server
+could read differently (RFC 9112, sections 2.2, 3 and 6):
+
+- a request line other than method, target, and HTTP/1.1 or HTTP/1.0, with one space between them. The parser
+  also accepts several spaces, and the protocols RTSP and ICE;
+- a carriage return or a line feed alone before the request line. A few empty lines are skipped;
+- `Transfer-Encoding` other than `chunked`, or in HTTP/1.0;
+- a `Host` that is missing, repeated, invalid or not the host of the request target.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import httptools
+
+from vecmill_server.base.errors import HeadersTooLarge, HttpError, MalformedRequest
+
+END = b"\r\n\r\n"
+
+# Each header takes about 150 bytes of memory besides its text.
+MAX_HEADERS = 256
+
+# The empty lines before a request. Some clients send one after a body; RFC 9112, section 2.2.
+MAX_EMPTY_LINES = 8
+EMPTY_LINES = b"\r\n" * MAX_EMPTY_LINES
+
+# The parser checks the characters of the method and the target.
+_REQUEST_LINE = re.compile(rb"\S+ \S+ HTTP/1\.[01]\r\n")
+
+# A registered name or an address, with an optional port; RFC 3986, section 3.2.
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=\-]*(:[0-9]*)?|\[[A-Za-z0-9:.%_~\-]+\](:[0-9]*)?")
+
+# The begin of a target in absolute form, which clients send to proxies. The group is the host and port.
+_ABSOLUTE = re.compile(rb"[^/?#:]+://(?:[^/?#@]*@)?([^/?#]*)")
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """A complete head. `content_length` is `None` if the body is chunked, and 0 if there is no body."""
+
+    method: str
+    path: bytes
+    query: bytes
+    version: str
+    headers: list[tuple[bytes, bytes]]
+    content_length: int | None
+    keeps_alive: bool
+    expects_continue: bool
+
+
+class HeadReader:
+    """The reader of one head. It counts all bytes, and refuses a head of more than `max_bytes`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.byte_count = 0
+        self._max_bytes = max_bytes
+        self._skipped = b""  # the empty lines before the request
+        self._line = b""  # the request line and what arrived with its end
+        self._tail = b""  # the last bytes that arrived, in which the end may have begun
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._is_complete = False
+        self._keeps_alive = False
+        self._parser = httptools.HttpRequestParser(self)
+
+    def feed(self, data: bytes) -> tuple[RequestHead | None, bytes]:
+        """Read `data`. Return the head, or `None` if it is not complete, and the bytes after the head.
+
+        Raises `MalformedRequest` or `HeadersTooLarge`.
+        """
+        if not self.byte_count and (self._skipped or data[:1] <= b"\r"):
+            data = self._skip_empty_lines(data)
+        end = self._find_end(data)
+        head, rest = (data, b"") if end < 0 else (data[:end], data[end:])
+        self.byte_count += len(head)
+        if self.byte_count > self._max_bytes:
+            raise HeadersTooLarge(f"The headers are larger than {self._max_bytes} bytes.")
+        if b"\n" not in self._line:
+            self._line += head
+        self._parse(head)
+        if self._is_complete is not (end >= 0):
+            raise _not_http()
+        return (None if end < 0 else self._finish()), rest
+
+    def _skip_empty_lines(self, data: bytes) -> bytes:
+        """Return `data` without the empty lines before the request."""
+        data = self._skipped + data
+        rest = data.lstrip(b"\r\n")
+        self._skipped = skipped = data[: len(data) - len(rest)]
+        is_cut = len(skipped) % 2  # the line feed may arrive later
+        if not EMPTY_LINES.startswith(skipped) or (is_cut and rest):
+            raise MalformedRequest(
+                f"Only empty lines, at most {MAX_EMPTY_LINES} and each CR LF, may precede the request line."
+            )
+        return rest
+
+    def _find_end(self, data: bytes) -> int:
+        """Return the index in `data` after the empty line, or -1."""
+        tail = self._tail
+        found = (tail + data).find(END) if tail else data.find(END)
+        if found >= 0:
+            return found + len(END) - len(tail)
+        self._tail = (tail + data)[-3:] if tail else data[-3:]
+        return -1
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # declined
+        except httptools.HttpParserError as error:
+            refusal = error.__context__
+            raise (refusal if isinstance(refusal, HttpError) else _not_http()) from None
+
+    def _finish(self) -> RequestHead:
+        if _REQUEST_LINE.match(self._line) is None:  # not earlier: the parser's errors come first
+            raise MalformedRequest(
+                "The request line must be a method, a target and HTTP/1.1 or HTTP/1.0, with one space "
+                "between them."
+            )
+        parser, version = self._parser, self._parser.get_http_version()
+        content_length: int | None = 0
+        hosts: list[bytes] = []
+        expects_continue = False
+        for name, value in self._headers:
+            if name == b"content-length":
+                content_length = int(value)
+            elif name == b"transfer-encoding":
+                _check_transfer_encoding(version, value)
+                content_length = None
+            elif name == b"host":
+                hosts.append(value.strip())
+                if _HOST.fullmatch(hosts[-1]) is None:
+                    raise MalformedRequest("The Host header is not a host name or address.")
+            elif name == b"expect":
+                expects_continue = value.strip().lower() == b"100-continue"
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            raise MalformedRequest("A request must have exactly one Host header.")
+        path, query = self._split_url(hosts)
+        method = parser.get_method().decode("ascii")
+        keeps_alive = version == "1.1" and self._keeps_alive
+        headers = self._headers
+        # It refers to this reader, so both would stay until the garbage collector finds them.
+        del self._parser
+        return RequestHead(
+            method, path, query, version, headers, content_length, keeps_alive, expects_continue
+        )
+
+    def _split_url(self, hosts: Sequence[bytes]) -> tuple[bytes, bytes]:
+        try:
+            url = httptools.parse_url(self._url)
+        except httptools.HttpParserError:
+            raise _not_http() from None
+        absolute = _ABSOLUTE.match(self._url)
+        if absolute is not None and any(host.lower() != absolute[1].lower() for host in hosts):
+            raise MalformedRequest("The request target and the Host header name different hosts.")
+        path = url.path or (b"/" if absolute else b"")
+        if not path or not path.isascii():
+            raise _not_http()
+        return path, url.query or b""
+
+    # Callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            raise _not_http()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._headers) >= MAX_HEADERS:
+            raise HeadersTooLarge(f"The request has more than {MAX_HEADERS} headers.")
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._is_complete = True
+        self._keeps_alive = self._parser.should_keep_alive()  # the parser forgets it at the end of the head
+
+
+def _check_transfer_encoding(version: str, value: bytes) -> None:
+    if version != "1.1" or value.strip().lower() != b"chunked":
+        raise MalformedRequest("The only accepted Transfer-Encoding is chunked, in HTTP/1.1.")
+
+
+def _not_http() -> MalformedRequest:
+    return MalformedRequest("This is not a valid HTTP/1.1 request.")

@@ -1,0 +1,93 @@
+"""The loading of the models of a service, when its server or its ASGI lifespan starts."""
+
+import asyncio
+import logging
+
+from vecmill.errors import SetupError, VecmillError
+from vecmill_server.base.catalog import ServedModel
+from vecmill_server.service.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+async def load_models(service: Service) -> None:
+    """Load all models of `service`, and open its files and batches.
+
+    A model that cannot be loaded does not stop the others, except with `strict`. Raises `SetupError` if no
+    model can be loaded, or with `strict` if one cannot.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            if service.batches is not None:
+                group.create_task(service.batches.open())
+            for model in service.catalog:
+                group.create_task(_load_model(model, service))
+        _refuse_without_models(service)
+    except* SetupError as errors:
+        error = first_error(errors)
+    except* Exception:
+        logger.exception("loading failed")
+        error = SetupError("The server could not start. The log has the cause.")
+    else:
+        return
+    raise error
+
+
+async def _load_model(model: ServedModel, service: Service) -> None:
+    """Load a model, or note its failure. Raises `SetupError` if all models have to be served."""
+    if model.failure is not None:
+        return
+    try:
+        await model.mill.start()
+    except SetupError as error:
+        model.failure = error
+    except Exception:
+        logger.exception("loading %s failed", model.name)
+        model.failure = SetupError(f"The model {model.name} could not be loaded. The log has the cause.")
+    if model.failure is not None:
+        # The error of the only model is printed when the process ends.
+        if service.settings.strict or len(list(service.catalog)) == 1:
+            raise model.failure
+        logger.error("the model %s could not be loaded: %s", model.name, model.failure.message)
+        await _close_failed(model)
+
+
+async def _close_failed(model: ServedModel) -> None:
+    """Release what a model took before it failed, because the process goes on without the model."""
+    try:
+        await model.mill.close()
+    except Exception:
+        logger.exception("closing %s failed", model.name)
+
+
+async def measure_ranges(service: Service) -> None:
+    """Measure what int8 and uint8 embeddings of each model need, one model after the other.
+
+    Cancelling the call stops it.
+    """
+    for model in service.catalog:
+        if model.failure is not None:
+            continue
+        try:
+            await model.mill.measure_ranges()
+        except VecmillError as error:
+            logger.warning(
+                "the ranges of int8 embeddings of %s could not be measured: %s The next request for them "
+                "tries again.",
+                model.name,
+                error.message,
+            )
+
+
+def _refuse_without_models(service: Service) -> None:
+    failures = [model.failure for model in service.catalog if model.failure is not None]
+    if failures and len(failures) == len(list(service.catalog)):
+        raise failures[0]
+
+
+def first_error(errors: BaseExceptionGroup[SetupError]) -> SetupError:
+    """Return the first error of a group, which may be nested."""
+    error: SetupError | BaseExceptionGroup[SetupError] = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

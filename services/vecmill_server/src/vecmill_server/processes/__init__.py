@@ -1,1 +1,0 @@
-"""Several server processes on one listening socket: their supervisor, and what they share."""

@@ -1,0 +1,1 @@
+"""What the routes share: models by name, API keys, bodies, drain."""

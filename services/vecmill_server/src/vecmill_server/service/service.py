@@ -1,0 +1,251 @@
+"""The service: the settings, models, metrics and state that the routes of one server share.
+
+`load_service` creates it from settings and the names of models.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from vecmill.config import MillConfig
+from vecmill.directory_layouts import describe_model
+from vecmill.errors import InvalidConfig, SetupError
+from vecmill.hardware.budget import CoreBudget
+from vecmill.hardware.cores import available_cores
+from vecmill.mill import Mill
+from vecmill.models import ModelDescription, locate_model
+from vecmill.models.location import find_hub_name
+from vecmill.values.clock import Clock, monotonic
+from vecmill.values.task import Task
+from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
+from vecmill_server.base.catalog import ANY_NAME, Catalog, ModelState, ServedModel, accepts_any_name
+from vecmill_server.base.json_io import LargeJson
+from vecmill_server.base.json_measure import DocumentLimits
+from vecmill_server.base.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
+from vecmill_server.base.settings import RerankDocument, ServerSettings
+from vecmill_server.batches.batch_service import BatchService
+from vecmill_server.batches.execution import BatchContext
+from vecmill_server.batches.objects import StoreLimits
+from vecmill_server.batches.store_thread import StoreThread
+from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.dialects.token_ids import choose_ids_reader
+from vecmill_server.service.api_keys import ApiKeys
+from vecmill_server.service.bodies import BodyLimits
+from vecmill_server.service.drain import Drain
+from vecmill_server.service.unknown_fields import UnknownFields
+from vecmill_server.service.unknown_names import UnknownNames
+from vecmill_server.telemetry.logs import adopt_hub_log
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.telemetry.siblings import Siblings
+from vecmill_server.telemetry.tracing.start import start_tracing
+from vecmill_server.telemetry.tracing.trace import Tracer
+
+logger = logging.getLogger(__name__)
+
+# The error message of /v1/files and /v1/batches.
+BATCHES_OFF = "Batches are disabled on this server. Start it with --batch-dir FOLDER to enable them."
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundModel:
+    """A model that was named. `source` is its description, or a function that locates and describes it.
+
+    `source` is `None` if the model cannot be described, and `failure` then says why.
+    """
+
+    name: str
+    source: ModelDescription | Callable[[], ModelDescription] | None
+    failure: SetupError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The dependencies of routes. `wall_clock` returns Unix seconds.
+
+    `batches` is `None` if disabled, and `batches_off` is then the error message. `keys` is `None` if no API
+    key is required. `tracer` is `None` unless tracing is on. `siblings` is `None` if one process serves.
+    `page_clock` tells the age of pages that requests share.
+    """
+
+    settings: ServerSettings
+    catalog: Catalog
+    metrics: ServerMetrics
+    drain: Drain
+    dialect_options: DialectOptions
+    budget: ByteBudget
+    unknown_fields: UnknownFields
+    batches: BatchService | None = None
+    keys: ApiKeys | None = None
+    batches_off: str = BATCHES_OFF
+    wall_clock: Callable[[], float] = time.time
+    page_clock: Clock = monotonic
+    large_json: LargeJson = field(default_factory=LargeJson)
+    tracer: Tracer | None = None
+    siblings: Siblings | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """True if a load balancer should send requests to this server."""
+        states = [model.state for model in self.catalog]
+        has_loaded = ModelState.LOADING not in states and (self.batches is None or self.batches.is_open)
+        return self.drain.is_serving and has_loaded and self._suffices(states)
+
+    def _suffices(self, states: Sequence[ModelState]) -> bool:
+        are_ready = (state is ModelState.READY for state in states)
+        return all(are_ready) if self.settings.strict else any(are_ready)
+
+    @property
+    def body_limits(self) -> BodyLimits:
+        """The limits on request bodies."""
+        return BodyLimits.of(self.settings)
+
+    @property
+    def document_limits(self) -> DocumentLimits:
+        """The limits on JSON documents."""
+        return self.catalog.document_limits
+
+
+def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
+    """Return a service of models that share the cores. Local models are described, but no model is loaded.
+
+    The default is the embedded model. Models of a hub are located when they are loaded, since that may take
+    a download. Raises `SetupError` if no model can be described, or with `strict` if one cannot, and in any
+    case if a directory does not exist.
+    """
+    choices = models or (ModelChoice(),)
+    tasks = read_tasks(settings.task)
+    trusted = frozenset(settings.trust_remote_code)
+    all_found = [_find(choice, tasks, trusted) for choice in choices]
+    failures = [found.failure for found in all_found if found.failure is not None]
+    if failures and (settings.strict or len(failures) == len(all_found)):
+        raise failures[0]
+    for found in all_found:
+        if found.failure is not None:
+            logger.error("the model %s cannot be read: %s", found.name, found.failure.message)
+    served_names = {None, *(choice.model for choice in choices), *(found.name for found in all_found)}
+    _refuse_unserved("--task", tasks.keys() - served_names)
+    _refuse_unserved("--trust-remote-code", trusted - served_names)
+    metrics = ServerMetrics()
+    tracer = start_tracing() if settings.tracing else None
+    on_batch = None if tracer is None else tracer.end_batch
+    budget = CoreBudget(config.cores or available_cores())
+    served = [
+        ServedModel(
+            found.name,
+            Mill(
+                found.source,
+                choice.config or config,
+                observer=metrics.observe_model(found.name, on_batch),
+                budget=budget,
+            ),
+            found.failure,
+        )
+        for choice, found in zip(choices, all_found, strict=True)
+    ]
+    aliases = (
+        f"{alias}={found.name}"
+        for choice, found in zip(choices, all_found, strict=True)
+        for alias in choice.aliases
+    )
+    return assemble_service(served, replace(settings, alias=(*settings.alias, *aliases)), metrics, tracer)
+
+
+def assemble_service(
+    models: list[ServedModel], settings: ServerSettings, metrics: ServerMetrics, tracer: Tracer | None = None
+) -> Service:
+    """Return a service of `models`, whose observers update `metrics` and report batches to `tracer`.
+
+    Raises `SetupError`.
+    """
+    on_unknown_name = None  # without the alias for any name there is nothing to count, and no counter
+    if accepts_any_name(settings.alias):
+        on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
+    catalog = Catalog(models, settings.alias, on_unknown_name)
+    for model in models:
+        metrics.watch_queue(model.name, model.mill)
+        metrics.watch_model(model.name, partial(_is_ready, model))
+    options = DialectOptions(
+        choose_ids_reader(settings.token_ids),
+        catalog.task_of,
+        plain_documents=settings.rerank_document is RerankDocument.STRING,
+    )
+    keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
+    if keys is not None:
+        metrics.watch_keys()
+    unknown_fields = UnknownFields(metrics)
+    batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields, tracer)
+    budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())
+    metrics.watch_budget(budget)
+    drain = Drain(lame_duck_s=settings.lame_duck_s)
+    return Service(
+        settings, catalog, metrics, drain, options, budget, unknown_fields, batches, keys, tracer=tracer
+    )
+
+
+def _assemble_batches(
+    settings: ServerSettings,
+    catalog: Catalog,
+    metrics: ServerMetrics,
+    options: DialectOptions,
+    keys: ApiKeys | None,
+    unknown_fields: UnknownFields,
+    tracer: Tracer | None,
+) -> BatchService | None:
+    if settings.batch_dir is None:
+        return None
+    limits = StoreLimits(
+        settings.max_open_batches,
+        settings.max_stored_bytes,
+        lambda: 1 if keys is None else keys.owner_count,
+    )
+    thread = StoreThread(settings.batch_dir, limits)
+    context = BatchContext(
+        thread,
+        settings,
+        catalog,
+        metrics,
+        options,
+        time.time,
+        monotonic,
+        report_unknown=unknown_fields.report,
+        tracer=tracer,
+    )
+    return BatchService(context)
+
+
+def _refuse_unserved(option: str, names: Set[str | None]) -> None:
+    if names:
+        raise InvalidConfig(f"{option} names {min(map(str, names))!r}, a model that is not served.")
+
+
+def _is_ready(model: ServedModel) -> bool:
+    return model.state is ModelState.READY
+
+
+def _find(choice: ModelChoice, tasks: Mapping[str | None, Task], trusted: Set[str]) -> _FoundModel:
+    if choice.name is not None and (choice.name != choice.name.strip() or choice.name == ANY_NAME):
+        raise InvalidConfig(f"A model cannot have the name {choice.name!r}.")
+    own = own_name(choice.model)
+    name = choice.name or own
+    choice = apply_named_options(choice, own, tasks, trusted)
+    if find_hub_name(choice.model) is not None:
+        return _FoundModel(name, partial(_fetch, choice))
+    try:
+        return _FoundModel(name, _describe(choice))
+    except InvalidConfig:
+        raise  # an option, not the model, is wrong
+    except SetupError as error:
+        return _FoundModel(name, None, error)
+
+
+def _fetch(choice: ModelChoice) -> ModelDescription:
+    """Download a model of a hub if necessary, and describe it. Raises `SetupError`."""
+    adopt_hub_log()
+    return _describe(choice)
+
+
+def _describe(choice: ModelChoice) -> ModelDescription:
+    # The code of a hub's model is downloaded only if the operator trusts the model.
+    return describe_model(locate_model(choice.model, trusts_code=choice.trusts_code), choice.task)

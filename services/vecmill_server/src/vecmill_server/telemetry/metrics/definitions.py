@@ -1,0 +1,341 @@
+"""The declarations of all metrics: name, help text, labels, and the values of labels that are fixed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from vecmill.values.observer import LaneState, Rejection
+from vecmill_server.base.error_responses import REASONS
+from vecmill_server.telemetry.metrics.outcome import Outcome
+
+_NO_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
+
+NO_ROUTE = "none"
+# The words of `batches.objects.BatchStatus`.
+BATCH_STATUSES = (
+    "validating",
+    "failed",
+    "in_progress",
+    "finalizing",
+    "completed",
+    "expired",
+    "cancelling",
+    "cancelled",
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The declaration of one metric.
+
+    `values` has the possible values of labels that have a fixed set of them. `condition` tells when the
+    metric exists; it is empty for a metric that always exists.
+    """
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_VALUES, hash=False)
+    condition: str = ""
+
+    kind: ClassVar[str]
+
+    @property
+    def shown_name(self) -> str:
+        """The name that a reader of the metrics sees, without the suffixes of a histogram."""
+        return self.name
+
+    @property
+    def samples(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the exposed samples, with their labels."""
+        return {self.shown_name: self.labels}
+
+
+class CounterDefinition(Definition):
+    """The declaration of a counter. Its samples have the suffix `_total`."""
+
+    kind = "counter"
+
+    @property
+    def shown_name(self) -> str:
+        """The name with the suffix `_total`."""
+        return f"{self.name}_total"
+
+    def create(self, registry: CollectorRegistry) -> Counter:
+        """Return a new counter in `registry`."""
+        return Counter(self.name, self.text, self.labels, registry=registry)
+
+    def family(self) -> CounterMetricFamily:
+        """Return an empty family, for a collector."""
+        return CounterMetricFamily(self.name, self.text, labels=self.labels)
+
+
+class GaugeDefinition(Definition):
+    """The declaration of a gauge."""
+
+    kind = "gauge"
+
+    def create(self, registry: CollectorRegistry) -> Gauge:
+        """Return a new gauge in `registry`."""
+        return Gauge(self.name, self.text, self.labels, registry=registry)
+
+    def family(self) -> GaugeMetricFamily:
+        """Return an empty family, for a collector."""
+        return GaugeMetricFamily(self.name, self.text, labels=self.labels)
+
+
+@dataclass(frozen=True)
+class HistogramDefinition(Definition):
+    """The declaration of a histogram with these upper bounds of buckets."""
+
+    buckets: tuple[float, ...] = _SECONDS
+
+    kind = "histogram"
+
+    @property
+    def samples(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the exposed samples, with their labels."""
+        return {
+            f"{self.name}_bucket": (*self.labels, "le"),
+            f"{self.name}_sum": self.labels,
+            f"{self.name}_count": self.labels,
+        }
+
+    def create(self, registry: CollectorRegistry) -> Histogram:
+        """Return a new histogram in `registry`."""
+        return Histogram(self.name, self.text, self.labels, buckets=self.buckets, registry=registry)
+
+
+_OF_MODEL = ("model",)
+_WITH_KEYS = "with API keys"
+_ON_LINUX = "on Linux"
+_ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
+
+# Requests.
+REQUESTS = CounterDefinition(
+    "vecmill_http_requests",
+    "Answered requests. Status 499 means that the client disconnected before the response; route none means "
+    "that no route matched.",
+    ("route", "status"),
+)
+DURATIONS = HistogramDefinition(
+    "vecmill_http_request_duration_seconds",
+    "Time from the request headers to the end of the response.",
+    ("route",),
+)
+ERRORS = CounterDefinition(
+    "vecmill_http_errors", "Error responses.", ("reason",), MappingProxyType({"reason": tuple(REASONS)})
+)
+REJECTIONS = CounterDefinition(
+    "vecmill_rejections",
+    "Requests refused before admission.",
+    ("model", "reason"),
+    MappingProxyType({"reason": tuple(Rejection)}),
+)
+UNKNOWN_FIELDS = CounterDefinition(
+    "vecmill_unknown_fields",
+    "Fields of requests that the server does not know. Lines of batches have the route batches.",
+    ("route",),
+)
+UNKNOWN_MODEL_NAMES = CounterDefinition(
+    "vecmill_unknown_model_names",
+    "Requests with an unknown model name that --alias '*' served.",
+    condition="with `--alias '*'`",
+)
+
+# The use by key.
+KEY_TEXTS = CounterDefinition(
+    "vecmill_key_texts",
+    "Texts of answered requests and stored batch lines, by the owner of the API key.",
+    ("key", "model"),
+    condition=_WITH_KEYS,
+)
+KEY_TOKENS = CounterDefinition(
+    "vecmill_key_tokens",
+    "Tokens of answered requests and stored batch lines, by the owner of the API key.",
+    ("key", "model"),
+    condition=_WITH_KEYS,
+)
+
+# The queue, and what limits the server.
+QUEUE_SECONDS = GaugeDefinition(
+    "vecmill_queue_seconds", "Estimated time to compute the waiting texts, from measured speed.", _OF_MODEL
+)
+QUEUE_TEXTS = GaugeDefinition("vecmill_queue_texts", "Waiting texts.", _OF_MODEL)
+QUEUE_TOKENS = GaugeDefinition("vecmill_queue_tokens", "Waiting tokens.", _OF_MODEL)
+TEXTS_RUNNING = GaugeDefinition("vecmill_texts_running", "Texts in engine calls.", _OF_MODEL)
+TEXTS_OPEN = GaugeDefinition("vecmill_texts_open", "Admitted texts that wait or are computed.", _OF_MODEL)
+QUEUE_WAITS = HistogramDefinition(
+    "vecmill_queue_wait_seconds", "Time of a text from admission to its engine call.", _OF_MODEL
+)
+BUFFERED_BYTES = GaugeDefinition(
+    "vecmill_buffered_bytes", "Bytes of requests and responses that the server holds now."
+)
+BUFFERED_BYTES_LIMIT = GaugeDefinition(
+    "vecmill_buffered_bytes_limit", "Most bytes of requests and responses that the server holds."
+)
+
+# Texts and tokens.
+TEXTS_ADMITTED = CounterDefinition("vecmill_texts_admitted", "Texts that entered the queue.", _OF_MODEL)
+TEXTS_FINISHED = CounterDefinition(
+    "vecmill_texts_finished",
+    "Admitted texts, by outcome.",
+    ("model", "outcome"),
+    MappingProxyType({"outcome": tuple(Outcome)}),
+)
+TEXTS_JOINED = CounterDefinition(
+    "vecmill_texts_joined", "Texts that joined an identical text's computation.", _OF_MODEL
+)
+TEXTS_TRUNCATED = CounterDefinition(
+    "vecmill_texts_truncated", "Answered texts that were longer than their limit, and were cut.", _OF_MODEL
+)
+TOKENS_ADMITTED = CounterDefinition("vecmill_tokens_admitted", "Tokens that entered the queue.", _OF_MODEL)
+TOKENS = CounterDefinition("vecmill_tokens", "Computed tokens, without padding.", _OF_MODEL)
+COMPUTED_TOKENS = CounterDefinition(
+    "vecmill_computed_tokens", "Computed tokens, padding included.", _OF_MODEL
+)
+
+# Engine calls.
+BATCH_TEXTS = HistogramDefinition(
+    "vecmill_batch_texts", "Texts in an engine call.", _OF_MODEL, buckets=_COUNTS
+)
+BATCH_TOKENS = HistogramDefinition(
+    "vecmill_batch_tokens", "Tokens in an engine call.", _OF_MODEL, buckets=_COUNTS
+)
+BATCH_PADDING = HistogramDefinition(
+    "vecmill_batch_padding_share",
+    "Fraction of padding among the tokens of an engine call.",
+    _OF_MODEL,
+    buckets=_SHARES,
+)
+INFERENCE = HistogramDefinition("vecmill_inference_seconds", "Time of an engine call.", _OF_MODEL)
+
+# Models and lanes.
+MODEL_READY = GaugeDefinition(
+    "vecmill_model_ready", "1 if the model is loaded and has all of its workers.", _OF_MODEL
+)
+MODEL_INFO = GaugeDefinition(
+    "vecmill_model_info",
+    "Always 1. The labels have the task of a loaded model, and its engine, precision and device.",
+    ("model", "task", "engine", "precision", "device"),
+)
+LANE_STATE = GaugeDefinition(
+    "vecmill_lane_state",
+    "1 for the current state of the lane, 0 for other states.",
+    ("model", "lane", "state"),
+    MappingProxyType({"state": tuple(LaneState)}),
+)
+
+# OpenAI's Batch API.
+BATCH_LINES = CounterDefinition(
+    "vecmill_batch_api_lines",
+    "Ended requests of batches, by outcome.",
+    ("outcome",),
+    MappingProxyType({"outcome": ("completed", "failed", "dropped")}),
+)
+BATCHES_ENDED = CounterDefinition(
+    "vecmill_batch_api_batches",
+    "Ended batches, by status.",
+    ("status",),
+    MappingProxyType({"status": BATCH_STATUSES}),
+)
+
+# The process and its machine.
+BUILD_INFO = GaugeDefinition(
+    "vecmill_build_info",
+    "Always 1. The labels have the versions of the server, of the library and of Python.",
+    ("version", "library", "python"),
+)
+LOG_LINES_DROPPED = CounterDefinition(
+    "vecmill_log_lines_dropped",
+    "Log lines that were dropped because standard error was not read fast enough.",
+)
+MEMORY_USED = GaugeDefinition(
+    "vecmill_memory_used_bytes",
+    "Memory in use in the container, without cached files that can be freed; of the machine, if the "
+    "container has no limit.",
+    condition=_ON_LINUX,
+)
+MEMORY_LIMIT = GaugeDefinition(
+    "vecmill_memory_limit_bytes",
+    "Memory limit of the container; memory of the machine, if the container has no limit.",
+    condition=_ON_LINUX,
+)
+# Exposed by prometheus_client.
+PROCESS = (
+    GaugeDefinition("process_resident_memory_bytes", "Memory of the process.", condition=_ON_LINUX),
+    GaugeDefinition("process_virtual_memory_bytes", "Virtual memory of the process.", condition=_ON_LINUX),
+    CounterDefinition("process_cpu_seconds", "Processor time of the process.", condition=_ON_LINUX),
+    GaugeDefinition("process_open_fds", "Open file descriptors of the process.", condition=_ON_LINUX),
+    GaugeDefinition("process_max_fds", "Most file descriptors of the process.", condition=_ON_LINUX),
+    GaugeDefinition(
+        "process_start_time_seconds", "Start of the process, in Unix seconds.", condition=_ON_LINUX
+    ),
+)
+
+# GPUs.
+GPU_MEMORY_USED = GaugeDefinition(
+    "vecmill_gpu_memory_used_bytes",
+    "Memory in use on the GPU, by all processes.",
+    ("gpu",),
+    condition=_ON_CUDA,
+)
+GPU_MEMORY_TOTAL = GaugeDefinition(
+    "vecmill_gpu_memory_total_bytes", "Memory of the GPU.", ("gpu",), condition=_ON_CUDA
+)
+GPU_BUSY = GaugeDefinition(
+    "vecmill_gpu_busy_ratio",
+    "Fraction of the last sample period in which the GPU ran a kernel, from 0 to 1.",
+    ("gpu",),
+    condition=_ON_CUDA,
+)
+
+BY_TOPIC: Mapping[str, tuple[Definition, ...]] = MappingProxyType(
+    {
+        "What limits the server": (
+            QUEUE_SECONDS,
+            QUEUE_TEXTS,
+            QUEUE_TOKENS,
+            QUEUE_WAITS,
+            TEXTS_RUNNING,
+            TEXTS_OPEN,
+            BUFFERED_BYTES,
+            BUFFERED_BYTES_LIMIT,
+        ),
+        "Requests": (REQUESTS, DURATIONS, ERRORS, REJECTIONS, UNKNOWN_FIELDS, UNKNOWN_MODEL_NAMES),
+        "Use by key": (KEY_TEXTS, KEY_TOKENS),
+        "Texts and tokens": (
+            TEXTS_ADMITTED,
+            TEXTS_FINISHED,
+            TEXTS_JOINED,
+            TEXTS_TRUNCATED,
+            TOKENS_ADMITTED,
+            TOKENS,
+            COMPUTED_TOKENS,
+        ),
+        "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
+        "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
+        "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
+        "The process and its machine": (
+            MEMORY_USED,
+            MEMORY_LIMIT,
+            *PROCESS,
+            LOG_LINES_DROPPED,
+            BUILD_INFO,
+        ),
+        "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
+    }
+)
+
+
+def all_definitions() -> Iterator[Definition]:
+    """Yield the declarations of all metrics, by topic."""
+    for definitions in BY_TOPIC.values():
+        yield from definitions

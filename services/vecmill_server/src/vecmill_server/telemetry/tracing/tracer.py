@@ -1,0 +1,182 @@
+"""The tracer: it samples traces, and makes OpenTelemetry's spans when a request or a batch has ended.
+
+At the start of a request, its ids are made and the sampler is asked. Then only times are recorded. All spans
+are made together at the end, as finished spans. OpenTelemetry's own tracer would make each span at its start,
+which takes several times as long.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from vecmill.values.clock import monotonic
+from vecmill.values.observer import BatchTimeline
+from vecmill_server import __version__
+from vecmill_server.telemetry.tracing.exporter import SpanSender
+from vecmill_server.telemetry.tracing.layout import SpanDraft, describe_batch, lay_out_batch, lay_out_request
+from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Stage
+
+logger = logging.getLogger(__name__)
+
+# OpenTelemetry's default limit on the links of a span.
+MAX_LINKS = 128
+
+_SCOPE = InstrumentationScope("vecmill", __version__)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_NOT_SAMPLED = TraceFlags(TraceFlags.DEFAULT)
+_OK = Status(StatusCode.UNSET)
+_FAILED = Status(StatusCode.ERROR)
+_EMPTY = Context()
+
+
+class OpenTelemetryTracer:
+    """The tracer of one server; see the module docstring."""
+
+    def __init__(self, sampler: Sampler, resource: Resource, sender: SpanSender) -> None:
+        self._sampler = sampler
+        self._resource = resource
+        self._sender = sender
+        self._ids = RandomIdGenerator()
+        self._propagator = TraceContextTextMapPropagator()
+
+    def begin(self, name: str, headers: Mapping[str, str], began_at: float) -> RequestTrace:
+        """Begin a trace, or continue the trace that the headers `traceparent` and `tracestate` name."""
+        above = self._propagator.extract(headers, _EMPTY) if headers else _EMPTY
+        parent: SpanContext | None = get_current_span(above).get_span_context() if headers else None
+        if parent is not None and not parent.is_valid:
+            parent = None
+        trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
+        found = self._sampler.should_sample(above, trace_id, name, SpanKind.SERVER)
+        is_sampled = found.decision.is_sampled()  # type: ignore[no-untyped-call]
+        context = SpanContext(
+            trace_id,
+            self._ids.generate_span_id(),
+            is_remote=False,
+            trace_flags=_SAMPLED if is_sampled else _NOT_SAMPLED,
+            trace_state=found.trace_state,
+        )
+        return RequestTrace(context, parent, began_at, is_sampled=is_sampled)
+
+    def end_request(self, trace: RequestTrace, route: str | None, attributes: Attributes, at: float) -> None:
+        """Send the spans of a request. `route` is the path of its route in the route table."""
+        method = attributes["http.request.method"]
+        name = f"{method}" if route is None else f"{method} {route}"
+        self._end(trace, name, SpanKind.SERVER, attributes, at)
+
+    def end_line(self, trace: RequestTrace, attributes: Attributes) -> None:
+        """Send the spans of a line of a batch of the Batch API."""
+        trace.begin(Stage.ANSWER)
+        self._end(trace, "batch_line", SpanKind.INTERNAL, attributes, monotonic())
+
+    def end_batch(self, model: str, batch: BatchTimeline) -> None:
+        """Send the spans of a batch of texts, if a request with a text in it is sampled."""
+        if batch.runs and batch.ended_at is not None:
+            try:
+                self._send_batch(model, batch, batch.ended_at)
+            except Exception:
+                logger.exception("the spans of a batch could not be made")
+
+    async def close(self) -> None:
+        """Send all spans that wait, for a limited time."""
+        await self._sender.close()
+
+    def _end(
+        self, trace: RequestTrace, name: str, kind: SpanKind, attributes: Attributes, ended_at: float
+    ) -> None:
+        try:
+            drafts = lay_out_request(trace, ended_at)
+            root = SpanDraft(
+                name,
+                trace.stages[0][1],
+                ended_at,
+                {**attributes, **trace.attributes},
+                drafts,
+                has_failed=attributes.get("http.response.status_code", 0) >= 500,  # type: ignore[operator]
+            )
+            writer = _Writer(self._resource, self._ids, attributes.get("error.type"))
+            self._sender.send(writer.write(root, trace.context, trace.parent, kind))
+        except Exception:  # the request has its response
+            logger.exception("the spans of a request could not be made")
+
+    def _send_batch(self, model: str, batch: BatchTimeline, ended_at: float) -> None:
+        requests = dict.fromkeys(run.timeline for run in batch.runs)
+        traces = [trace for trace in requests if isinstance(trace, RequestTrace)]
+        root = SpanDraft(
+            "batch",
+            batch.taken_at,
+            ended_at,
+            {
+                **describe_batch(batch),
+                "gen_ai.request.model": model,
+                "vecmill.batch.traced_requests": len(traces),
+                "vecmill.batch.failed_texts": batch.failed_texts,
+            },
+            lay_out_batch(batch, ended_at),
+            has_failed=batch.failed_texts > 0,
+        )
+        links = [Link(trace.context) for trace in traces[:MAX_LINKS]]
+        writer = _Writer(self._resource, self._ids, None)
+        self._sender.send(writer.write(root, batch_context(batch), None, SpanKind.INTERNAL, links))
+
+
+def batch_context(batch: BatchTimeline) -> SpanContext:
+    """Return the span context of a batch, which follows from its id."""
+    return SpanContext(batch.id, batch.id & (2**64 - 1) or 1, is_remote=False, trace_flags=_SAMPLED)
+
+
+class _Writer:
+    """The writer of the finished spans of one trace. Spans that failed get the attribute `error_type`."""
+
+    def __init__(self, resource: Resource, ids: RandomIdGenerator, error_type: object) -> None:
+        self._resource = resource
+        self._ids = ids
+        self._error = {} if error_type is None else {"error.type": str(error_type)}
+        # Recorded times are monotonic, and spans have Unix times.
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def write(
+        self,
+        draft: SpanDraft,
+        context: SpanContext,
+        parent: SpanContext | None,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[Link] = (),
+    ) -> Iterator[ReadableSpan]:
+        """Yield the span of `draft`, and all spans inside it."""
+        yield ReadableSpan(
+            name=draft.name,
+            context=context,
+            parent=parent,
+            resource=self._resource,
+            attributes={**draft.attributes, **self._error} if draft.has_failed else draft.attributes,
+            links=links,
+            kind=kind,
+            status=_FAILED if draft.has_failed else _OK,
+            start_time=self._unix_ns(draft.began_at),
+            end_time=self._unix_ns(draft.ended_at),
+            instrumentation_scope=_SCOPE,
+        )
+        for child in draft.children:
+            own = SpanContext(
+                context.trace_id,
+                self._ids.generate_span_id(),
+                is_remote=False,
+                trace_flags=_SAMPLED,
+                trace_state=context.trace_state,
+            )
+            batch = child.batch
+            # The spans of a batch whose lane was lost are not sent.
+            batches = () if batch is None or batch.ended_at is None else (Link(batch_context(batch)),)
+            yield from self.write(child, own, context, links=batches)
+
+    def _unix_ns(self, at: float) -> int:
+        return round(at * 1e9) + self._offset_ns
