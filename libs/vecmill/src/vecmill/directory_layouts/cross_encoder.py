@@ -28,7 +28,7 @@ from vecmill.models.directory import MAX_TEMPLATE_BYTES, find_file, read_object,
 from vecmill.models.directory import read_text as read_text_file
 from vecmill.models.heads import Activation, ChatTemplate, Head, HeadKind
 from vecmill.models.location import ModelLocation
-from vecmill.values.messages import show
+from vecmill.values.messages import not_supported
 from vecmill.values.task import Task
 
 _DEFAULT_LABELS = 2
@@ -246,10 +246,8 @@ def _configured_activation(folder: TransformerFolder, values: Mapping[str, Any])
         return None
     kind = name.rpartition(".")[2]
     if kind not in _ACTIVATIONS:
-        raise UnsupportedModel(
-            f"{folder.path('config.json')}: activation_fn {show(name)} is not supported; supported are "
-            f"torch's {', '.join(_ACTIVATIONS)}."
-        )
+        supported = [f"torch's {activation}" for activation in _ACTIVATIONS]
+        raise UnsupportedModel(not_supported(f"{folder.path('config.json')}: activation_fn", name, supported))
     return _ACTIVATIONS[kind]
 
 

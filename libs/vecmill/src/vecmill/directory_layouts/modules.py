@@ -34,7 +34,7 @@ from vecmill.models.stages import (
     Stage,
     Truncate,
 )
-from vecmill.values.messages import show, show_name
+from vecmill.values.messages import not_supported, show, show_name
 
 MODULES_FILE = "modules.json"
 
@@ -161,10 +161,8 @@ class StageReader:
         writes = read_text(config, "module_output_name", file=path)
         if output is not None:
             if writes != output:
-                raise UnsupportedModel(
-                    f"{path}: the last module writes {show(writes)} by module_output_name; supported is "
-                    f"{output!r}."
-                )
+                what = f"{path}: in the last module, module_output_name"
+                raise UnsupportedModel(not_supported(what, writes, (output,)))
             writes = None
         self._check_flow(name, reads, writes)
         inputs, outputs = (self._read_width(name, config, key) for key in ("in_features", "out_features"))
@@ -185,10 +183,8 @@ class StageReader:
         value = read_text(config, "activation_function", default, file=file) or default
         package, _, kind = value.rpartition(".")
         if kind not in set(DenseActivation) or not package.startswith("torch."):
-            raise UnsupportedModel(
-                f"{self.directory / name}: activation_function {show(value)} is not supported; supported are "
-                f"torch's {', '.join(DenseActivation)}."
-            )
+            supported = [f"torch's {activation}" for activation in DenseActivation]
+            raise UnsupportedModel(not_supported(f"{file}: activation_function", value, supported))
         return DenseActivation(kind)
 
     def _read_layer_norm(self, module: Module) -> LayerNorm:

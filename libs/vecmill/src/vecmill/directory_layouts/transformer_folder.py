@@ -34,7 +34,7 @@ from vecmill.models.location import ModelLocation
 from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
-from vecmill.values.messages import show, show_name
+from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
 
 _SETTINGS_FILES = tuple(
@@ -190,10 +190,8 @@ class TransformerFolder:
     def expect_task(self, *tasks: str) -> None:
         """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
         if self.task not in tasks:
-            raise UnsupportedModel(
-                f"{self.settings_path}: transformer_task {show(self.task)} is not "
-                f"supported in this kind of model; {' or '.join(map(repr, tasks))} is."
-            )
+            what = f"{self.settings_path}: in this kind of model, transformer_task"
+            raise UnsupportedModel(not_supported(what, self.task, tasks))
 
     def refuse_chat_template(self) -> None:
         """Raise `UnsupportedModel` for a chat template: sentence-transformers applies it to every text."""
@@ -225,10 +223,7 @@ class TransformerFolder:
 
     def _check_modalities(self, path: Path, reads_chat_template: bool) -> None:
         if self.task not in _OUTPUTS:
-            raise UnsupportedModel(
-                f"{path}: transformer_task {show(self.task)} is not supported; supported: "
-                f"{', '.join(_OUTPUTS)}."
-            )
+            raise UnsupportedModel(not_supported(f"{path}: transformer_task", self.task, _OUTPUTS))
         modalities = read_mapping(self.settings, "modality_config", file=path)
         if "message" in modalities and not reads_chat_template:
             raise _no_template(path)
@@ -236,9 +231,8 @@ class TransformerFolder:
         formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
         allowed = {"text": (expected,), "message": formats}
         if any(entry not in allowed.get(name, ()) for name, entry in modalities.items()):
-            raise UnsupportedModel(
-                f"{path}: modality_config is {show(modalities)}; supported is text with {expected}."
-            )
+            supported = (f"text with {expected}",)
+            raise UnsupportedModel(not_supported(f"{path}: modality_config", modalities, supported))
 
     def _longest_input(self) -> int:
         """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
