@@ -16,7 +16,7 @@ from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
 from vecmill.operations.admission import Admission, require_task
 from vecmill.requests import Classify, ClassifyTokens, ScoreTokens
 from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, ScoreTokensResult
-from vecmill.tokenization.pairs import encode_texts_and_pairs
+from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.tokenizer import Spans
 from vecmill.values.aliases import FloatArray
@@ -37,7 +37,7 @@ async def classify(admission: Admission, request: Classify) -> ClassifyResult:
     activation = None if request.raw_scores else head.activation
     done = await admission.run(
         request,
-        lambda: encode_texts_and_pairs(
+        lambda: encode_inputs(
             admission.tokenizer, admission.pairs, request.inputs, prompt=prompt, truncation=truncation
         ),
         sizes=[size + len(prompt) for size in request.sizes],

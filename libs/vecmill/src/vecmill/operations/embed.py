@@ -5,15 +5,15 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge, fields_renamed
+from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.admission import Admission, require_dimensions, require_task, require_unfinished
 from vecmill.operations.late_chunking import embed_chunks
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose
 from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
+from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
-from vecmill.tokenization.refusals import inputs_renumbered
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.vectors.transforms import (
@@ -65,7 +65,14 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     prompt = admission.prompt(request.options)
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
-    done = await admission.run(request, lambda: _encode(admission, request, prompt), sizes=sizes)
+    truncation = request.options.truncation
+    done = await admission.run(
+        request,
+        lambda: encode_inputs(
+            admission.tokenizer, None, request.inputs, prompt=prompt, truncation=truncation
+        ),
+        sizes=sizes,
+    )
     stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
         lambda: finish_embeddings(
@@ -76,23 +83,6 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     counts = done.token_counts
     result = EmbedResult(embeddings, counts, done.timings, truncated_count=done.truncated_count)
     return result, done.left_s
-
-
-def _encode(admission: Admission, request: Embed, prompt: str) -> Slices[list[TokenSequence]]:
-    tokenizer, truncation = admission.tokenizer, request.options.truncation
-    texts = {index: item for index, item in enumerate(request.inputs) if isinstance(item, str)}
-    with inputs_renumbered([*texts]):
-        found = yield from tokenizer.encode_in_slices([*texts.values()], prompt=prompt, truncation=truncation)
-    of_texts = iter(found)
-    sequences = []
-    for index, item in enumerate(request.inputs):
-        if isinstance(item, str):
-            sequences.append(next(of_texts))
-            continue
-        yield len(item)
-        with fields_renamed(input=f"input[{index}]"):
-            sequences.append(tokenizer.from_ids(item, truncation=truncation))
-    return sequences
 
 
 def _check_bytes(request: Embed, description: ModelDescription) -> None:

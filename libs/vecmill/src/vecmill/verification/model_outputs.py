@@ -12,10 +12,10 @@ from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.tokenization.late_interaction import encode_side, keep_tokens
-from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs
+from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
 from vecmill.vectors.scores import activate_logits
 from vecmill.vectors.transforms import dense
@@ -113,7 +113,7 @@ class ModelProcessor:
             (sequence,) = encode_side(description, self._tokenizer, [item.text], item.purpose)
             return sequence
         (sequence,) = complete(
-            encode_texts_and_pairs(
+            encode_inputs(
                 self._tokenizer, self._pairs, [item.text_or_pair], prompt=description.default_prompt
             )
         )
@@ -148,12 +148,11 @@ def _compute(
 ) -> ModelOutputs:
     sequences = [processor.tokenize(item) for item in inputs]
     width = engine.info.lane_widths[0]
-    found: dict[int, Embedding] = {}
-    for members in batches:
-        outputs = engine.run(Batch.of([sequences[member] for member in members]), width=width).split()
-        for member, output in zip(members, outputs, strict=True):
-            found[member] = processor.postprocess(inputs[member], sequences[member], output)
-    return tuple(found[index] for index in range(len(inputs)))
+
+    def run(members: Sequence[int]) -> list[Embedding]:
+        return engine.run(Batch.of([sequences[member] for member in members]), width=width).split()
+
+    return tuple(map(processor.postprocess, inputs, sequences, compute_in_groups(batches, run)))
 
 
 def _draw_batches(count: int, seed: int) -> Iterator[Sequence[int]]:

@@ -30,6 +30,7 @@ from vecmill.models.fingerprint import stage_files
 from vecmill.models.weights import PYTORCH_SUFFIX, Weights
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import compute_in_groups
 from vecmill.values.embeddings import SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.verification.model_outputs import (
@@ -245,15 +246,14 @@ def _load_multi_vector(description: ModelDescription) -> ComputeOutputs:
     model = _load_library("MultiVectorEncoder", description)
     encoders = {Purpose.QUERY: model.encode_query, Purpose.DOCUMENT: model.encode_document}
 
+    def encode_side(inputs: CheckInputs, side: Sequence[int]) -> list[FloatArray]:
+        encode = encoders[inputs[side[0]].purpose]
+        embeddings = encode([inputs[index].text for index in side], convert_to_numpy=True)
+        return [np.asarray(one, np.float32) for one in embeddings]
+
     def compute(inputs: CheckInputs) -> ModelOutputs:
-        found: dict[int, FloatArray] = {}
-        for purpose, encode in encoders.items():
-            indices = [index for index, item in enumerate(inputs) if item.purpose is purpose]
-            if indices:
-                texts = [inputs[index].text for index in indices]
-                embeddings = encode(texts, convert_to_numpy=True)
-                found |= zip(indices, (np.asarray(one, np.float32) for one in embeddings), strict=True)
-        return tuple(found[index] for index in range(len(inputs)))
+        sides = [[index for index, item in enumerate(inputs) if item.purpose is side] for side in encoders]
+        return tuple(compute_in_groups(filter(None, sides), lambda side: encode_side(inputs, side)))
 
     return compute
 
