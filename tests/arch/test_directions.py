@@ -64,7 +64,7 @@ RULES = {
         but=(
             "vecmill.engines.torch",
             "vecmill.engines.neuron",
-            "vecmill.verification.reference_implementations",
+            "vecmill.verification.reference",
         ),
     ),
     "openvino stays in its engine": Rule(BOTH, ("openvino",), but=("vecmill.engines.openvino",)),

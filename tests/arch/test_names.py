@@ -13,7 +13,6 @@ SHARED = {
     "command": "the command line of one command",
     "errors": "the tree of errors",
     "exported": "graphs that were exported elsewhere: found, read, run",
-    "late_interaction": "how queries and documents differ in multi-vector models: read, and applied",
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",

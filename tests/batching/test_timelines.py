@@ -14,8 +14,7 @@ from vecmill.errors import InferenceFailed, InvalidRequest
 from vecmill.hardware.budget import CoreBudget
 from vecmill.models import locate_model
 from vecmill.requests import Embed
-from vecmill.values.observer import BatchRecord, Observer
-from vecmill.values.timeline import BatchTimeline, RunTimeline, Timeline
+from vecmill.values.observer import BatchRecord, BatchTimeline, Observer, RunTimeline, Timeline
 
 MANY = 400  # texts, more than a batch holds
 

@@ -11,7 +11,7 @@ from support.client_packages import Ask
 from support.http_server import DIM
 from support.plain_http import embed, post
 from support.server import LiveServer
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 
 pytestmark = pytest.mark.full
 

@@ -16,7 +16,7 @@ from support.http_server import DIM, serve_in_thread
 from support.plain_http import embed, get, post
 from support.server import LiveServer
 from vecmill.values.aliases import FloatArray
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 
 

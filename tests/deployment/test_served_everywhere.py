@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployment.configurations import COMMIT, render_text
-from vecmill.commands.embed.command import embed
+from vecmill.commands.embed import embed
 from vecmill.commands.embed.run import parse_options
 from vecmill.config import MillConfig
 from vecmill.models.location import EMBEDDED_MODEL

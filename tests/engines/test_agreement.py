@@ -19,9 +19,9 @@ from vecmill.engines import ENGINES, find_engine
 from vecmill.errors import SetupError
 from vecmill.models import ModelDescription
 from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.verification.comparison import VerificationReport, compare_with_reference
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.reference import StoredReference
-from vecmill.verification.reference_check import VerificationReport, compare_with_reference
 
 CPU = "cpu"
 CORES = 2

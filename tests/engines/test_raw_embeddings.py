@@ -141,7 +141,7 @@ async def test_both_kinds_of_output_of_a_text_may_wait_at_once(
 async def test_hidden_states_of_too_many_tokens_are_refused(
     unit: ModelDescription, kept_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("vecmill.operations.embed_tokens")
+    module = importlib.import_module("vecmill.operations.embed")
     monkeypatch.setattr(module, "MOST_HIDDEN_NUMBERS", 32 * 10)
     async with Mill(unit, MillConfig(cache_dir=kept_models, cores=1)) as mill:
         await mill.run(EmbedTokens(("a",), hidden_states=True))

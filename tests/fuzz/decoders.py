@@ -31,9 +31,9 @@ from vecmill.models import locate_model
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.models.weights import Weights
 from vecmill.serving_plan.manifest import Manifest
-from vecmill.tokenization.building.sentencepiece_file import read_sentencepieces
+from vecmill.tokenization.building.vocabulary_files import read_sentencepieces
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.json_io import decode_object
 from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.batches.jsonl import read_line_request, read_lines

@@ -19,7 +19,7 @@ from tasks.test_chat_templates import PUBLISHED, save_reranker
 from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.serving_plan.machine import Machine
 from vecmill.serving_plan.manifest import SCHEMA
-from vecmill.serving_plan.plan_json import write_plan
+from vecmill.serving_plan.plans import write_plan
 from vecmill.values.engine_plan import EnginePlan
 
 Save = Callable[[Path], object]

@@ -41,10 +41,10 @@ OPERATIONS = "vecmill.operations"
 # A large request of each kind -> the function that makes its result.
 FINISHING: dict[str, tuple[Task, Request[Any], str]] = {
     "embeddings": (Task.EMBED, Embed(MANY, dimensions=100), "embed.finish_embeddings"),
-    "token embeddings": (Task.MULTI_VECTOR, EmbedTokens(MANY), "embed_tokens.keep_tokens"),
+    "token embeddings": (Task.MULTI_VECTOR, EmbedTokens(MANY), "embed.keep_tokens"),
     "chunks": (Task.MULTI_VECTOR, Embed(MANY[:50], late_chunking=True), "late_chunking.average_chunks"),
-    "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "classify_tokens.softmax"),
-    "scores of tokens": (Task.CLASSIFY_TOKENS, ScoreTokens(MANY), "score_tokens.softmax"),
+    "entities": (Task.CLASSIFY_TOKENS, ClassifyTokens(MANY), "classify.softmax"),
+    "scores of tokens": (Task.CLASSIFY_TOKENS, ScoreTokens(MANY), "classify.softmax"),
     "labels": (Task.CLASSIFY, Classify(MANY), "classify.activate_logits"),
     "cosines": (Task.EMBED, Rerank(("query",), MANY), "rerank.similarity_scores"),
     "sparse products": (Task.SPARSE, Rerank(("query",), MANY[:50]), "rerank.sparse_product"),

@@ -18,8 +18,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript, hash_row
 from vecmill.errors import DeadlineExceeded, EngineError, InferenceFailed, ShuttingDown
 from vecmill.models import ModelDescription, locate_model
-from vecmill.operations.kept_sample import FOLDER
-from vecmill.operations.output_ranges import BUSY_PAUSE_S, SAMPLE_REQUEST_TEXTS, SAMPLE_TEXTS
+from vecmill.operations.output_ranges import BUSY_PAUSE_S, FOLDER, SAMPLE_REQUEST_TEXTS, SAMPLE_TEXTS
 from vecmill.requests import Priority
 from vecmill.values.aliases import FloatArray
 from vecmill.values.sample_texts import sample_texts

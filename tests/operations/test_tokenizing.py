@@ -14,7 +14,7 @@ from vecmill.errors import DeadlineExceeded, InvalidRequest, QueueFull, Shutting
 from vecmill.operations import tokenizing
 from vecmill.operations.tokenizing import FIRST_PACE, INLINE_CHARACTERS, SLICE_CHARACTERS, Load, Tokenizing
 from vecmill.operations.turns import LONG_PIECE
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 from vecmill.values.clock import monotonic
 from vecmill.values.observer import Observer, Rejection
 

@@ -19,8 +19,8 @@ from vecmill import (
     Tokenize,
 )
 from vecmill.models import ModelDescription, Task
+from vecmill.values.embeddings import OutputDtype
 from vecmill.values.observer import Observer
-from vecmill.values.output_dtype import OutputDtype
 
 FAKE = MillConfig(engine="fake")
 LONG, SHORT, EXACT = "cat " * 300, "cat", "cat " * 254  # the model reads 256 tokens, two of them special

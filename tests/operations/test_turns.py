@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 
 from vecmill.operations.turns import AGE_S, LONG_PIECE, TextWork, Turns
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 
 SLICE = 1_000
 

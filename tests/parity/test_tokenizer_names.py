@@ -15,9 +15,9 @@ from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
-from vecmill.tokenization.building.special_tokens import SPECIAL_TOKENS
+from vecmill.tokenization.building.classes import CLASSES
 
-KNOWN = {*SPECIAL_TOKENS, "GemmaTokenizer"}
+KNOWN = {*CLASSES}
 TEXT = "What the manual says, in  two words."
 
 
@@ -75,7 +75,7 @@ def test_names_of_one_class_are_one_to_us() -> None:
         ours = find_class({"tokenizer_class": name}, {})
         if ours != name:
             assert class_of(name) is class_of(ours), name
-            assert ours in SPECIAL_TOKENS
+            assert CLASSES[ours].special_tokens
 
 
 def test_families_have_the_class_that_transformers_gives_them() -> None:

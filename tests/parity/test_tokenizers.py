@@ -15,7 +15,7 @@ from support.tokenizers_of_class import make_tokenizer
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
-from vecmill.operations.classify_tokens import Speller
+from vecmill.operations.classify import Speller
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.building.assembly import read_tokenizer
-from vecmill.tokenization.building.vocabulary_files import convert_vocabulary
+from vecmill.tokenization.building.classes import convert_vocabulary
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}

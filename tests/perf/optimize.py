@@ -34,7 +34,7 @@ from vecmill.commands.optimize.run import (
     write_worker_setup,
 )
 from vecmill.commands.optimize.search import CandidateFailed
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import describe_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.sample_texts import sample_texts

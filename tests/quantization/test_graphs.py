@@ -19,7 +19,7 @@ from vecmill.errors import UnsupportedModel
 from vecmill.graphs.finish import write_graph
 from vecmill.hardware.processor import multiplies_bytes
 from vecmill.models import ModelDescription, locate_model
-from vecmill.quantization import calibration, calibration_sequences, layers, quantize_graph
+from vecmill.quantization import calibration, calibration_sequences, quantize_graph, rounding
 from vecmill.quantization.matrices import find_matrices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -164,7 +164,7 @@ def test_what_takes_long_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(layers, "_PROGRESS_S", -1.0)
+    monkeypatch.setattr(rounding, "_PROGRESS_S", -1.0)
     with caplog.at_level(logging.INFO):
         operators(description, Precision.INT8, tmp_path)
     assert caplog.messages[-1] == f"int8: {3 * LAYERS} of {3 * LAYERS} matrices are quantised."

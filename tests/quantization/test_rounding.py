@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vecmill.quantization.rounding import RoundedMatrix, round_matrix
+from vecmill.quantization.rounding import RoundedMatrix, round_matrix, smoothing_factors
 from vecmill.values.aliases import FloatArray
 
 SEED = 3
@@ -89,3 +89,34 @@ def test_what_is_never_seen_and_what_is_nothing_stay_finite() -> None:
 def test_fewer_rows_than_inputs_are_enough() -> None:
     rows, weight = correlated_rows(50, 256), weight_of(64, 256)
     assert loss(round_matrix(weight, rows.T @ rows), weight, rows) < loss(nearest(weight), weight, rows)
+
+
+SMOOTHING_SEED = 5
+
+
+def test_large_inputs_get_smaller_and_the_product_stays() -> None:
+    random = np.random.default_rng(SMOOTHING_SEED)
+    rows = random.standard_normal((200, 64)).astype(np.float32)
+    rows[:, 3] *= 50
+    weight = random.standard_normal((32, 64)).astype(np.float32)
+    factors = smoothing_factors(np.abs(rows).max(axis=0), weight)
+    assert factors is not None
+    smooth = rows / factors
+    np.testing.assert_allclose(smooth @ (weight * factors).T, rows @ weight.T, rtol=1e-3, atol=1e-3)
+    assert np.abs(smooth).max() < np.abs(rows).max() / 4
+    np.testing.assert_allclose(np.exp(np.log(factors).mean()), 1, rtol=1e-5)
+
+
+def test_even_inputs_are_left_alone() -> None:
+    assert smoothing_factors(np.linspace(1, 2, 64, dtype=np.float32), np.ones((32, 64), np.float32)) is None
+
+
+def test_inputs_and_weights_that_are_nothing_have_factors() -> None:
+    largest = np.ones(64, np.float32)
+    largest[0], largest[1] = 100, 0
+    weight = np.ones((32, 64), np.float32)
+    weight[:, 2] = 0
+    factors = smoothing_factors(largest, weight)
+    assert factors is not None
+    assert np.isfinite(factors).all()
+    assert (factors > 0).all()

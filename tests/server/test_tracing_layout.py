@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vecmill.values.timeline import BatchTimeline, EngineTimes, RunTimeline
+from vecmill.values.observer import BatchTimeline, EngineTimes, RunTimeline
 from vecmill_server.telemetry.tracing.layout import (
     MAX_BATCHES,
     SpanDraft,

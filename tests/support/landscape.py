@@ -10,7 +10,7 @@ from vecmill.commands.optimize.choice import Goal
 from vecmill.commands.optimize.measurements import Pass, Screening, Speed
 from vecmill.commands.optimize.search import CandidateFailed
 from vecmill.engines.base import EngineCapabilities
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
+from vecmill.serving_plan.plans import Accuracy, kind_of
 from vecmill.values.engine_plan import EnginePlan, Precision
 
 FP32, BF16, INT8 = Precision.FP32, Precision.BF16, Precision.INT8

@@ -14,8 +14,8 @@ from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.models.heads import PairTemplate
 from vecmill.requests import TextOrPair, Truncation
-from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs, longest_first
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pairs import PairTokenizer, encode_inputs, longest_first
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
@@ -181,4 +181,4 @@ def test_an_invalid_text_or_pair_is_named_by_its_place_in_the_request(descriptio
     inputs: list[TextOrPair] = ["the", ("the", "of"), ("a", "\ud83d"), "\ud83d"]
     for count, place in ((4, 3), (3, 2)):
         with pytest.raises(InvalidRequest, match=rf"^`input\[{place}\]` is not valid Unicode"):
-            complete(encode_texts_and_pairs(pairs._tokenizer, pairs, inputs[:count], prompt=""))
+            complete(encode_inputs(pairs._tokenizer, pairs, inputs[:count], prompt=""))

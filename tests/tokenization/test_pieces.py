@@ -23,8 +23,7 @@ from vecmill.tokenization import pieces
 from vecmill.tokenization.boundaries import Boundaries
 from vecmill.tokenization.building.classes import apply_class
 from vecmill.tokenization.pairs import PairTokenizer
-from vecmill.tokenization.pieces import Body, Known, PieceReader, Reading
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pieces import Body, Known, PieceReader, Reading, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
 CLASSES = (

@@ -21,7 +21,7 @@ from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Truncation
 from vecmill.tokenization.pairs import PairTokenizer
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
 MAX_TOKENS = 48
@@ -314,7 +314,7 @@ import os, sys
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 from vecmill.tokenization.pairs import PairTokenizer
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 before = len(os.listdir("/proc/self/task"))
 tokenizer = Tokenizer.load(describe_model(locate_model(sys.argv[1])))

@@ -11,7 +11,7 @@ from vecmill.models.heads import PairTemplate, QueryExpansion
 from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
 from vecmill.tokenization.pairs import PairTokenizer
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
 # Text after the last token, which no model reads: it is not cut off, however long it is.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sentence_transformers.util import quantize_embeddings as reference_quantize
 
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill.vectors.transforms import (
     find_ranges,
     normalize_embeddings,

@@ -17,11 +17,11 @@ from vecmill import Mill, MillConfig, SyncMill
 from vecmill.commands import main as cli
 from vecmill.commands.embed import pipeline
 from vecmill.commands.embed import run as command
-from vecmill.commands.embed.input_records import PART_TEXTS
 from vecmill.commands.embed.parts import PartStore, folder_of
+from vecmill.commands.embed.sources import PART_TEXTS
 from vecmill.config import InputConfig
 from vecmill.requests import Embed
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill.vectors.transforms import quantize
 
 INPUTS = [".jsonl", ".csv", ".parquet"]

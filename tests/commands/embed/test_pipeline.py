@@ -9,9 +9,9 @@ import pytest
 
 from vecmill.commands.embed import pipeline
 from vecmill.commands.embed.embedder import EmbeddedTexts
-from vecmill.commands.embed.input_records import PART_TEXTS, InputPart, Record, cut_parts
 from vecmill.commands.embed.parts import PartStore
 from vecmill.commands.embed.pipeline import PARTS_AT_ONCE, embed_parts
+from vecmill.commands.embed.sources import PART_TEXTS, InputPart, Record, cut_parts
 from vecmill.errors import (
     DeviceLost,
     InferenceFailed,

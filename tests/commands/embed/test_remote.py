@@ -9,12 +9,11 @@ import httpx2
 import numpy as np
 import pytest
 
-from vecmill.commands.embed.concurrency_limiter import ConcurrencyLimiter
 from vecmill.commands.embed.embedder import EmbedParameters
-from vecmill.commands.embed.remote import PATIENCE_S, RemoteEmbedder, open_remote
+from vecmill.commands.embed.remote import PATIENCE_S, ConcurrencyLimiter, RemoteEmbedder, open_remote
 from vecmill.errors import InferenceFailed, InvalidConfig, InvalidRequest, NonFiniteOutput, ServerFailed
 from vecmill.requests import Purpose
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 
 DIM = 4
 PLAIN = EmbedParameters()

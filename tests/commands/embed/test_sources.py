@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from support.corpora import write_corpus
-from vecmill.commands.embed.input_records import PART_CHARACTERS, PART_TEXTS, Record, cut_parts, find_problem
-from vecmill.commands.embed.sources import import_arrow, open_source
+from vecmill.commands.embed.sources import (
+    PART_CHARACTERS,
+    PART_TEXTS,
+    Record,
+    cut_parts,
+    find_problem,
+    import_arrow,
+    open_source,
+)
 from vecmill.errors import InvalidCorpus, MissingExtra
 
 ROWS = [

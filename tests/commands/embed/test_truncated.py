@@ -9,8 +9,8 @@ from support.corpora import write_corpus
 from support.http_server import serve_in_thread
 from vecmill.commands import main as cli
 from vecmill.commands.embed import pipeline
-from vecmill.commands.embed.input_records import PART_TEXTS
 from vecmill.commands.embed.parts import PartStore, folder_of
+from vecmill.commands.embed.sources import PART_TEXTS
 
 LONG = "cat " * 600
 SAID = "Texts cut to the longest input of the model: "

@@ -11,8 +11,7 @@ from vecmill.commands.optimize.choice import Goal
 from vecmill.commands.optimize.journal import Journal, JournalledBench
 from vecmill.commands.optimize.measurements import Measurements, Pass
 from vecmill.commands.optimize.search import Search
-from vecmill.serving_plan.accuracy import kind_of
-from vecmill.serving_plan.plan_json import JsonObject
+from vecmill.serving_plan.plans import JsonObject, kind_of
 from vecmill.values.engine_plan import EnginePlan
 
 SPACE = search_space_of()

@@ -15,11 +15,11 @@ from support.texts import mixed_texts
 from support.tiny_models import save_tiny_bert
 from vecmill.commands.main import main
 from vecmill.commands.optimize import run as command
+from vecmill.commands.optimize.bench import find_engine_capabilities
 from vecmill.commands.optimize.candidates import SearchSpace, list_candidates
 from vecmill.commands.optimize.output_directory import describe_result
 from vecmill.commands.optimize.progress import DONE, TOO_NOISY
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
-from vecmill.commands.optimize.worker_calls import find_engine_capabilities
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
 from vecmill.models import locate_model

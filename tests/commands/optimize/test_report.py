@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from support.landscape import InventedMachine, search_space_of
-from vecmill.commands.optimize import plots
+from vecmill.commands.optimize import report
 from vecmill.commands.optimize.choice import Goal, choose
 from vecmill.commands.optimize.output_directory import OptimizationResult
 from vecmill.commands.optimize.report import write_report
 from vecmill.commands.optimize.search import Search
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
 from vecmill.serving_plan.machine import Machine
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import Accuracy, describe_plan, kind_of
 from vecmill.values.engine_plan import EnginePlan
 
 DEMAND = Goal()
@@ -76,8 +75,8 @@ def test_without_matplotlib_the_page_says_what_it_needs(result: OptimizationResu
 
 def test_the_plots_are_pictures_that_the_page_shows(result: OptimizationResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert plots.can_plot()
-    pictures = plots.draw_plots(result.measured, result.goal, result.choice, tmp_path)
+    assert report.can_plot()
+    pictures = report.draw_plots(result.measured, result.goal, result.choice, tmp_path)
     page = write_report(result, pictures)
     assert len(pictures) == 2
     for picture in pictures:

@@ -11,7 +11,7 @@ from vecmill.commands.optimize.choice import Goal, Objective, choose, measure_no
 from vecmill.commands.optimize.measurements import Measurements
 from vecmill.commands.optimize.search import FINAL_PASSES, NO_TIME, Search
 from vecmill.errors import SetupError
-from vecmill.serving_plan.accuracy import kind_of
+from vecmill.serving_plan.plans import kind_of
 from vecmill.values.engine_plan import Precision
 
 SPACE = search_space_of()

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 
 from support.tiny_models import save_tiny_bert
-from vecmill.commands.optimize import worker_calls as calls
-from vecmill.commands.optimize.bench import WorkerBench
-from vecmill.commands.optimize.reference_outputs import load_reference_outputs, save_reference_outputs
+from vecmill.commands.optimize import bench as calls
+from vecmill.commands.optimize.bench import Worker, WorkerBench, find_engine_capabilities
 from vecmill.commands.optimize.search import CandidateFailed
-from vecmill.commands.optimize.worker import WorkerSetup, sample_evenly
-from vecmill.commands.optimize.worker_calls import Worker, find_engine_capabilities
-from vecmill.serving_plan.plan_json import write_plan
+from vecmill.commands.optimize.worker import (
+    WorkerSetup,
+    load_reference_outputs,
+    sample_evenly,
+    save_reference_outputs,
+)
+from vecmill.serving_plan.plans import write_plan
 from vecmill.values.embeddings import SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
-from vecmill.verification.check_inputs import CheckInput
+from vecmill.verification.model_outputs import CheckInput
 from vecmill.verification.reference import StoredReference
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)

@@ -11,8 +11,8 @@ from pyarrow import parquet
 
 from support.corpora import numbered_rows, write_corpus
 from vecmill.commands.embed.embedder import EmbeddedTexts, EmbedParameters
-from vecmill.commands.embed.input_records import Record
 from vecmill.commands.embed.input_scan import Columns, ColumnType
+from vecmill.commands.embed.sources import Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, InvalidRequest, VecmillError
 from vecmill.values.aliases import JsonValue

@@ -35,8 +35,7 @@ from vecmill.results import (
     TokenizeResult,
 )
 from vecmill.sync import SyncMill
-from vecmill.values.embeddings import SparseEmbedding
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype, SparseEmbedding
 
 __all__ = [
     "BatchConfig",

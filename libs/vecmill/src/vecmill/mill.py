@@ -41,8 +41,8 @@ from vecmill.requests import (
     Truncation,
 )
 from vecmill.results import ClassifyResult, RerankResult
-from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.serving_plan.plans import Accuracy
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray

@@ -32,8 +32,7 @@ from vecmill.results import (
     TokenizeResult,
 )
 from vecmill.values.aliases import FloatArray
-from vecmill.values.embeddings import SparseEmbedding
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype, SparseEmbedding
 
 P = ParamSpec("P")
 R = TypeVar("R")

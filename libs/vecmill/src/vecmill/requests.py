@@ -18,9 +18,9 @@ from vecmill.results import (
     ScoreTokensResult,
     TokenizeResult,
 )
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
+from vecmill.values.observer import Timeline
 from vecmill.values.task import Task
-from vecmill.values.timeline import Timeline
 
 R = TypeVar("R")
 

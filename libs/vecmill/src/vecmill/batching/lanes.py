@@ -25,8 +25,7 @@ from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, VecmillError
 from vecmill.values.batch import Batch
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.observer import BatchRecord, LaneState
-from vecmill.values.timeline import EngineTimes
+from vecmill.values.observer import BatchRecord, EngineTimes, LaneState
 
 logger = logging.getLogger(__name__)
 

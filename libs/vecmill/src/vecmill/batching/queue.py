@@ -43,7 +43,7 @@ from vecmill.errors import DeadlineExceeded, VecmillError
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.values.timeline import BatchTimeline
+from vecmill.values.observer import BatchTimeline
 
 # The part of the queue that the texts of one client may fill, beside a first request of any size.
 CLIENT_SHARE = 2 / 3

@@ -21,7 +21,7 @@ from vecmill.errors import VecmillError
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.values.timeline import BatchTimeline, RunTimeline
+from vecmill.values.observer import BatchTimeline, RunTimeline
 
 
 class TicketState(StrEnum):

@@ -6,8 +6,7 @@ from typing import Any, TextIO
 
 import click
 
-from vecmill.commands.download_log import show_downloads
-from vecmill.commands.options import CACHE_DIR, PRECISIONS, TEXTS, TRUST
+from vecmill.commands.options import CACHE_DIR, PRECISIONS, TEXTS, TRUST, show_downloads
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
@@ -17,8 +16,8 @@ from vecmill.models import Task, locate_model
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.values.engine_plan import Precision
 from vecmill.values.sample_texts import sample_texts
+from vecmill.verification.comparison import VerificationReport, compare_with_reference
 from vecmill.verification.reference import load_reference
-from vecmill.verification.reference_check import VerificationReport, compare_with_reference
 
 
 @click.command()

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points, version
-from types import MappingProxyType
 
 import click
 
@@ -19,30 +18,26 @@ from vecmill.values.pip_command import FIND_LINKS_HINT, pip_command
 ENTRY_POINT_GROUP = "vecmill.commands"
 
 # A new command needs one more line here.
-OWN_COMMANDS: Mapping[str, EntryPoint] = MappingProxyType(
-    {
-        name: EntryPoint(name, f"vecmill.commands.{target}", ENTRY_POINT_GROUP)
-        for name, target in (
-            ("check", "check:check"),
-            ("describe", "describe:describe"),
-            ("doctor", "doctor:doctor"),
-            ("embed", "embed.command:embed"),
-            ("engines", "engines:engines"),
-            ("optimize", "optimize.command:optimize"),
-            ("pull", "pull:pull"),
-        )
-    }
-)
+OWN_COMMANDS: Mapping[str, EntryPoint] = {
+    name: EntryPoint(name, f"vecmill.commands.{target}", ENTRY_POINT_GROUP)
+    for name, target in (
+        ("check", "check:check"),
+        ("describe", "model_directories:describe"),
+        ("doctor", "doctor:doctor"),
+        ("embed", "embed:embed"),
+        ("engines", "engines:engines"),
+        ("optimize", "optimize:optimize"),
+        ("pull", "model_directories:pull"),
+    )
+}
 
 # The distributions to install for known commands of other distributions.
-_ELSEWHERE = MappingProxyType(
-    {
-        "bench": "vecmill-server",
-        "deploy": "vecmill-server",
-        "ray": "vecmill-ray",
-        "serve": "vecmill-server",
-    }
-)
+_ELSEWHERE = {
+    "bench": "vecmill-server",
+    "deploy": "vecmill-server",
+    "ray": "vecmill-ray",
+    "serve": "vecmill-server",
+}
 
 
 class SetupFailure(click.ClickException):

@@ -12,13 +12,14 @@ The reference implementation of each layout is sentence-transformers 6.2 or a tr
 """
 
 from vecmill.directory_layouts.cross_encoder import describe_cross_encoder
-from vecmill.directory_layouts.embedding import describe_embedding_model
-from vecmill.directory_layouts.modules import Module, read_modules
+from vecmill.directory_layouts.embedding import (
+    describe_embedding_model,
+    describe_sparse_model,
+    describe_static_model,
+)
+from vecmill.directory_layouts.modules import ModelSettings, Module, read_modules
 from vecmill.directory_layouts.multi_vector import describe_multi_vector_model
 from vecmill.directory_layouts.plain import describe_plain_model
-from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
-from vecmill.directory_layouts.sparse import describe_sparse_model
-from vecmill.directory_layouts.static import describe_static_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models.description import ModelDescription
 from vecmill.models.load_failures import load_failures

@@ -1,26 +1,161 @@
-"""Reads cross-encoders, which score a query and a document together.
+"""Reads cross-encoders, which score a query and a document together, and the labels of all classifiers.
 
-Source of the rules: sentence-transformers 6.2, `cross_encoder/model.py` and
-`cross_encoder/modules/logit_score.py`.
+Sources of the rules: sentence-transformers 6.2 (`cross_encoder/model.py`,
+`cross_encoder/modules/logit_score.py`; for chat templates `base/modules/transformer.py`, `base/modality.py`),
+transformers 5.23 (`configuration_utils.py`, `pipelines/text_classification.py`,
+`pipelines/token_classification.py`, `tokenization_utils_base.py`).
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from vecmill.directory_layouts.chat_template import read_chat_template
-from vecmill.directory_layouts.classifier import classification_activation, read_labels
-from vecmill.directory_layouts.modules import MODULES_FILE, Module, StageReader, name_kinds
-from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
+from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
 from vecmill.directory_layouts.transformer_folder import TransformerFolder, join
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import read_choice, read_mapping, read_text
+from vecmill.models.config_fields import (
+    MOST_LABELS,
+    check_text,
+    check_whole_number,
+    read_choice,
+    read_flag,
+    read_mapping,
+    read_text,
+)
 from vecmill.models.description import ModelDescription
-from vecmill.models.directory import require_object
-from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.models.directory import MAX_TEMPLATE_BYTES, find_file, read_object, require_object
+from vecmill.models.directory import read_text as read_text_file
+from vecmill.models.heads import Activation, ChatTemplate, Head, HeadKind
 from vecmill.models.location import ModelLocation
-from vecmill.values.messages import show
+from vecmill.values.messages import not_supported
 from vecmill.values.task import Task
+
+_DEFAULT_LABELS = 2
+
+_ACTIVATION_OF_PROBLEM = {
+    "regression": Activation.IDENTITY,
+    "multi_label_classification": Activation.SIGMOID,
+    "single_label_classification": Activation.SOFTMAX,
+}
+
+
+def read_labels(config: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """Read the names of the logits, in order. Raises `CorruptModel` if they are not numbered from 0."""
+    names = None if config.get("id2label") is None else read_mapping(config, "id2label", file=path)
+    count = config.get("num_labels")
+    if count is not None:
+        count = check_whole_number(count, f"{path}: num_labels", most=MOST_LABELS)
+    if names is None or count not in (None, len(names)):
+        return tuple(f"LABEL_{index}" for index in range(count or _DEFAULT_LABELS))
+    try:
+        named = {int(key): _label(value, f"{path}: id2label.{key}") for key, value in names.items()}
+    except ValueError as error:
+        raise CorruptModel(f"{path}: id2label must name labels by number.") from error
+    if not named or set(named) != set(range(len(named))):
+        raise CorruptModel(f"{path}: id2label must number its labels from 0 without gaps.")
+    return tuple(named[index] for index in range(len(named)))
+
+
+def _label(value: object, name: str) -> str:
+    """Return the name of a label, which may be written as a number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else check_text(value, name)
+
+
+def classification_activation(config: Mapping[str, Any], labels: tuple[str, ...]) -> Activation:
+    """Return the activation of the text classification pipeline. Raises `UnsupportedModel`."""
+    problem = read_choice(config, "problem_type", _ACTIVATION_OF_PROBLEM)
+    if problem == "regression":
+        return Activation.IDENTITY
+    if len(labels) == 1:
+        return Activation.SIGMOID
+    return Activation.SOFTMAX if problem is None else _ACTIVATION_OF_PROBLEM[problem]
+
+
+_TEMPLATE_FILE = "chat_template.jinja"
+_SPECIAL = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+
+# Patterns in templates whose messages have a list of parts as content instead of a text.
+_PARTS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
+# Architectures whose messages have a text as content, whatever the patterns find.
+_TEXT_ARCHITECTURES = frozenset({"apertus", "deepseek_v3", "gpt_oss", "seed_oss"})
+
+# Arguments of transformers' rendering function, which are not variables of a template.
+_ARGUMENTS = frozenset(
+    {"padding", "truncation", "max_length", "pad_to_multiple_of", "return_tensors", "tokenize", "return_dict"}
+)
+
+
+def read_chat_template(folder: TransformerFolder) -> ChatTemplate | None:
+    """Read the chat template for pairs; `None` if sentence-transformers uses none for this model.
+
+    Raises `UnsupportedModel` for named templates and unsupported arguments, `CorruptModel` if the template is
+    missing.
+    """
+    modalities = read_mapping(folder.settings, "modality_config", file=folder.settings_path)
+    if "message" not in modalities:
+        return None
+    file, source = _find_source(folder)
+    message_format = modalities["message"].get("format", "auto")
+    in_parts = _expects_parts(folder, source) if message_format == "auto" else message_format == "structured"
+    return ChatTemplate(
+        file=folder.path(file),
+        source=source,
+        in_parts=in_parts,
+        special_tokens=_read_special_tokens(folder),
+        variables=_read_variables(folder),
+    )
+
+
+def _find_source(folder: TransformerFolder) -> tuple[str, str]:
+    path = find_file(folder.directory, join(folder.folder, _TEMPLATE_FILE))
+    if path is not None:
+        return _TEMPLATE_FILE, read_text_file(path, MAX_TEMPLATE_BYTES)
+    source = folder.tokenizer_config.get("chat_template")
+    if source is None:
+        raise CorruptModel(f"{folder.path(_TEMPLATE_FILE)} is missing. Download the model again.")
+    if not isinstance(source, str):
+        raise UnsupportedModel(
+            f"{folder.path('tokenizer_config.json')}: several chat templates are not supported; one is."
+        )
+    return "tokenizer_config.json", source
+
+
+def _expects_parts(folder: TransformerFolder, source: str) -> bool:
+    if folder.config.get("model_type") in _TEXT_ARCHITECTURES:
+        return False
+    return any(pattern in source for pattern in _PARTS)
+
+
+def _read_special_tokens(folder: TransformerFolder) -> tuple[tuple[str, str | None], ...]:
+    """Read the special tokens that the files name, null included; templates may use no others."""
+    others = read_object(folder.directory, join(folder.folder, "special_tokens_map.json")) or {}
+    return tuple(
+        (name, folder.special_token(name))
+        for name in _SPECIAL
+        if name in folder.tokenizer_config or name in others
+    )
+
+
+def _read_variables(folder: TransformerFolder) -> tuple[tuple[str, Any], ...]:
+    path = folder.settings_path
+    arguments = read_mapping(folder.settings, "processing_kwargs", file=path)
+    if set(arguments) - {"chat_template"}:
+        raise UnsupportedModel(f"{path}: processing_kwargs is supported for chat_template alone.")
+    name = f"{path}: processing_kwargs"
+    variables = dict(read_mapping(arguments, "chat_template", file=name))
+    restores = read_flag(variables, "restore_suffix", default=True, file=f"{name}.chat_template")
+    variables.pop("restore_suffix", None)
+    if not restores:
+        raise UnsupportedModel(
+            f"{path}: processing_kwargs.chat_template.restore_suffix false is not supported."
+        )
+    for name, value in variables.items():
+        if name in _ARGUMENTS or not isinstance(value, str | int | float | bool | None):
+            raise UnsupportedModel(f"{path}: processing_kwargs.chat_template.{name} is not supported.")
+    return tuple(sorted(variables.items()))
+
 
 _ACTIVATIONS = {
     "Sigmoid": Activation.SIGMOID,
@@ -111,10 +246,8 @@ def _configured_activation(folder: TransformerFolder, values: Mapping[str, Any])
         return None
     kind = name.rpartition(".")[2]
     if kind not in _ACTIVATIONS:
-        raise UnsupportedModel(
-            f"{folder.path('config.json')}: activation_fn {show(name)} is not supported; supported are "
-            f"torch's {', '.join(_ACTIVATIONS)}."
-        )
+        supported = [f"torch's {activation}" for activation in _ACTIVATIONS]
+        raise UnsupportedModel(not_supported(f"{folder.path('config.json')}: activation_fn", name, supported))
     return _ACTIVATIONS[kind]
 
 

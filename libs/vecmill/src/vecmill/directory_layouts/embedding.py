@@ -1,14 +1,34 @@
-"""Reads embedding models of sentence-transformers: an encoder, pooling and other stages."""
+"""Reads models of sentence-transformers that give one embedding for each text: dense, sparse and static.
 
+    dense     an encoder, pooling and other stages
+    sparse    a masked language model with SPLADE pooling
+    static    (model2vec and similar) the mean of token embeddings
+        tokenizer.json       the tokenizer, used without special tokens
+        model.safetensors    `embedding.weight` of sentence-transformers, or `embeddings` of model2vec,
+                             optionally with `mapping` (token -> row) and `weights` (of tokens)
+
+Source of the rules: sentence-transformers 6.2, `sentence_transformer/modules/static_embedding.py`.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from vecmill.directory_layouts.modules import MODULES_FILE, Module, StageReader, name_kinds
-from vecmill.directory_layouts.sentence_transformers_config import ModelSettings
-from vecmill.directory_layouts.transformer_folder import TransformerFolder
-from vecmill.errors import UnsupportedModel
+from vecmill.architectures.static import StaticConfig
+from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings, Module, StageReader, name_kinds
+from vecmill.directory_layouts.transformer_folder import TransformerFolder, find_weights, join
+from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.config_fields import MOST_TOKENS, read_choice, read_mapping, read_size
 from vecmill.models.description import ModelDescription
+from vecmill.models.directory import read_object, require_object
+from vecmill.models.heads import Head, HeadKind
 from vecmill.models.location import ModelLocation
-from vecmill.models.stages import Pooling, Stage
+from vecmill.models.stages import Pooling, PoolingMode, Splade, Stage
+from vecmill.models.tokenizer_file import token_numbers, tokenizer_limits
+from vecmill.models.weights import Weights
+from vecmill.values.messages import show
+from vecmill.values.task import Task
 
 # sentence-transformers overrides the settings of these models by name.
 _WITHOUT_PROMPT = frozenset(f"hkunlp/instructor-{size}" for size in ("base", "large", "xl"))
@@ -45,3 +65,111 @@ def describe_embedding_model(
 
 def _exclude_prompt(stage: Stage) -> Stage:
     return replace(stage, include_prompt=False) if isinstance(stage, Pooling) else stage
+
+
+_STRATEGIES = ("max", "sum")
+_ACTIVATIONS = ("relu", "log1p_relu")
+
+
+def describe_sparse_model(
+    location: ModelLocation, modules: tuple[Module, ...], settings: ModelSettings
+) -> ModelDescription:
+    """Describe `SparseEncoder` modules."""
+    directory = location.directory
+    kinds = [module.kind for module in modules]
+    # MLMTransformer is the name of Transformer before release 5.4.
+    if kinds not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+        raise UnsupportedModel(
+            f"{directory / MODULES_FILE} lists {name_kinds(modules)}; supported in a sparse model are "
+            "Transformer and SpladePooling."
+        )
+    if settings.values.get("max_active_dims") is not None:
+        raise UnsupportedModel(f"{settings.path}: max_active_dims is not supported.")
+    similarity = settings.values.get("similarity_fn_name")
+    if similarity not in (None, "dot"):
+        raise UnsupportedModel(
+            f"{settings.path}: similarity_fn_name {show(similarity)} is not supported in a sparse model: "
+            "sparse embeddings are compared by dot product alone."
+        )
+    folder = TransformerFolder.read(location, modules[0].folder)
+    if kinds[0] == "Transformer":
+        folder.expect_task("fill-mask")
+    splade = _read_splade(location, modules[1])
+    return settings.add_prompts(make_sparse(folder.describe(location), splade))
+
+
+def make_sparse(description: ModelDescription, splade: Splade) -> ModelDescription:
+    """Return `description` with the head and the stage of a sparse model."""
+    return replace(
+        description,
+        task=Task.SPARSE,
+        head=Head(HeadKind.VOCABULARY),
+        stages=(splade,),
+        dim=description.vocab_size,
+    )
+
+
+def _read_splade(location: ModelLocation, module: Module) -> Splade:
+    name = join(module.folder, "config.json")
+    config = require_object(location.directory, name)
+    values = []
+    for key, known in (("pooling_strategy", _STRATEGIES), ("activation_function", _ACTIVATIONS)):
+        values.append(read_choice(config, key, known, known[0], file=location.directory / name))
+    return Splade(add_up=values[0] == "sum", twice=values[1] == "log1p_relu")
+
+
+# sentence-transformers has no limit. Requests with longer texts are refused for their size.
+LONGEST_INPUT = 2**20
+
+
+def describe_static_model(
+    location: ModelLocation, modules: tuple[Module, ...], settings: ModelSettings
+) -> ModelDescription:
+    """Describe `SentenceTransformer` modules that begin with a StaticEmbedding.
+
+    Raises `CorruptModel` if files are missing, or tokens have no embedding.
+    """
+    directory, folder = location.directory, modules[0].folder
+    weights_files = find_weights(directory, folder)
+    encoder = StaticConfig.of(Weights.open(*weights_files))
+    tokenizer_name = join(folder, "tokenizer.json")
+    limits = tokenizer_limits(encoder.vocab_size)
+    tokenizer = read_object(directory, tokenizer_name, limits=limits)
+    if tokenizer is None:
+        raise CorruptModel(f"{directory / tokenizer_name} is missing. Download the model again.")
+    path = directory / tokenizer_name
+    _check_tokens(path, tokenizer, encoder.vocab_size)
+    truncation, name = read_mapping(tokenizer, "truncation", file=path), f"{path}: truncation"
+    reader = StageReader(directory, encoder.hidden_size, pooled=True)
+    stages = (Pooling((PoolingMode.MEAN,)), *reader.read(modules[1:]))
+    description = ModelDescription(
+        name=location.name,
+        directory=directory,
+        task=Task.EMBED,
+        architecture="static",
+        encoder=encoder,
+        dim=reader.width,
+        max_tokens=min(
+            read_size(truncation, "max_length", LONGEST_INPUT, most=MOST_TOKENS, file=name), LONGEST_INPUT
+        ),
+        vocab_size=encoder.vocab_size,
+        stages=stages,
+        lowercase=False,
+        truncate_left=read_choice(truncation, "direction", ("Left", "Right"), file=name) == "Left",
+        prompts={},
+        default_prompt_name=None,
+        config={},
+        tokenizer_file=directory / tokenizer_name,
+        weights_files=weights_files,
+        weights_sha256=location.weights_sha256,
+        special_tokens=False,
+    )
+    return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
+
+
+def _check_tokens(path: Path, tokenizer: Mapping[str, Any], rows: int) -> None:
+    highest = max(token_numbers(tokenizer, path), default=0)
+    if highest >= rows:
+        raise CorruptModel(
+            f"{path} has token ids up to {highest}, but the model has only {rows} token embeddings."
+        )

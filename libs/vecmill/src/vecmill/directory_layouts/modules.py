@@ -1,28 +1,40 @@
-"""Reads `modules.json` of sentence-transformers, and the stages that its modules define.
+"""Reads `modules.json` and `config_sentence_transformers.json`: modules, stages, settings.
 
-Each entry names a class and the folder of its settings. Releases moved the classes but kept their names, so
-only the last part of a class path is used.
+Each entry of `modules.json` names a class and the folder of its settings. Releases moved the classes but kept
+their names, so only the last part of a class path is used.
 
 Source of the rules: sentence-transformers 6.2, `base/model.py` and the modules themselves.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from vecmill.directory_layouts.transformer_folder import find_module_weights, join
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     check_whole_number,
     read_flag,
+    read_mapping,
     read_size,
     read_text,
     read_texts,
 )
+from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_json, read_object, require_object
-from vecmill.models.stages import Dense, DenseActivation, LayerNorm, Normalize, Pooling, PoolingMode, Stage
-from vecmill.values.messages import show, show_name
+from vecmill.models.heads import Similarity
+from vecmill.models.stages import (
+    Dense,
+    DenseActivation,
+    LayerNorm,
+    Normalize,
+    Pooling,
+    PoolingMode,
+    Stage,
+    Truncate,
+)
+from vecmill.values.messages import not_supported, show, show_name
 
 MODULES_FILE = "modules.json"
 
@@ -149,10 +161,8 @@ class StageReader:
         writes = read_text(config, "module_output_name", file=path)
         if output is not None:
             if writes != output:
-                raise UnsupportedModel(
-                    f"{path}: the last module writes {show(writes)} by module_output_name; supported is "
-                    f"{output!r}."
-                )
+                what = f"{path}: in the last module, module_output_name"
+                raise UnsupportedModel(not_supported(what, writes, (output,)))
             writes = None
         self._check_flow(name, reads, writes)
         inputs, outputs = (self._read_width(name, config, key) for key in ("in_features", "out_features"))
@@ -173,10 +183,8 @@ class StageReader:
         value = read_text(config, "activation_function", default, file=file) or default
         package, _, kind = value.rpartition(".")
         if kind not in set(DenseActivation) or not package.startswith("torch."):
-            raise UnsupportedModel(
-                f"{self.directory / name}: activation_function {show(value)} is not supported; supported are "
-                f"torch's {', '.join(DenseActivation)}."
-            )
+            supported = [f"torch's {activation}" for activation in DenseActivation]
+            raise UnsupportedModel(not_supported(f"{file}: activation_function", value, supported))
         return DenseActivation(kind)
 
     def _read_layer_norm(self, module: Module) -> LayerNorm:
@@ -224,3 +232,68 @@ class StageReader:
 def name_kinds(modules: Iterable[Module]) -> str:
     """Return the classes in order, for error messages."""
     return ", ".join(module.kind for module in modules) or "no modules"
+
+
+# Prompts that all models but rerankers have in sentence-transformers, by default empty.
+_DEFAULT_PROMPTS = ("query", "document")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """The settings of the file, empty if it is missing. `values` is its whole content."""
+
+    FILE: ClassVar[str] = "config_sentence_transformers.json"
+
+    path: Path
+    values: Mapping[str, Any]
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """Read the file. Raises `CorruptModel` for invalid prompts."""
+        values = read_object(directory, cls.FILE) or {}
+        path = directory / cls.FILE
+        prompts = _read_prompts(path, values)
+        default = _read_default(path, values, prompts)
+        return cls(path, values, prompts, default)
+
+    @property
+    def model_type(self) -> str:
+        """The class of sentence-transformers, by default `SentenceTransformer`."""
+        return read_text(self.values, "model_type", file=self.path) or "SentenceTransformer"
+
+    def add_prompts(self, description: ModelDescription) -> ModelDescription:
+        """Return `description` with the prompts."""
+        return replace(description, prompts=self.prompts, default_prompt_name=self.default_prompt_name)
+
+    def add_similarity(self, description: ModelDescription) -> ModelDescription:
+        """Return `description` with the similarity measure of its embeddings, by default the cosine."""
+        name = read_text(self.values, "similarity_fn_name", file=self.path)
+        # Other names belong to other kinds of models. sentence-transformers ignores them too.
+        similarity = Similarity(name) if name is not None and name in tuple(Similarity) else Similarity.COSINE
+        return replace(description, similarity=similarity)
+
+    def truncate(self, description: ModelDescription) -> ModelDescription:
+        """Return `description` truncated to `truncate_dim` dimensions, if set. Raises `CorruptModel`."""
+        value = self.values.get("truncate_dim")
+        dim = description.dim if value is None else check_whole_number(value, f"{self.path}: truncate_dim")
+        if dim >= description.dim:
+            return description
+        return replace(description, stages=(*description.stages, Truncate(dim)), dim=dim)
+
+
+def _read_prompts(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
+    prompts = read_mapping(values, "prompts", file=path)
+    if not all(isinstance(text, str | None) for text in prompts.values()):
+        raise CorruptModel(f"{path}: prompts must be an object of strings.")
+    return {key: read_text(prompts, key, "", file=f"{path}: prompts") or "" for key in prompts}
+
+
+def _read_default(path: Path, values: Mapping[str, Any], prompts: Mapping[str, str]) -> str | None:
+    name = values.get("default_prompt_name")
+    if name is None or (isinstance(name, str) and name in prompts):
+        return name
+    if name in _DEFAULT_PROMPTS and values.get("model_type") != "CrossEncoder":
+        return None  # an empty prompt
+    raise CorruptModel(f"{path}: default_prompt_name {show(name)} is not one of its prompts.")

@@ -13,7 +13,6 @@ Source of the rules: sentence-transformers 6.2, `base/modules/transformer.py`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any, Self
 
 from vecmill.architectures.registry import read_encoder, replaces_code
@@ -35,7 +34,7 @@ from vecmill.models.location import ModelLocation
 from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
-from vecmill.values.messages import show, show_name
+from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
 
 _SETTINGS_FILES = tuple(
@@ -121,10 +120,10 @@ class TransformerFolder:
         read = cls(
             directory,
             folder,
-            MappingProxyType(config),
+            config,
             read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
-            *(_read_settings(directory, folder) if is_module else (MappingProxyType({}), _SETTINGS_FILES[0])),
-            MappingProxyType(tokenizer_config),
+            *(_read_settings(directory, folder) if is_module else ({}, _SETTINGS_FILES[0])),
+            tokenizer_config,
         )
         read._check_settings(reads_chat_template)
         return read
@@ -167,7 +166,7 @@ class TransformerFolder:
                 self.tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG
             )
             == "left",
-            prompts=MappingProxyType({}),
+            prompts={},
             default_prompt_name=None,
             config=self.config,
             tokenizer_file=self._find_tokenizer(),
@@ -191,10 +190,8 @@ class TransformerFolder:
     def expect_task(self, *tasks: str) -> None:
         """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
         if self.task not in tasks:
-            raise UnsupportedModel(
-                f"{self.settings_path}: transformer_task {show(self.task)} is not "
-                f"supported in this kind of model; {' or '.join(map(repr, tasks))} is."
-            )
+            what = f"{self.settings_path}: in this kind of model, transformer_task"
+            raise UnsupportedModel(not_supported(what, self.task, tasks))
 
     def refuse_chat_template(self) -> None:
         """Raise `UnsupportedModel` for a chat template: sentence-transformers applies it to every text."""
@@ -226,10 +223,7 @@ class TransformerFolder:
 
     def _check_modalities(self, path: Path, reads_chat_template: bool) -> None:
         if self.task not in _OUTPUTS:
-            raise UnsupportedModel(
-                f"{path}: transformer_task {show(self.task)} is not supported; supported: "
-                f"{', '.join(_OUTPUTS)}."
-            )
+            raise UnsupportedModel(not_supported(f"{path}: transformer_task", self.task, _OUTPUTS))
         modalities = read_mapping(self.settings, "modality_config", file=path)
         if "message" in modalities and not reads_chat_template:
             raise _no_template(path)
@@ -237,9 +231,8 @@ class TransformerFolder:
         formats = (expected, *({**expected, "format": name} for name in ("auto", "flat", "structured")))
         allowed = {"text": (expected,), "message": formats}
         if any(entry not in allowed.get(name, ()) for name, entry in modalities.items()):
-            raise UnsupportedModel(
-                f"{path}: modality_config is {show(modalities)}; supported is text with {expected}."
-            )
+            supported = (f"text with {expected}",)
+            raise UnsupportedModel(not_supported(f"{path}: modality_config", modalities, supported))
 
     def _longest_input(self) -> int:
         """Return the longest input in tokens: the smaller of the configured limit and the encoder's."""
@@ -365,8 +358,8 @@ def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str
     for name in _SETTINGS_FILES:
         settings = read_object(directory, join(folder, name))
         if settings:
-            return MappingProxyType(settings), name
-    return MappingProxyType({}), _SETTINGS_FILES[0]
+            return settings, name
+    return {}, _SETTINGS_FILES[0]
 
 
 def _check_length(path: Path, source: str, value: object) -> int:

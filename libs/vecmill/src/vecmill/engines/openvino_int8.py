@@ -16,7 +16,7 @@ from vecmill.errors import MissingExtra
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.finish import write_graph
 from vecmill.values.aliases import FloatArray
-from vecmill.values.batch import Batch
+from vecmill.values.batch import Batch, compute_in_groups
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import Precision
 from vecmill.values.pip_command import pip_command
@@ -118,10 +118,10 @@ class _Trials:
 def _run(engine: Engine, sequences: Sequence[Any]) -> list[Embedding]:
     """Compute the outputs of `sequences`, texts of similar length together."""
     order = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
-    found: dict[int, Embedding] = {}
-    for start in range(0, len(order), _TEXTS_AT_ONCE):
-        members = order[start : start + _TEXTS_AT_ONCE]
+    groups = (order[start : start + _TEXTS_AT_ONCE] for start in range(0, len(order), _TEXTS_AT_ONCE))
+
+    def run(members: Sequence[int]) -> list[Embedding]:
         batch = Batch.of([sequences[member] for member in members])
-        outputs = engine.run(batch, width=engine.info.lane_widths[-1])
-        found |= zip(members, outputs.split(), strict=True)
-    return [found[index] for index in range(len(sequences))]
+        return engine.run(batch, width=engine.info.lane_widths[-1]).split()
+
+    return compute_in_groups(groups, run)

@@ -5,17 +5,12 @@ supports the request, and makes the result from the engine's output for each tok
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from vecmill.operations.admission import Admission
-from vecmill.operations.classify import classify
-from vecmill.operations.classify_tokens import classify_tokens
-from vecmill.operations.embed import embed
-from vecmill.operations.embed_sparse import embed_sparse
-from vecmill.operations.embed_tokens import embed_tokens
+from vecmill.operations.classify import classify, classify_tokens, score_tokens
+from vecmill.operations.embed import embed, embed_sparse, embed_tokens
 from vecmill.operations.rerank import rerank
-from vecmill.operations.score_tokens import score_tokens
 from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.requests import (
     Classify,
@@ -34,19 +29,17 @@ from vecmill.results import Result
 R = TypeVar("R")
 
 # A new operation is a class in `vecmill.requests`, a module here and a line of this table.
-OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any]]] = MappingProxyType(
-    {
-        Embed: embed,
-        Rerank: rerank,
-        Classify: classify,
-        ClassifyTokens: classify_tokens,
-        ScoreTokens: score_tokens,
-        EmbedSparse: embed_sparse,
-        EmbedTokens: embed_tokens,
-        Tokenize: tokenize,
-        Detokenize: detokenize,
-    }
-)
+OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any]]] = {
+    Embed: embed,
+    Rerank: rerank,
+    Classify: classify,
+    ClassifyTokens: classify_tokens,
+    ScoreTokens: score_tokens,
+    EmbedSparse: embed_sparse,
+    EmbedTokens: embed_tokens,
+    Tokenize: tokenize,
+    Detokenize: detokenize,
+}
 
 
 async def answer(admission: Admission, request: Request[R]) -> R:

@@ -6,7 +6,7 @@ A full queue refuses a request before any work. The event loop tokenises short t
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
-from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown
-from vecmill.models import ModelDescription
-from vecmill.operations.kept_sample import KeptSamples
-from vecmill.operations.output_ranges import SampleEmbeddings
+from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown, UnsupportedTask
+from vecmill.models import ModelDescription, Task
+from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.tokenizing import Load, Tokenizing
 from vecmill.requests import Priority, Request, TextOptions
 from vecmill.results import Timings
 from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import find_prompt
-from vecmill.tokenization.slices import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embedding
+from vecmill.values.engine_info import EngineInfo
 from vecmill.values.observer import Observer
 
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
@@ -279,3 +279,47 @@ def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -
         inference_s=ended.finished_at - ended.started_at,
         total_s=now - began,
     )
+
+
+_DOES: Mapping[Task, str] = {
+    Task.EMBED: "embeds texts, and ranks documents by their embeddings",
+    Task.RERANK: "ranks documents",
+    Task.CLASSIFY: "classifies texts",
+    Task.CLASSIFY_TOKENS: "classifies tokens",
+    Task.SPARSE: "gives sparse embeddings, and ranks documents by them",
+    Task.MULTI_VECTOR: "gives an embedding for each token, and ranks documents by them",
+}
+
+
+def require_task(description: ModelDescription, *tasks: Task, asked: str) -> None:
+    """Raise `UnsupportedTask` unless the task of the model is in `tasks`.
+
+    `asked` follows "it cannot" in the message.
+    """
+    if description.task not in tasks:
+        raise UnsupportedTask(
+            f"The model {description.name} {_DOES[description.task]}; it cannot {asked}.", field="model"
+        )
+
+
+def require_unfinished(description: ModelDescription, info: EngineInfo, *, asked: str, field: str) -> None:
+    """Raise `UnsupportedTask` if the engine returns only finished embeddings.
+
+    `asked` follows "it cannot" in the message. `field` is the field of the request that asks for more.
+    """
+    if info.is_finished:
+        raise UnsupportedTask(
+            f"The exported graph of the model {description.name} returns only finished embeddings; it cannot "
+            f"{asked}. Export the model again, with token_embeddings or last_hidden_state.",
+            field=field,
+        )
+
+
+def require_dimensions(dimensions: int | None, description: ModelDescription) -> None:
+    """Raise `InvalidRequest` unless embeddings of the model can be truncated to `dimensions`."""
+    if dimensions is not None and not 1 <= dimensions <= description.dim:
+        raise InvalidRequest(
+            f"`dimensions` is {dimensions}; this model's embeddings can be truncated to 1 to "
+            f"{description.dim} dimensions.",
+            field="dimensions",
+        )

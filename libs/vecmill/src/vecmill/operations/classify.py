@@ -1,18 +1,29 @@
-"""The `Classify` request: scores of labels for texts and pairs."""
+"""The requests for scores of labels: `Classify` of texts and pairs, `ClassifyTokens` and `ScoreTokens`.
 
-from collections.abc import Sequence
+Source of the rules for entities: transformers 5 (`pipelines/token_classification.py`), strategies `none` and
+`simple`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from vecmill.models import Task
 from vecmill.models.heads import Activation
-from vecmill.operations.admission import Admission
-from vecmill.operations.requirements import require_task
-from vecmill.requests import Classify
-from vecmill.results import ClassifyResult
-from vecmill.tokenization.pairs import encode_texts_and_pairs
+from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
+from vecmill.operations.admission import Admission, require_task
+from vecmill.requests import Classify, ClassifyTokens, ScoreTokens
+from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, ScoreTokensResult
+from vecmill.tokenization.pairs import encode_inputs
+from vecmill.tokenization.pieces import Slices
+from vecmill.tokenization.tokenizer import Spans
 from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.scores import activate_logits
-from vecmill.vectors.transforms import stack_embeddings
+from vecmill.vectors.scores import activate_logits, softmax
+from vecmill.vectors.transforms import dense, stack_embeddings
 
 
 async def classify(admission: Admission, request: Classify) -> ClassifyResult:
@@ -26,7 +37,7 @@ async def classify(admission: Admission, request: Classify) -> ClassifyResult:
     activation = None if request.raw_scores else head.activation
     done = await admission.run(
         request,
-        lambda: encode_texts_and_pairs(
+        lambda: encode_inputs(
             admission.tokenizer, admission.pairs, request.inputs, prompt=prompt, truncation=truncation
         ),
         sizes=[size + len(prompt) for size in request.sizes],
@@ -40,3 +51,145 @@ async def classify(admission: Admission, request: Classify) -> ClassifyResult:
 def _score(embeddings: Sequence[Embedding], activation: Activation | None) -> FloatArray:
     logits = stack_embeddings(embeddings)
     return logits if activation is None else activate_logits(logits, activation)
+
+
+# The label of tokens outside of any entity, which are left out.
+OUTSIDE = "O"
+# Making an entity takes about as long as arithmetic on this many numbers.
+ENTITY_NUMBERS = 1_000
+
+
+async def classify_tokens(admission: Admission, request: ClassifyTokens) -> ClassifyTokensResult:
+    """Return the entities of each text, neighbours joined if `aggregate`.
+
+    Raises the same errors as `Mill.run`.
+    """
+    description, tokenizer = admission.description, admission.tokenizer
+    require_task(description, Task.CLASSIFY_TOKENS, asked="classify tokens")
+    head = description.head
+    assert head is not None
+    spans: list[Spans] = []
+
+    def encode() -> Slices[list[TokenSequence]]:
+        found = yield from tokenizer.encode_with_spans_in_slices(
+            request.texts, truncation=request.options.truncation
+        )
+        spans.extend(span for _, span in found)
+        return [sequence for sequence, _ in found]
+
+    done = await admission.run(request, encode)
+    speller = Speller(
+        tokenizer.library, read_token(description.tokenizer_config, "unk_token", TOKENIZER_CONFIG)
+    )
+
+    def find(text: str, sequence: TokenSequence, span: Spans, logits: Embedding) -> tuple[Entity, ...]:
+        of_tokens = list(_of_tokens(softmax(dense(logits)), head.labels, text, sequence, span, speller))
+        joined = list(_join(of_tokens, speller)) if request.aggregate else of_tokens
+        return tuple(entity for entity in joined if entity.label != OUTSIDE)
+
+    entities = await admission.compute(
+        lambda: tuple(map(find, request.texts, done.sequences, spans, done.embeddings)),
+        done.token_count * (ENTITY_NUMBERS + len(head.labels)),
+    )
+    return ClassifyTokensResult(entities, done.token_count, done.timings, done.truncated_count)
+
+
+class Speller:
+    """The conversion of tokens to text, by a tokenizer of the tokenizers library."""
+
+    def __init__(self, library: Any, unknown: str | None) -> None:
+        """`unknown` is the unknown token that tokenizer_config.json names, or `None`."""
+        self._library = library
+        token = unknown or getattr(library.model, "unk_token", None)
+        self._unknown_id = library.token_to_id(token) if token else None
+
+    def spell(self, token_id: int, text: str) -> str:
+        """Return the spelling of a token in the vocabulary, or its `text` if it is the unknown token."""
+        return text if token_id == self._unknown_id else str(self._library.id_to_token(token_id))
+
+    def join(self, words: list[str]) -> str:
+        """Join the words of adjacent tokens into one text."""
+        decoder = self._library.decoder
+        return " ".join(words) if decoder is None else str(decoder.decode(words))
+
+
+def _of_tokens(
+    scores: FloatArray,
+    labels: Sequence[str],
+    text: str,
+    sequence: TokenSequence,
+    spans: Spans,
+    speller: Speller,
+) -> Iterator[Entity]:
+    """Return the most likely label of each token of the text."""
+    best = scores.argmax(axis=1).tolist()
+    for index, token_id in enumerate(sequence.token_ids.tolist()):
+        if spans.is_special[index]:
+            continue
+        start, end = spans.starts[index], spans.ends[index]
+        yield Entity(
+            label=labels[best[index]],
+            score=float(scores[index, best[index]]),
+            word=speller.spell(token_id, text[start:end]),
+            start=start,
+            end=end,
+            index=index,
+        )
+
+
+def _join(entities: Iterable[Entity], speller: Speller) -> Iterator[Entity]:
+    """Join adjacent tokens of the same kind of label; a label that begins with "B-" starts an entity."""
+    group: list[Entity] = []
+    for entity in entities:
+        begins = entity.label.startswith("B-")
+        if group and (begins or _kind(entity.label) != _kind(group[-1].label)):
+            yield _merge(group, speller)
+            group = []
+        group.append(entity)
+    if group:
+        yield _merge(group, speller)
+
+
+def _kind(label: str) -> str:
+    """Return the label without its prefix, which marks the position of the token in its entity."""
+    return label[2:] if label.startswith(("B-", "I-")) else label
+
+
+def _merge(group: list[Entity], speller: Speller) -> Entity:
+    first = group[0]
+    return replace(
+        first,
+        label=first.label.split("-", 1)[-1],
+        score=float(np.mean(np.array([entity.score for entity in group], np.float32))),
+        word=speller.join([entity.word for entity in group]),
+        end=group[-1].end,
+        index=None,
+    )
+
+
+# The fixed time of a text takes about as long as arithmetic on this many numbers.
+TEXT_NUMBERS = 2_000
+
+
+async def score_tokens(admission: Admission, request: ScoreTokens) -> ScoreTokensResult:
+    """Return the scores of each token, special tokens included. Raises the same errors as `Mill.run`."""
+    description, truncation = admission.description, request.options.truncation
+    require_task(description, Task.CLASSIFY_TOKENS, asked="score the labels of tokens")
+    head = description.head
+    assert head is not None
+
+    def encode() -> Slices[list[TokenSequence]]:
+        found = yield from admission.tokenizer.encode_with_spans_in_slices(
+            request.texts, truncation=truncation
+        )
+        return [sequence for sequence, _ in found]
+
+    done = await admission.run(request, encode)
+
+    def score() -> tuple[FloatArray, ...]:
+        logits = map(dense, done.embeddings)
+        return tuple(logits) if request.raw_scores else tuple(map(softmax, logits))
+
+    numbers = done.token_count * len(head.labels) + TEXT_NUMBERS * len(request.texts)
+    scores = await admission.compute(score, numbers)
+    return ScoreTokensResult(head.labels, scores, done.token_count, done.timings, done.truncated_count)

@@ -1,24 +1,26 @@
-"""The `Embed` request: one embedding for each text."""
+"""The requests for embeddings: `Embed` and `EmbedSparse` give one for each text, `EmbedTokens` many."""
 
 import asyncio
 import math
 from dataclasses import replace
 from functools import partial
 
-from vecmill.errors import DeadlineExceeded, InvalidRequest, fields_renamed
+from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.admission import Admission
+from vecmill.operations.admission import Admission, require_dimensions, require_task, require_unfinished
 from vecmill.operations.late_chunking import embed_chunks
-from vecmill.operations.requirements import require_dimensions, require_task, require_unfinished
-from vecmill.requests import Embed
-from vecmill.results import EmbedResult
-from vecmill.tokenization.refusals import inputs_renumbered
-from vecmill.tokenization.slices import Slices
+from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose
+from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
+from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
+from vecmill.tokenization.pairs import encode_inputs
+from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.vectors.transforms import (
+    dense,
     find_ranges,
     finish_embeddings,
+    sparse,
     stack_embeddings,
     stack_raw_embeddings,
 )
@@ -63,7 +65,14 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     prompt = admission.prompt(request.options)
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
-    done = await admission.run(request, lambda: _encode(admission, request, prompt), sizes=sizes)
+    truncation = request.options.truncation
+    done = await admission.run(
+        request,
+        lambda: encode_inputs(
+            admission.tokenizer, None, request.inputs, prompt=prompt, truncation=truncation
+        ),
+        sizes=sizes,
+    )
     stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
         lambda: finish_embeddings(
@@ -74,23 +83,6 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     counts = done.token_counts
     result = EmbedResult(embeddings, counts, done.timings, truncated_count=done.truncated_count)
     return result, done.left_s
-
-
-def _encode(admission: Admission, request: Embed, prompt: str) -> Slices[list[TokenSequence]]:
-    tokenizer, truncation = admission.tokenizer, request.options.truncation
-    texts = {index: item for index, item in enumerate(request.inputs) if isinstance(item, str)}
-    with inputs_renumbered([*texts]):
-        found = yield from tokenizer.encode_in_slices([*texts.values()], prompt=prompt, truncation=truncation)
-    of_texts = iter(found)
-    sequences = []
-    for index, item in enumerate(request.inputs):
-        if isinstance(item, str):
-            sequences.append(next(of_texts))
-            continue
-        yield len(item)
-        with fields_renamed(input=f"input[{index}]"):
-            sequences.append(tokenizer.from_ids(item, truncation=truncation))
-    return sequences
 
 
 def _check_bytes(request: Embed, description: ModelDescription) -> None:
@@ -126,3 +118,77 @@ async def _find_ranges(admission: Admission, request: Embed, left_s: float) -> F
         ),
         sample.size,
     )
+
+
+async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSparseResult:
+    """Return a sparse embedding for each text. Raises the same errors as `Mill.run`."""
+    require_task(admission.description, Task.SPARSE, asked="give sparse embeddings")
+    prompt, truncation = admission.prompt(request.options), request.options.truncation
+    done = await admission.run(
+        request,
+        lambda: admission.tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
+        sizes=[size + len(prompt) for size in request.sizes],
+    )
+    embeddings = tuple(map(sparse, done.embeddings))
+    return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated_count)
+
+
+# The fixed time of a text takes about as long as arithmetic on this many numbers.
+TEXT_NUMBERS = 2_000
+# Hidden states are wider than the embeddings of multi-vector models. So many take 64 MB, and more as JSON.
+MOST_HIDDEN_NUMBERS = 2**24
+
+
+async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
+    """Return the token embeddings of each text. By default, texts are embedded as documents.
+
+    Raises the same errors as `Mill.run`.
+    """
+    description, tokenizer = admission.description, admission.tokenizer
+    if request.hidden_states and description.task is Task.EMBED:
+        return await _give_hidden_states(admission, request)
+    require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
+    side = request.options.purpose or Purpose.DOCUMENT
+    prompt = side_prompt(description, side, request.options)
+    done = await admission.run(
+        request,
+        lambda: encode_side_in_slices(description, tokenizer, request.texts, side, request.options),
+        sizes=[size + len(prompt) for size in request.sizes],
+    )
+
+    def keep() -> tuple[FloatArray, ...]:
+        pairs = zip(done.sequences, done.embeddings, strict=True)
+        return tuple(keep_tokens(description, tokenizer, *pair, side) for pair in pairs)
+
+    numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
+    embeddings = await admission.compute(keep, numbers)
+    return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)
+
+
+async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
+    """Return the last hidden states of an embedding model, special tokens included."""
+    info = admission.dispatcher.info
+    require_unfinished(admission.description, info, asked="return hidden states", field="model")
+    prompt = admission.prompt(request.options)
+
+    def encode() -> Slices[list[TokenSequence]]:
+        sequences = yield from admission.tokenizer.encode_in_slices(
+            request.texts, prompt=prompt, truncation=request.options.truncation
+        )
+        _check_numbers(sum(map(len, sequences)), admission.description.encoder.hidden_size)
+        return [sequence.for_tokens() for sequence in sequences]
+
+    sizes = [size + len(prompt) for size in request.sizes]
+    done = await admission.run(request, encode, sizes=sizes)
+    states = tuple(map(dense, done.embeddings))
+    return EmbedTokensResult(states, done.token_count, done.timings, done.truncated_count)
+
+
+def _check_numbers(tokens: int, width: int) -> None:
+    most = MOST_HIDDEN_NUMBERS // width
+    if tokens > most:
+        raise RequestTooLarge(
+            f"`input` has {tokens} tokens in all; at most {most} hidden states of this model are returned at "
+            "once. Send it in parts.",
+            field="input",
+        )

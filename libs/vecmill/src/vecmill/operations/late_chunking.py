@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from vecmill.errors import InvalidRequest, UnsupportedTask
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.admission import Admission
-from vecmill.operations.requirements import require_dimensions
+from vecmill.operations.admission import Admission, require_dimensions
 from vecmill.requests import Embed, Purpose, TextOptions, TextOrIds
 from vecmill.results import EmbedResult
 from vecmill.tokenization.late_interaction import kept_tokens, side_prompt
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import TokenSequence

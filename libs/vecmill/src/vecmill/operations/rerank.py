@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -11,12 +10,11 @@ import numpy as np
 from vecmill.errors import InvalidRequest, fields_renamed
 from vecmill.models import Task
 from vecmill.models.heads import Similarity
-from vecmill.operations.admission import Admission, Computation
-from vecmill.operations.requirements import require_task
+from vecmill.operations.admission import Admission, Computation, require_task
 from vecmill.requests import Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.vectors.scores import activate_logits, max_similarity, similarity_scores, sparse_product
@@ -252,11 +250,9 @@ class _RerankMethod:
     numbers: Callable[[Admission, Rerank, Computation], int]
 
 
-_METHODS = MappingProxyType(
-    {
-        Task.RERANK: _RerankMethod(_encode_pairs, _score_logits, _count_scores),
-        Task.EMBED: _RerankMethod(_encode_texts, _score_embeddings, _count_dimensions),
-        Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
-        Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
-    }
-)
+_METHODS = {
+    Task.RERANK: _RerankMethod(_encode_pairs, _score_logits, _count_scores),
+    Task.EMBED: _RerankMethod(_encode_texts, _score_embeddings, _count_dimensions),
+    Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
+    Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
+}

@@ -4,7 +4,7 @@ from vecmill.errors import fields_renamed
 from vecmill.operations.admission import Admission
 from vecmill.requests import Detokenize, Tokenize
 from vecmill.results import DetokenizeResult, TokenizeResult
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 
 
 async def tokenize(admission: Admission, request: Tokenize) -> TokenizeResult:

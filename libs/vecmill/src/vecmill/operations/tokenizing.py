@@ -1,7 +1,7 @@
 """The tokenising of texts off the event loop: a few threads that take turns with the waiting requests.
 
 How it works. The work of a request is a generator that stops before each piece of text (see
-`tokenization.slices`). A thread does pieces of one request for one slice, and then chooses again. So a large
+`tokenization.pieces`). A thread does pieces of one request for one slice, and then chooses again. So a large
 request never holds a thread for long, and a request whose client has left, or whose deadline has passed,
 stops at its next piece. Small requests are done at once on the event loop.
 
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from vecmill.errors import DeadlineExceeded, QueueFull, ShuttingDown
 from vecmill.operations.turns import LONG_PIECE, TextWork, Turns
-from vecmill.tokenization.slices import Slices, complete
+from vecmill.tokenization.pieces import Slices, complete
 from vecmill.values.clock import Clock
 from vecmill.values.observer import Observer, Rejection
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vecmill.tokenization.slices import Slices
+from vecmill.tokenization.pieces import Slices
 
 # Work that got no turn for this time takes turns with shorter work.
 AGE_S = 0.1

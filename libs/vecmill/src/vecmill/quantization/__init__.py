@@ -6,22 +6,20 @@ and their products are added up exactly in 32 bits:
     weights       one scale per output, rounded one input at a time, so that later
                   inputs compensate for the rounding errors of earlier ones       (`rounding`)
     activations   one scale per row, computed at run time, so that an embedding
-                  does not depend on the other texts of its batch                 (`rewriting`,
-                  or by the runtime: `compression`)
+                  does not depend on the other texts of its batch                 (`rewriting`)
 
 A few inputs of a layer are far larger than the others and would use up the scale. They are divided by a
-factor, and their weights multiplied by it (`smoothing`). Factors and rounding need statistics of the inputs:
-`calibration` runs texts through the fp32 graph, and `layers` rounds one matrix after the other.
+factor, and their weights multiplied by it. Factors and rounding need statistics of the inputs:
+`calibration` runs texts through the fp32 graph, and `rounding` rounds one matrix after the other.
 
 Norms, softmax, attention, pooling and heads stay fp32. So do the linear layers that `selection` leaves out:
 a few layers cause most of the loss of accuracy.
 """
 
 from vecmill.quantization.calibration import calibration_sequences, held_out_sequences
-from vecmill.quantization.compression import compress_weights
-from vecmill.quantization.layers import RoundedLayer, round_layers
 from vecmill.quantization.matrices import find_matrices
-from vecmill.quantization.rewriting import quantize_graph
+from vecmill.quantization.rewriting import compress_weights, quantize_graph
+from vecmill.quantization.rounding import RoundedLayer, round_layers
 from vecmill.quantization.selection import output_losses, select_layers
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""Replaces fp32 products of a graph by int8 products.
+"""Replaces fp32 weights of a graph by int8, for two kinds of runtimes.
+
+ONNX Runtime gets products of int8 (`quantize_graph`):
 
     rows @ weight.T + bias      becomes, with one quantisation step per row
 
@@ -9,6 +11,14 @@
 
 For the output of an activation with a known lower bound, zero is near the lower end of the 256 values, so no
 values are wasted.
+
+OpenVINO quantises activations itself, and gets int8 weights alone (`compress_weights`):
+
+    rows @ weight.T      becomes      (rows / factors) @ (int8 weights * scales of outputs).T
+
+It quantises each row of activations at run time, in groups of consecutive inputs with a scale each. So an
+embedding does not depend on the other texts of its batch, and a large input affects the scale of its own
+group alone; therefore queries, keys and values need not stay fp32.
 """
 
 from collections.abc import Sequence
@@ -18,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from vecmill.quantization.layers import RoundedLayer, Span, feeds_attention, round_layers
-from vecmill.quantization.matrices import add_constant, find_matrices
+from vecmill.quantization.matrices import Matrix, add_constant, find_matrices
+from vecmill.quantization.rounding import RoundedLayer, Span, feeds_attention, round_layers
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import Precision
 
@@ -110,3 +120,32 @@ def _steps(writer: _GraphWriter, rows: ir.Value, span: Span) -> ir.Value:
         largest = writer.add("ReduceMax", rows, last, keepdims=1)
         smallest = span.lowest / span.zero if span.zero else _SMALLEST_STEP
     return writer.add("Max", writer.add("Mul", largest, scale), writer.constant(smallest, np.float32))
+
+
+def compress_weights(model: ir.Model, layers: Sequence[RoundedLayer]) -> None:
+    """Replace the weights of `layers` in `model` by int8, in place. Other layers keep their weights."""
+    targets = {matrix.name: matrix for matrix in find_matrices(model.graph)}
+    for layer in layers:
+        _compress(model.graph, targets[layer.matrix.name], layer)
+
+
+def _compress(graph: ir.Graph, matrix: Matrix, layer: RoundedLayer) -> None:
+    values = add_constant(graph, f"{matrix.name}.int8", layer.rounded.values, np.int8)
+    scales = add_constant(graph, f"{matrix.name}.scales", layer.rounded.scales, np.float32)
+    tape = ir.tape.Tape()
+    weight = tape.op("DequantizeLinear", [values, scales], {"axis": 0})
+    graph.insert_before(matrix.products[0], tape.nodes)
+    if layer.factors is not None:
+        divisors = add_constant(graph, f"{matrix.name}.factors", 1 / layer.factors, np.float32)
+        for product in matrix.products:
+            _divide_inputs(graph, product, divisors)
+    for product in matrix.products:
+        product.replace_input_with(1, weight)
+    del graph.initializers[matrix.name]
+
+
+def _divide_inputs(graph: ir.Graph, product: ir.Node, inverse: ir.Value) -> None:
+    tape = ir.tape.Tape()
+    rows = tape.op("Mul", [product.inputs[0], inverse])
+    graph.insert_before(product, tape.nodes)
+    product.replace_input_with(0, rows)

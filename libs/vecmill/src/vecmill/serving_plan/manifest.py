@@ -24,8 +24,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import check_text, read_mapping
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
-from vecmill.serving_plan.plan_json import read_accuracy, read_plan
+from vecmill.serving_plan.plans import Accuracy, kind_of, read_accuracy, read_plan
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.messages import show
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from vecmill.models import ModelDescription
 from vecmill.models.heads import MultiVector
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions
+from vecmill.tokenization.pieces import Slices, complete
 from vecmill.tokenization.prompts import find_prompt
-from vecmill.tokenization.slices import Slices, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence

@@ -15,9 +15,8 @@ from vecmill.models.heads import PairTemplate
 from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
-from vecmill.tokenization.pieces import Known, Reading
+from vecmill.tokenization.pieces import Known, Reading, Slices, complete
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
-from vecmill.tokenization.slices import Slices, complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
@@ -263,7 +262,7 @@ class _Frame:
         return TokenSequence.of(ids, types, is_truncated=is_truncated)
 
 
-def encode_texts_and_pairs(
+def encode_inputs(
     tokenizer: Tokenizer,
     pairs: PairTokenizer | None,
     inputs: Sequence[TextPairOrIds],
@@ -277,27 +276,24 @@ def encode_texts_and_pairs(
     """
     texts = {index: item for index, item in enumerate(inputs) if isinstance(item, str)}
     with inputs_renumbered([*texts]):
-        found = yield from tokenizer.encode_in_slices([*texts.values()], prompt=prompt, truncation=truncation)
-    if len(texts) == len(inputs):
-        return found
-    of_texts, of_pairs = iter(found), iter(list[TokenSequence]())
+        sequences = yield from tokenizer.encode_in_slices(
+            [*texts.values()], prompt=prompt, truncation=truncation
+        )
+    found = dict(zip(texts, sequences, strict=True))
     together = {index: cast(Pair, item) for index, item in enumerate(inputs) if _is_pair(item)}
     if together:
         assert pairs is not None, "the model reads no pairs"
         with inputs_renumbered([*together]):
-            joined = yield from pairs.encode_in_slices(
+            sequences = yield from pairs.encode_in_slices(
                 [*together.values()], prompt=prompt, truncation=truncation
             )
-        of_pairs = iter(joined)
-    sequences = []
-    for index, item in enumerate(inputs):
-        if isinstance(item, str) or _is_pair(item):
-            sequences.append(next(of_texts if isinstance(item, str) else of_pairs))
-            continue
-        yield len(item)
+        found |= zip(together, sequences, strict=True)
+    for index in [index for index in range(len(inputs)) if index not in found]:
+        token_ids = cast(tuple[int, ...], inputs[index])
+        yield len(token_ids)
         with fields_renamed(input=f"input[{index}]"):
-            sequences.append(tokenizer.from_ids(cast(tuple[int, ...], item), truncation=truncation))
-    return sequences
+            found[index] = tokenizer.from_ids(token_ids, truncation=truncation)
+    return [found[index] for index in range(len(inputs))]
 
 
 def _is_pair(item: TextPairOrIds) -> bool:

@@ -5,28 +5,25 @@ published models (nomic-embed, jina-embeddings, e5, snowflake-arctic-embed).
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from vecmill.errors import InvalidRequest, UnknownPrompt
 from vecmill.requests import Purpose, TextOptions
 
 # The names of the prompt of each purpose, those of sentence-transformers first.
-PROMPT_NAMES: Mapping[Purpose, tuple[str, ...]] = MappingProxyType(
-    {
-        Purpose.QUERY: ("query", "search_query", "retrieval.query", "Retrieval-query"),
-        Purpose.DOCUMENT: (
-            "document",
-            "passage",
-            "corpus",
-            "search_document",
-            "retrieval.passage",
-            "Retrieval-document",
-        ),
-        Purpose.CLASSIFICATION: ("classification", "Classification"),
-        Purpose.CLUSTERING: ("clustering", "separation", "Clustering"),
-        Purpose.SIMILARITY: ("text-matching", "STS", "sts"),
-    }
-)
+PROMPT_NAMES: Mapping[Purpose, tuple[str, ...]] = {
+    Purpose.QUERY: ("query", "search_query", "retrieval.query", "Retrieval-query"),
+    Purpose.DOCUMENT: (
+        "document",
+        "passage",
+        "corpus",
+        "search_document",
+        "retrieval.passage",
+        "Retrieval-document",
+    ),
+    Purpose.CLASSIFICATION: ("classification", "Classification"),
+    Purpose.CLUSTERING: ("clustering", "separation", "Clustering"),
+    Purpose.SIMILARITY: ("text-matching", "STS", "sts"),
+}
 
 # In sentence-transformers every model has prompts of these names, by default empty.
 _ALWAYS_THERE = frozenset({Purpose.QUERY, Purpose.DOCUMENT})

@@ -1,13 +1,15 @@
 """Token sequences, and the ragged batches of token sequences that engines compute."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
 from vecmill.values.aliases import IntArray
 from vecmill.values.embeddings import OutputShape
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,17 @@ class Batch:
     def output_shape(self, usual: OutputShape) -> OutputShape:
         """Return the shape of the output for this batch, of an engine whose usual outputs have this shape."""
         return OutputShape.TOKEN if self.gives_tokens else usual
+
+
+def compute_in_groups(
+    groups: Iterable[Sequence[int]], compute: Callable[[Sequence[int]], Iterable[T]]
+) -> list[T]:
+    """Compute texts in groups, and return the results in the order of the texts.
+
+    Each group lists the indices of its texts; together they list every text once. `compute` returns a result
+    for each text of a group.
+    """
+    found: dict[int, T] = {}
+    for group in groups:
+        found |= zip(group, compute(group), strict=True)
+    return [found[index] for index in range(len(found))]

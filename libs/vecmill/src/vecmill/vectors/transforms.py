@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecmill.values.aliases import FloatArray
-from vecmill.values.embeddings import Embedding, SparseEmbedding, UnitEmbedding
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import Embedding, OutputDtype, SparseEmbedding, UnitEmbedding
 
 
 def dense(embedding: Embedding) -> FloatArray:

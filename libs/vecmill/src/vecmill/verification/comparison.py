@@ -1,4 +1,4 @@
-"""Comparison of a model's outputs with the outputs of a reference.
+"""Comparison of a model's outputs with the outputs of a reference, over texts in random batches.
 
 Embeddings are compared by differences, by cosines, and by the share of nearest neighbours that are kept.
 Scores are compared by differences, and by the share of decisions that are kept: the best documents of a
@@ -11,14 +11,21 @@ from itertools import groupby
 
 import numpy as np
 
-from vecmill.models import Task
+from vecmill.engines.base import Engine
+from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.vectors.scores import cosine_at, max_similarity
 from vecmill.vectors.transforms import dense, normalize_embeddings
-from vecmill.verification.check_inputs import CheckInputs
-from vecmill.verification.model_outputs import ModelOutputs
+from vecmill.verification.model_outputs import (
+    CheckInputs,
+    ModelOutputs,
+    ModelProcessor,
+    compute_in_batches,
+    make_check_inputs,
+)
+from vecmill.verification.reference import Reference
 
 NEIGHBOURS = 10
 
@@ -260,3 +267,58 @@ def _best_labels_kept(found: ModelOutputs, reference: ModelOutputs) -> float:
 
 def _share(value: float | None) -> str:
     return "too few texts" if value is None else f"{value:.4f}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationReport:
+    """The differences between an engine and a reference.
+
+    `comparison` is a `ScoreComparison` for rerankers and classifiers, an `EmbeddingComparison` for other
+    models.
+    """
+
+    model: str
+    engine: str
+    precision: str
+    reference: str
+    comparison: EmbeddingComparison | ScoreComparison
+
+    def is_within(self, tolerance: float) -> bool:
+        """Return whether the largest difference is at most `tolerance`.
+
+        If the largest reference value exceeds 1, the tolerance is relative to this value, since fp32 has
+        seven significant digits.
+        """
+        found = self.comparison
+        return found.largest_difference <= tolerance * max(1.0, found.scale)
+
+    def lines(self) -> list[str]:
+        """Return the report as lines for a terminal."""
+        return [
+            f"{self.model}: engine {self.engine}, {self.precision}, against {self.reference}",
+            *self.comparison.lines(),
+        ]
+
+
+def compare_with_reference(
+    description: ModelDescription,
+    engine: Engine,
+    reference: Reference,
+    texts: Sequence[str],
+    *,
+    seed: int = 0,
+) -> VerificationReport:
+    """Compare the outputs of `engine` for `texts`, in random batches, with the outputs of `reference`.
+
+    To check several engines over the same texts, make a reference with `store_outputs`, which computes only
+    once.
+    """
+    inputs = make_check_inputs(description, texts)
+    found = compute_in_batches(engine, ModelProcessor.load(description), inputs, seed=seed)
+    return VerificationReport(
+        model=description.name,
+        engine=engine.info.name,
+        precision=engine.info.precision,
+        reference=reference.name,
+        comparison=compare_outputs(description.task, inputs, found, reference.outputs_for(inputs)),
+    )

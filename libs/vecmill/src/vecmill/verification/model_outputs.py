@@ -1,20 +1,89 @@
-"""Computation of an engine's outputs for the inputs of a check, in random batches or one by one."""
+"""The inputs of a check, made from texts, and an engine's outputs for them, in random batches or one by one.
+
+Inputs are single texts, pairs of texts, or queries and documents, by the task of the model.
+"""
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
+from vecmill.requests import Purpose
 from vecmill.tokenization.late_interaction import encode_side, keep_tokens
-from vecmill.tokenization.pairs import PairTokenizer, encode_texts_and_pairs
-from vecmill.tokenization.slices import complete
+from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
 from vecmill.vectors.scores import activate_logits
 from vecmill.vectors.transforms import dense
-from vecmill.verification.check_inputs import CheckInput, CheckInputs
+
+# More than twice the number of best documents that are compared.
+DOCUMENTS_PER_QUERY = 30
+# Each query is compared with every document.
+TEXTS_PER_QUERY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInput:
+    """One input. `second` is the second text of a pair; only multi-vector models use `purpose`."""
+
+    text: str
+    second: str | None = None
+    purpose: Purpose = Purpose.DOCUMENT
+
+    @property
+    def text_or_pair(self) -> str | tuple[str, str]:
+        """The single text, or the pair of texts."""
+        return self.text if self.second is None else (self.text, self.second)
+
+
+CheckInputs = tuple[CheckInput, ...]
+
+
+def saved_by_transformers(description: ModelDescription) -> bool:
+    """Return whether transformers saved the model, instead of sentence-transformers."""
+    return not (description.directory / "modules.json").exists()
+
+
+def make_check_inputs(description: ModelDescription, texts: Sequence[str]) -> CheckInputs:
+    """Make the inputs of a check from `texts`, by the task of the model.
+
+    A reranker gets groups of texts; each group is a query with its documents. A classifier gets single texts,
+    and pairs of adjacent texts. A multi-vector model gets all texts as documents and some as queries. All
+    other models get single texts.
+    """
+    match description.task:
+        case Task.RERANK:
+            return tuple(_pair_with_documents(texts))
+        case Task.CLASSIFY if not saved_by_transformers(description):
+            return tuple(_pair_adjacent(texts))  # CrossEncoder accepts only pairs
+        case Task.CLASSIFY:
+            return (*map(CheckInput, texts), *_pair_adjacent(texts))
+        case Task.MULTI_VECTOR:
+            queries = texts[::TEXTS_PER_QUERY]
+            return (*map(CheckInput, texts), *(CheckInput(text, purpose=Purpose.QUERY) for text in queries))
+        case Task.EMBED | Task.SPARSE | Task.CLASSIFY_TOKENS:
+            return tuple(map(CheckInput, texts))
+
+
+def _pair_with_documents(texts: Sequence[str]) -> Iterator[CheckInput]:
+    if len(texts) == 1:
+        yield CheckInput(texts[0], texts[0])
+    for start in range(0, len(texts), DOCUMENTS_PER_QUERY + 1):
+        query, *documents = texts[start : start + DOCUMENTS_PER_QUERY + 1]
+        for document in documents:
+            yield CheckInput(query, document)
+
+
+def _pair_adjacent(texts: Sequence[str]) -> Iterator[CheckInput]:
+    for first, second in zip(texts[::2], texts[1::2], strict=False):
+        # transformers' pipeline treats a pair with an empty second text as a single text.
+        if second:
+            yield CheckInput(first, second)
+
 
 LARGEST_BATCH = 12
 
@@ -44,7 +113,7 @@ class ModelProcessor:
             (sequence,) = encode_side(description, self._tokenizer, [item.text], item.purpose)
             return sequence
         (sequence,) = complete(
-            encode_texts_and_pairs(
+            encode_inputs(
                 self._tokenizer, self._pairs, [item.text_or_pair], prompt=description.default_prompt
             )
         )
@@ -79,12 +148,11 @@ def _compute(
 ) -> ModelOutputs:
     sequences = [processor.tokenize(item) for item in inputs]
     width = engine.info.lane_widths[0]
-    found: dict[int, Embedding] = {}
-    for members in batches:
-        outputs = engine.run(Batch.of([sequences[member] for member in members]), width=width).split()
-        for member, output in zip(members, outputs, strict=True):
-            found[member] = processor.postprocess(inputs[member], sequences[member], output)
-    return tuple(found[index] for index in range(len(inputs)))
+
+    def run(members: Sequence[int]) -> list[Embedding]:
+        return engine.run(Batch.of([sequences[member] for member in members]), width=width).split()
+
+    return tuple(map(processor.postprocess, inputs, sequences, compute_in_groups(batches, run)))
 
 
 def _draw_batches(count: int, seed: int) -> Iterator[Sequence[int]]:

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
@@ -25,22 +24,20 @@ from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
+from vecmill.verification.comparison import compare_with_reference
 from vecmill.verification.model_outputs import ModelProcessor, compute_in_batches
 from vecmill.verification.reference import LoadedReference
-from vecmill.verification.reference_check import compare_with_reference
 
 logger = logging.getLogger(__name__)
 
 # The least cosine between an output and its fp32 output, of the worst of the texts. Other texts may be worse;
 # a fifth of the accepted loss (0.999 in 16 bits, 0.99 in 8 bits) is reserved for them.
-MIN_COSINES: Mapping[Precision, float] = MappingProxyType(
-    {
-        Precision.FP16: 0.9992,
-        Precision.BF16: 0.9992,
-        Precision.INT8: 0.992,
-        Precision.INT8_FAST: 0.992,
-    }
-)
+MIN_COSINES: Mapping[Precision, float] = {
+    Precision.FP16: 0.9992,
+    Precision.BF16: 0.9992,
+    Precision.INT8: 0.992,
+    Precision.INT8_FAST: 0.992,
+}
 # Errors have long tails, so the worst text shows only among many. Calibration uses other passages.
 TEXTS, SEED = 200, 20_260_113
 

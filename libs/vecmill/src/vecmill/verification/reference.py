@@ -1,24 +1,270 @@
-"""The references of a check: the model's own library if it is installed, else vecmill's fp32 ONNX engine."""
+"""The references of a check: the model's own library if it is installed, else vecmill's fp32 ONNX engine.
+
+The libraries are sentence-transformers and transformers, in fp32 on the CPU:
+
+    embed               SentenceTransformer.encode
+    rerank              CrossEncoder.predict; for causal language models without sentence-transformers
+                        settings, the program on the model card of Qwen3-Reranker
+    classify            transformers' text classification pipeline; CrossEncoder.predict for models that
+                        CrossEncoder saved, with the pipeline's activation if the model has no activation
+    classify tokens     the softmax of the logits of transformers' class, as in its pipeline
+    sparse              SparseEncoder.encode
+    multi-vector        MultiVectorEncoder.encode_query and encode_document
+"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from vecmill.engines import load_engine
 from vecmill.errors import UnsupportedModel
-from vecmill.models import ModelDescription
+from vecmill.models import ModelDescription, Task
+from vecmill.models.fingerprint import stage_files
+from vecmill.models.weights import PYTORCH_SUFFIX, Weights
+from vecmill.requests import Purpose
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import compute_in_groups
+from vecmill.values.embeddings import SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
-from vecmill.verification.check_inputs import CheckInputs, make_check_inputs
-from vecmill.verification.model_outputs import ModelOutputs, ModelProcessor, compute_singly
-from vecmill.verification.reference_implementations import (
-    ComputeOutputs,
-    load_reference_implementation,
-    reference_library,
+from vecmill.verification.model_outputs import (
+    CheckInput,
+    CheckInputs,
+    ModelOutputs,
+    ModelProcessor,
+    compute_singly,
+    make_check_inputs,
+    saved_by_transformers,
 )
+
+ComputeOutputs = Callable[[CheckInputs], ModelOutputs]
+
+SENTENCE_TRANSFORMERS, TRANSFORMERS = "sentence_transformers", "transformers"
+
+
+def reference_library(description: ModelDescription) -> str:
+    """Return the package with the reference implementation of the model."""
+    if saved_by_transformers(description) and (
+        description.task in (Task.CLASSIFY, Task.CLASSIFY_TOKENS) or description.pair_template is not None
+    ):
+        return TRANSFORMERS
+    return SENTENCE_TRANSFORMERS
+
+
+def load_reference_implementation(description: ModelDescription) -> ComputeOutputs:
+    """Load the model into its reference implementation. Raises any exception of that library.
+
+    Raises `SetupError` for PyTorch files that `Weights` refuses. The library never opens these files.
+    """
+    _refuse_other_pickles(description)
+    match description.task:
+        case Task.EMBED:
+            return _load_embedder(description)
+        case Task.RERANK if saved_by_transformers(description) and description.pair_template is not None:
+            return _load_causal_lm_reranker(description)
+        case Task.RERANK:
+            return _load_cross_encoder(description)
+        case Task.CLASSIFY if saved_by_transformers(description):
+            return _load_classifier(description)
+        case Task.CLASSIFY:
+            return _load_labelling_cross_encoder(description)
+        case Task.CLASSIFY_TOKENS:
+            return _load_token_classifier(description)
+        case Task.SPARSE:
+            return _load_sparse(description)
+        case Task.MULTI_VECTOR:
+            return _load_multi_vector(description)
+
+
+def _refuse_other_pickles(description: ModelDescription) -> None:
+    for path in (*description.weights_files, *stage_files(description)):
+        if path.suffix == PYTORCH_SUFFIX:
+            Weights.open(path)
+
+
+def _weights_options(description: ModelDescription) -> dict[str, Any]:
+    """Return the options of transformers for the kind of weights, which take precedence over the settings.
+
+    Otherwise the library could open a PyTorch file that vecmill ignores, and that was not checked.
+    """
+    return {} if description.has_pytorch_weights else {"use_safetensors": True}
+
+
+def _load_library(class_name: str, description: ModelDescription) -> Any:
+    import sentence_transformers
+
+    model_class = getattr(sentence_transformers, class_name)
+    return (
+        model_class(
+            str(description.directory),
+            device="cpu",
+            trust_remote_code=description.runs_code,
+            model_kwargs=_weights_options(description),
+        )
+        .float()
+        .eval()
+    )
+
+
+def _load_embedder(description: ModelDescription) -> ComputeOutputs:
+    model = _load_library("SentenceTransformer", description)
+
+    def compute(inputs: CheckInputs) -> ModelOutputs:
+        embeddings = model.encode([item.text for item in inputs], convert_to_numpy=True)
+        return tuple(np.asarray(embeddings, np.float32)[:, None])
+
+    return compute
+
+
+def _load_cross_encoder(description: ModelDescription) -> ComputeOutputs:
+    model = _load_library("CrossEncoder", description)
+
+    def compute(inputs: CheckInputs) -> ModelOutputs:
+        scores = model.predict([item.text_or_pair for item in inputs])
+        return tuple(np.asarray(scores, np.float32).reshape(-1, 1, 1))
+
+    return compute
+
+
+def _load_causal_lm_reranker(description: ModelDescription) -> ComputeOutputs:
+    """Load the program on the model card of Qwen3-Reranker, which scores one pair at a time."""
+    import torch
+    import transformers
+
+    folder, template = str(description.directory), description.pair_template
+    assert template is not None
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        trust_remote_code=description.runs_code,
+        **_weights_options(description),
+    ).eval()
+    before, after = (
+        tokenizer.encode(text, add_special_tokens=False) for text in (template.start, template.end)
+    )
+    words = [tokenizer.convert_tokens_to_ids(word) for word in ("no", "yes")]
+    room = description.max_tokens - len(before) - len(after)
+
+    def score(item: CheckInput) -> FloatArray:
+        body = (
+            f"<Instruct>: {description.default_prompt or template.instruction}\n"
+            f"<Query>: {item.text}\n<Document>: {item.second}"
+        )
+        ids = before + tokenizer.encode(body, add_special_tokens=False)[:room] + after
+        with torch.inference_mode():
+            logits = model(torch.tensor([ids]), logits_to_keep=1).logits[0, -1, words]
+        return np.asarray(torch.softmax(logits, dim=0)[1:, None])
+
+    return partial(_each, score)
+
+
+def _load_classifier(description: ModelDescription) -> ComputeOutputs:
+    import torch
+    import transformers
+
+    assert description.head is not None
+    labels = description.head.labels
+    pipeline = transformers.pipeline(
+        "text-classification",
+        str(_folder(description)),
+        device="cpu",
+        dtype=torch.float32,
+        top_k=None,
+        trust_remote_code=description.runs_code,
+        model_kwargs=_weights_options(description),
+    )
+
+    def score(item: CheckInput) -> FloatArray:
+        inputs = {"text": item.text}
+        if item.second is not None:
+            inputs["text_pair"] = item.second
+        (found,) = pipeline([inputs], truncation=True, max_length=description.max_tokens)
+        scores = {entry["label"]: entry["score"] for entry in found}
+        return np.array([[scores[label] for label in labels]], np.float32)
+
+    return partial(_each, score)
+
+
+def _load_labelling_cross_encoder(description: ModelDescription) -> ComputeOutputs:
+    from torch import nn
+
+    model = _load_library("CrossEncoder", description)
+    activation = model.activation_fn
+    if isinstance(activation, nn.Identity):  # the default if the model's settings name no activation
+        problem = str(getattr(model.config, "problem_type", None))
+        others = {"multi_label_classification": nn.Sigmoid(), "regression": activation}
+        activation = others.get(problem, nn.Softmax(dim=1))
+
+    def compute(inputs: CheckInputs) -> ModelOutputs:
+        scores = model.predict([item.text_or_pair for item in inputs], activation_fn=activation)
+        return tuple(np.asarray(scores, np.float32)[:, None])
+
+    return compute
+
+
+def _load_token_classifier(description: ModelDescription) -> ComputeOutputs:
+    import torch
+    import transformers
+
+    folder = str(_folder(description))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        trust_remote_code=description.runs_code,
+        **_weights_options(description),
+    ).eval()
+
+    def score(item: CheckInput) -> FloatArray:
+        tokens = tokenizer(item.text, truncation=True, max_length=description.max_tokens, return_tensors="pt")
+        with torch.inference_mode():
+            logits = model(**tokens).logits[0]
+        return np.asarray(torch.softmax(logits, dim=-1))
+
+    return partial(_each, score)
+
+
+def _load_sparse(description: ModelDescription) -> ComputeOutputs:
+    model = _load_library("SparseEncoder", description)
+
+    def encode(item: CheckInput) -> SparseEmbedding:
+        # One at a time: a batch would hold logits over the whole vocabulary for every token.
+        found = model.encode([item.text], convert_to_sparse_tensor=True, save_to_cpu=True).coalesce()
+        return SparseEmbedding(found.indices()[1].numpy(), found.values().numpy())
+
+    return lambda inputs: tuple(map(encode, inputs))
+
+
+def _load_multi_vector(description: ModelDescription) -> ComputeOutputs:
+    model = _load_library("MultiVectorEncoder", description)
+    encoders = {Purpose.QUERY: model.encode_query, Purpose.DOCUMENT: model.encode_document}
+
+    def encode_side(inputs: CheckInputs, side: Sequence[int]) -> list[FloatArray]:
+        encode = encoders[inputs[side[0]].purpose]
+        embeddings = encode([inputs[index].text for index in side], convert_to_numpy=True)
+        return [np.asarray(one, np.float32) for one in embeddings]
+
+    def compute(inputs: CheckInputs) -> ModelOutputs:
+        sides = [[index for index, item in enumerate(inputs) if item.purpose is side] for side in encoders]
+        return tuple(compute_in_groups(filter(None, sides), lambda side: encode_side(inputs, side)))
+
+    return compute
+
+
+def _each(score: Callable[[CheckInput], FloatArray], inputs: Sequence[CheckInput]) -> ModelOutputs:
+    return tuple(map(score, inputs))
+
+
+def _folder(description: ModelDescription) -> Any:
+    """Return the folder of the transformers model, which may be one of several modules."""
+    return description.weights_files[0].parent
 
 
 class Reference(Protocol):

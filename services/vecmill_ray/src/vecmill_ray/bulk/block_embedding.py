@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vecmill.commands.embed.embed_model import EmbedModel
 from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder, EmbedParameters, Vectors
-from vecmill.commands.embed.input_records import InputPart, Record
 from vecmill.commands.embed.input_scan import Columns, ColumnType, check_record
 from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.embed.outputs import OutputSchema
 from vecmill.commands.embed.pipeline import Refuse, embed_records, refuse_record
+from vecmill.commands.embed.sources import InputPart, Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
 from vecmill.values.aliases import JsonValue

@@ -15,8 +15,8 @@ from io import BytesIO
 from typing import Any
 
 from vecmill.commands.embed.embedder import Vectors
-from vecmill.commands.embed.input_records import Record
 from vecmill.commands.embed.outputs import OutputSchema, ParquetOutput
+from vecmill.commands.embed.sources import Record
 from vecmill.errors import VecmillError
 from vecmill_ray.bulk.storage import SharedStorage
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vecmill.commands.embed.embed_model import choose_model
 from vecmill.commands.embed.input_scan import ColumnOptions
+from vecmill.commands.embed.options import choose_model
 from vecmill.commands.embed.run import parse_columns, parse_parameters
 from vecmill.errors import InvalidConfig
 from vecmill_ray.absolute_paths import absolute_config, absolute_model, absolute_values

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Protocol
 
-from vecmill.commands.embed.input_records import Record
 from vecmill.commands.embed.sources import (
     BATCH_ROWS,
     JsonLines,
     Parquet,
+    Record,
     Source,
     is_compressed,
     parse_line,

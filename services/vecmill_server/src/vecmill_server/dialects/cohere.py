@@ -13,7 +13,7 @@ from vecmill.errors import InvalidRequest
 from vecmill.requests import Detokenize, Embed, Rerank, TextOptions, Tokenize
 from vecmill.results import DetokenizeResult, EmbedResult, RerankResult, TokenizeResult
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import RerankDocument, ServerSettings

@@ -13,7 +13,7 @@ from vecmill.mill import Mill
 from vecmill.requests import Priority, Request
 from vecmill.results import Result, Timings
 from vecmill.values.aliases import JsonValue
-from vecmill.values.timeline import Timeline
+from vecmill.values.observer import Timeline
 from vecmill_server.base.error_responses import (
     ERROR_BODY,
     SENTENCE_BODY,

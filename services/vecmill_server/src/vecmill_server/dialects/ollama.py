@@ -15,7 +15,7 @@ import numpy as np
 
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.operations.requirements import require_task
+from vecmill.operations.admission import require_task
 from vecmill.requests import Embed, TextOptions, Truncation
 from vecmill.results import NO_TIME, EmbedResult, Timings
 from vecmill.values.aliases import JsonValue

@@ -20,7 +20,7 @@ from vecmill.results import (
     TokenizeResult,
 )
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema

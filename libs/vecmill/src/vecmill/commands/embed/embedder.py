@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vecmill.requests import Purpose
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 
 PROBE = "vecmill"
 

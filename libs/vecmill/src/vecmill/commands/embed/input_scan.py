@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from vecmill.commands.embed.input_records import NO_CHARACTER, Record, find_problem, is_writable
 from vecmill.commands.embed.progress import show_progress
-from vecmill.commands.embed.sources import Source
+from vecmill.commands.embed.sources import NO_CHARACTER, Record, Source, find_problem, is_writable
 from vecmill.errors import InvalidConfig, InvalidCorpus
 from vecmill.models.fingerprint import hash_file
 
@@ -41,12 +39,10 @@ class ColumnType(StrEnum):
         return _MERGED.get(frozenset((self, other)), ColumnType.MIXED)
 
 
-_MERGED = MappingProxyType(
-    {
-        frozenset((ColumnType.INTEGER, ColumnType.LONG)): ColumnType.LONG,
-        frozenset((ColumnType.INTEGER, ColumnType.FLOAT)): ColumnType.FLOAT,
-    }
-)
+_MERGED = {
+    frozenset((ColumnType.INTEGER, ColumnType.LONG)): ColumnType.LONG,
+    frozenset((ColumnType.INTEGER, ColumnType.FLOAT)): ColumnType.FLOAT,
+}
 
 
 def type_of(value: Any) -> ColumnType:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from vecmill.commands.download_log import show_downloads
-from vecmill.commands.embed.embed_model import EmbedModel
 from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters
+from vecmill.commands.embed.options import EmbedModel
+from vecmill.commands.options import show_downloads
 from vecmill.config import InputConfig, MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import EngineError, InvalidConfig, ModelNotFound, RequestError, fields_renamed

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, Self
 
 import numpy as np
@@ -21,17 +20,15 @@ EMBEDDING = "embedding"
 # The size of a Parquet row group, the least that a reader holds in memory.
 _GROUP_BYTES = 32 * 2**20
 
-_ARROW_TYPES = MappingProxyType(
-    {
-        ColumnType.NOTHING: "string",
-        ColumnType.BOOLEAN: "bool_",
-        ColumnType.INTEGER: "int64",
-        ColumnType.LONG: "int64",
-        ColumnType.FLOAT: "float64",
-        ColumnType.TEXT: "string",
-        ColumnType.MIXED: "string",
-    }
-)
+_ARROW_TYPES = {
+    ColumnType.NOTHING: "string",
+    ColumnType.BOOLEAN: "bool_",
+    ColumnType.INTEGER: "int64",
+    ColumnType.LONG: "int64",
+    ColumnType.FLOAT: "float64",
+    ColumnType.TEXT: "string",
+    ColumnType.MIXED: "string",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +168,11 @@ class JsonLinesOutput(OutputFile):
             self._file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
-_OUTPUTS: Mapping[str, type[ParquetOutput | NumpyOutput | JsonLinesOutput]] = MappingProxyType(
-    {".parquet": ParquetOutput, ".npy": NumpyOutput, ".jsonl": JsonLinesOutput}
-)
+_OUTPUTS: Mapping[str, type[ParquetOutput | NumpyOutput | JsonLinesOutput]] = {
+    ".parquet": ParquetOutput,
+    ".npy": NumpyOutput,
+    ".jsonl": JsonLinesOutput,
+}
 
 
 def check_output(path: Path, options: ColumnOptions) -> None:

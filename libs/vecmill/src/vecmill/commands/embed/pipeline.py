@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from vecmill.commands.embed.embedder import EmbeddedTexts, Embedder
-from vecmill.commands.embed.input_records import InputPart, Record
 from vecmill.commands.embed.parts import PartStore
+from vecmill.commands.embed.sources import InputPart, Record
 from vecmill.errors import DeviceLost, EngineError, InvalidCorpus, NonFiniteOutput, RequestError, VecmillError
 
 logger = logging.getLogger(__name__)

@@ -3,6 +3,9 @@
 The status of a response decides how the embedder continues. After 429, 502, 503 or a connection error the
 call is repeated, after `Retry-After` or with exponential backoff. After 413 or 504 the call is divided into
 two halves. 400, 422 and 500 mean that one of the texts caused the error. Any other status ends the run.
+
+The number of concurrent calls follows additive increase and multiplicative decrease. Source: Chiu and Jain,
+"Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks", 1989.
 """
 
 import asyncio
@@ -11,13 +14,11 @@ import binascii
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import MappingProxyType
 from typing import Any
 
 import httpx2
 import numpy as np
 
-from vecmill.commands.embed.concurrency_limiter import ConcurrencyLimiter
 from vecmill.commands.embed.embedder import PROBE, EmbeddedTexts, EmbedParameters, Vectors
 from vecmill.errors import (
     EngineError,
@@ -30,7 +31,39 @@ from vecmill.errors import (
 )
 from vecmill.requests import Purpose
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
+
+FIRST_CALLS = 4
+MOST_CALLS = 32
+
+
+class ConcurrencyLimiter:
+    """A limit on concurrent calls. Use with `async with`, from one event loop."""
+
+    def __init__(self, first: int = FIRST_CALLS, most: int = MOST_CALLS) -> None:
+        self.limit = first
+        self._most = most
+        self._inside = 0
+        self._left = asyncio.Condition()
+
+    async def __aenter__(self) -> None:
+        async with self._left:
+            await self._left.wait_for(lambda: self._inside < self.limit)
+            self._inside += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._left:
+            self._inside -= 1
+            self._left.notify_all()
+
+    def increase(self) -> None:
+        """Raise the limit by one after a successful call."""
+        self.limit = min(self.limit + 1, self._most)
+
+    def decrease(self) -> None:
+        """Halve the limit after a call that was refused or timed out."""
+        self.limit = max(self.limit // 2, 1)
+
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 300.0
@@ -39,7 +72,7 @@ LONGEST_WAIT_S = 30.0
 PATIENCE_S = 300.0  # the total wait of one call before it fails
 
 # The values of `input_type` for purposes with another name there.
-_INPUT_TYPES = MappingProxyType({Purpose.SIMILARITY: "text-matching"})
+_INPUT_TYPES = {Purpose.SIMILARITY: "text-matching"}
 
 _REFUSED = frozenset({429, 502, 503})
 _TOO_MUCH = frozenset({413, 504})

@@ -6,34 +6,32 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
 
-from vecmill.commands.embed.embed_model import EmbedModel, choose_model
 from vecmill.commands.embed.embedder import Embedder, EmbedParameters
-from vecmill.commands.embed.input_records import cut_parts
 from vecmill.commands.embed.input_scan import ColumnOptions, InputScan, scan_source, valid_records
 from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.options import EmbedModel, choose_model
 from vecmill.commands.embed.outputs import OutputSchema, check_output, open_output
 from vecmill.commands.embed.parts import PartStore, RunSettings, folder_of, open_part_store, refuse_existing
 from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.remote import open_remote
-from vecmill.commands.embed.sources import Source, open_source
+from vecmill.commands.embed.sources import Source, cut_parts, open_source
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Purpose
 from vecmill.values.aliases import JsonValue
-from vecmill.values.output_dtype import OutputDtype
+from vecmill.values.embeddings import OutputDtype
 from vecmill.values.task import Task
 
 DONE, INTERRUPTED = 0, 130
 
 # The names of identity values in error messages.
-_WORDS = MappingProxyType({"name": "model", "fingerprint": "content of the model"})
+_WORDS = {"name": "model", "fingerprint": "content of the model"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,108 @@
-"""Readers of input files, row by row: JSON lines, CSV and Parquet.
+"""The rows of an input: readers of JSON lines, CSV and Parquet, and the division of rows into parts.
 
 A source returns a record for each row, in order, with the values of the requested columns, and holds only a
 few rows in memory. An invalid row, such as a line that is not JSON, is a record with a problem. A file that
 cannot be read to its end raises `InvalidCorpus`.
+
+A part has a maximum number of texts and of characters, so that memory is bounded. The same records always
+make the same parts.
 """
 
 import csv
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from vecmill.commands.embed.input_records import Record, is_writable
 from vecmill.errors import InvalidCorpus, MissingExtra
 from vecmill.values.pip_command import pip_command
+
+PART_TEXTS = 256
+PART_CHARACTERS = 1_000_000
+
+NO_CHARACTER = "half of a surrogate pair or a byte that is not UTF-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of the input: its line or row number `place`, from 1, and the `values` of its columns.
+
+    `problem` describes the error in a row that cannot be embedded; such a row has no values.
+    """
+
+    place: int
+    values: tuple[Any, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputPart:
+    """Consecutive records, each with its text as the first value. `number` is the part's number, from 0."""
+
+    number: int
+    records: Sequence[Record]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, in input order."""
+        return [record.values[0] for record in self.records]
+
+    def without(self, indices: Sequence[int]) -> "InputPart":
+        """Return the part without the records at these indices."""
+        out = frozenset(indices)
+        return InputPart(self.number, [record for at, record in enumerate(self.records) if at not in out])
+
+    def column(self, index: int) -> list[Any]:
+        """Return the values of one column, in order; column 0 is the texts."""
+        return [record.values[index] for record in self.records]
+
+
+def cut_parts(records: Iterable[Record]) -> Iterator[InputPart]:
+    """Divide all records into parts."""
+    held: list[Record] = []
+    characters = number = 0
+    for record in records:
+        held.append(record)
+        characters += len(record.values[0])
+        if len(held) >= PART_TEXTS or characters >= PART_CHARACTERS:
+            yield InputPart(number, held)
+            held, characters, number = [], 0, number + 1
+    if held:
+        yield InputPart(number, held)
+
+
+def find_problem(value: Any) -> str | None:
+    """Return why a value cannot be embedded, `None` if it can."""
+    if value is None:
+        return "has no text"
+    if not isinstance(value, str):
+        return f"has {_KINDS.get(type(value), 'something else')} where its text should be"
+    return None if is_writable(value) else f"has {NO_CHARACTER} in its text"
+
+
+def is_writable(value: Any) -> bool:
+    """Return whether all text in a value can be written as UTF-8."""
+    if isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    if not isinstance(value, str) or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 
 BATCH_ROWS = 512  # read from Parquet at a time
 BUFFER_BYTES = 2**20  # read from a file, or a Parquet column, at a time
@@ -197,9 +280,12 @@ class Parquet(Source):
             ) from error
 
 
-_SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = MappingProxyType(
-    {".jsonl": JsonLines, ".ndjson": JsonLines, ".csv": CommaSeparated, ".parquet": Parquet}
-)
+_SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = {
+    ".jsonl": JsonLines,
+    ".ndjson": JsonLines,
+    ".csv": CommaSeparated,
+    ".parquet": Parquet,
+}
 
 
 def _read_zst(file: Any) -> AbstractContextManager[Any]:
@@ -211,9 +297,10 @@ def _read_gz(file: Any) -> AbstractContextManager[Any]:
     return gzip.open(file)
 
 
-_COMPRESSIONS: Mapping[str, Callable[[Any], AbstractContextManager[Any]]] = MappingProxyType(
-    {".gz": _read_gz, ".zst": _read_zst}
-)
+_COMPRESSIONS: Mapping[str, Callable[[Any], AbstractContextManager[Any]]] = {
+    ".gz": _read_gz,
+    ".zst": _read_zst,
+}
 
 
 def open_source(path: Path) -> Source:

@@ -15,10 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vecmill.commands.optimize.measurement_json import read_pass, read_screening, write_pass, write_screening
-from vecmill.commands.optimize.measurements import Pass, Screening
+from vecmill.commands.optimize.measurements import (
+    Pass,
+    Screening,
+    read_pass,
+    read_screening,
+    write_pass,
+    write_screening,
+)
 from vecmill.commands.optimize.search import Bench, CandidateFailed
-from vecmill.serving_plan.plan_json import JsonObject, read_plan, write_plan
+from vecmill.serving_plan.plans import JsonObject, read_plan, write_plan
 from vecmill.values.engine_plan import EnginePlan
 
 

@@ -1,11 +1,12 @@
-"""The measurements of all plans, and the figures that are derived from them."""
+"""The measurements of all plans, the figures derived from them, and their JSON."""
 
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from vecmill.serving_plan.accuracy import Accuracy, kind_of
+from vecmill.serving_plan.plans import Accuracy, JsonObject, kind_of, read_plan, write_accuracy, write_plan
 from vecmill.values.engine_plan import EnginePlan
 
 
@@ -112,3 +113,38 @@ class Measurements:
         texts_per_s = statistics.median(one.safe.texts_per_s for one in self.passes)
         latency_s = statistics.median(one.safe.latency_s for one in self.passes)
         return Speed(texts_per_s * ratio.throughput, latency_s / ratio.latency)
+
+
+def write_screening(screening: Screening) -> JsonObject:
+    """Convert a screening to a JSON object."""
+    return {**asdict(screening), "accuracy": write_accuracy(screening.accuracy)}
+
+
+def read_screening(document: Mapping[str, Any]) -> Screening:
+    """Convert a JSON object to a screening."""
+    return Screening(document["load_s"], document["memory_mb"], Accuracy(**document["accuracy"]))
+
+
+def write_pass(done: Pass) -> JsonObject:
+    """Convert a pass to a JSON object."""
+    return {
+        "number": done.number,
+        "before": asdict(done.before),
+        "after": asdict(done.after),
+        "speeds": [{"plan": write_plan(plan), **asdict(speed)} for plan, speed in done.speeds.items()],
+        "failures": [{"plan": write_plan(plan), "reason": why} for plan, why in done.failures.items()],
+    }
+
+
+def read_pass(document: Mapping[str, Any]) -> Pass:
+    """Convert a JSON object to a pass."""
+    return Pass(
+        number=document["number"],
+        before=Speed(**document["before"]),
+        after=Speed(**document["after"]),
+        speeds={
+            read_plan(entry["plan"]): Speed(entry["texts_per_s"], entry["latency_s"])
+            for entry in document["speeds"]
+        },
+        failures={read_plan(entry["plan"]): entry["reason"] for entry in document["failures"]},
+    )

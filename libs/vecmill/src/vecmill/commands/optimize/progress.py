@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import click
 
-from vecmill.commands.optimize.advice import describe_refused
+from vecmill.commands.optimize.choice import describe_refused
 from vecmill.commands.optimize.output_directory import REPORT_FILE, OptimizationResult
 from vecmill.commands.optimize.run import Interrupted, OptimizeOptions, optimize_model
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import describe_plan
 
 DONE, TOO_NOISY, INTERRUPTED = 0, 3, 130
 _BAR_CHARACTERS = 24

@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from vecmill.commands.download_log import show_downloads
-from vecmill.commands.optimize.advice import describe_missing
-from vecmill.commands.optimize.bench import WorkerBench
+from vecmill.commands.optimize.bench import Worker, WorkerBench, find_engine_capabilities
 from vecmill.commands.optimize.candidates import SearchSpace, choose_engines, leave_torch_out, list_candidates
-from vecmill.commands.optimize.choice import Goal, choose
+from vecmill.commands.optimize.choice import Goal, choose, describe_missing
 from vecmill.commands.optimize.journal import Journal, JournalledBench
 from vecmill.commands.optimize.measurements import Measurements
 from vecmill.commands.optimize.output_directory import (
@@ -23,11 +21,10 @@ from vecmill.commands.optimize.output_directory import (
     open_directory,
     write_manifest,
 )
-from vecmill.commands.optimize.plots import can_plot, draw_plots
-from vecmill.commands.optimize.report import write_report
+from vecmill.commands.optimize.report import can_plot, draw_plots, write_report
 from vecmill.commands.optimize.search import CandidateFailed, Search
 from vecmill.commands.optimize.worker import WorkerSetup
-from vecmill.commands.optimize.worker_calls import Worker, find_engine_capabilities
+from vecmill.commands.options import show_downloads
 from vecmill.config import default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import default_engine, find_engine
@@ -36,7 +33,7 @@ from vecmill.errors import InvalidConfig, SetupError
 from vecmill.hardware.topology import Topology
 from vecmill.models import ModelDescription, fingerprint_model, locate_model
 from vecmill.serving_plan.machine import Machine, runtime_versions
-from vecmill.serving_plan.plan_json import JsonObject, write_plan
+from vecmill.serving_plan.plans import JsonObject, write_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.values.sample_texts import sample_texts

@@ -23,7 +23,7 @@ from vecmill.commands.optimize.candidates import SearchSpace, by_loading
 from vecmill.commands.optimize.choice import Goal, may_be_chosen, median_score
 from vecmill.commands.optimize.measurements import Measurements, Pass, Screening
 from vecmill.errors import SetupError
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import describe_plan
 from vecmill.values.clock import Clock
 from vecmill.values.engine_plan import EnginePlan
 

@@ -25,9 +25,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
 
+import numpy as np
+
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.scheduler import Ask
-from vecmill.commands.optimize.reference_outputs import load_reference_outputs, save_reference_outputs
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import find_engine, load_engine
@@ -37,19 +38,45 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.memory import resident_mb
 from vecmill.models import ModelDescription, ModelLocation
 from vecmill.requests import Priority
-from vecmill.serving_plan.accuracy import Accuracy
-from vecmill.serving_plan.plan_json import JsonObject, read_plan, write_accuracy
+from vecmill.serving_plan.plans import Accuracy, JsonObject, read_plan, write_accuracy
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_info import CostModel
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.values.observer import Observer
-from vecmill.verification.check_inputs import make_check_inputs
-from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison
-from vecmill.verification.model_outputs import ModelProcessor, compute_singly
-from vecmill.verification.reference import LoadedReference, store_outputs
-from vecmill.verification.reference_check import compare_with_reference
+from vecmill.vectors.transforms import dense
+from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison, compare_with_reference
+from vecmill.verification.model_outputs import CheckInputs, ModelProcessor, compute_singly, make_check_inputs
+from vecmill.verification.reference import LoadedReference, StoredReference, store_outputs
 from vecmill.verification.self_check import check_engine
+
+
+def save_reference_outputs(reference: StoredReference, file: Path) -> None:
+    """Write the name and the outputs of `reference`, in order, without the inputs."""
+    arrays: dict[str, Any] = {"name": np.array(reference.name)}
+    for index, output in enumerate(reference.outputs):
+        if isinstance(output, SparseEmbedding):
+            arrays[f"columns_{index}"] = output.columns
+            arrays[f"values_{index}"] = output.values
+        else:
+            arrays[f"dense_{index}"] = dense(output)
+    np.savez(file, allow_pickle=False, **arrays)
+
+
+def load_reference_outputs(file: Path, inputs: CheckInputs) -> StoredReference:
+    """Read the reference, with its outputs for `inputs`, from `file`."""
+    with np.load(file, allow_pickle=False) as arrays:
+        outputs = tuple(_read(arrays, index) for index in range(len(inputs)))
+        return StoredReference(str(arrays["name"]), inputs, outputs)
+
+
+def _read(arrays: Any, index: int) -> Embedding:
+    if f"columns_{index}" in arrays:
+        return SparseEmbedding(arrays[f"columns_{index}"], arrays[f"values_{index}"])
+    found: Embedding = arrays[f"dense_{index}"]
+    return found
+
 
 T = TypeVar("T")
 

@@ -14,14 +14,12 @@ from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_tok
 from vecmill.models.tokenizer_file import tokenizer_limits
 from vecmill.models.weights import count_bytes
 from vecmill.tokenization.building.class_names import find_class
-from vecmill.tokenization.building.classes import apply_class
+from vecmill.tokenization.building.classes import apply_class, convert_vocabulary, set_post_processor
 from vecmill.tokenization.building.special_tokens import (
     ROLES,
     list_more_tokens,
     read_switch,
-    set_post_processor,
 )
-from vecmill.tokenization.building.vocabulary_files import convert_vocabulary
 
 if TYPE_CHECKING:
     from vecmill.models.description import ModelDescription

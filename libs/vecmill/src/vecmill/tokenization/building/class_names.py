@@ -8,25 +8,22 @@ Source: transformers 5.23, `models/auto/tokenization_auto.py` and `tokenization_
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.models.config_fields import read_text
 from vecmill.models.special_token import TOKENIZER_CONFIG
 
 # Alias in transformers -> class.
-_ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        "BartTokenizer": "RobertaTokenizer",
-        "LEDTokenizer": "RobertaTokenizer",
-        "LayoutLMTokenizer": "BertTokenizer",
-        "LongformerTokenizer": "RobertaTokenizer",
-        "LxmertTokenizer": "BertTokenizer",
-        "MobileBertTokenizer": "BertTokenizer",
-        "MvpTokenizer": "RobertaTokenizer",
-        "SqueezeBertTokenizer": "BertTokenizer",
-    }
-)
+_ALIASES: Mapping[str, str] = {
+    "BartTokenizer": "RobertaTokenizer",
+    "LEDTokenizer": "RobertaTokenizer",
+    "LayoutLMTokenizer": "BertTokenizer",
+    "LongformerTokenizer": "RobertaTokenizer",
+    "LxmertTokenizer": "BertTokenizer",
+    "MobileBertTokenizer": "BertTokenizer",
+    "MvpTokenizer": "RobertaTokenizer",
+    "SqueezeBertTokenizer": "BertTokenizer",
+}
 
 # Unsupported classes with their own rules, some of which read a tokenizer.json: {name}Tokenizer.
 _UNKNOWN = """
@@ -41,71 +38,69 @@ Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLNet
 UNKNOWN_CLASSES = frozenset(f"{name}Tokenizer" for name in _UNKNOWN.split())
 
 # The default class of each text architecture.
-_ARCHITECTURES: Mapping[str, str] = MappingProxyType(
-    {
-        "AlbertTokenizer": "albert yoso",
-        "BarthezTokenizer": "barthez",
-        "BertJapaneseTokenizer": "bert-japanese",
-        "BertTokenizer": "bert convbert distilbert electra ernie layoutlm lxmert megatron-bert mobilebert "
-        "nezha nomic_bert qdqbert realm retribert squeezebert visual_bert",
-        "BertweetTokenizer": "bertweet",
-        "BigBirdTokenizer": "big_bird",
-        "BioGptTokenizer": "biogpt",
-        "BlenderbotSmallTokenizer": "blenderbot-small",
-        "BlenderbotTokenizer": "blenderbot",
-        "ByT5Tokenizer": "byt5",
-        "CLIPTokenizer": "clip",
-        "CTRLTokenizer": "ctrl",
-        "CamembertTokenizer": "camembert",
-        "CanineTokenizer": "canine",
-        "CodeLlamaTokenizer": "code_llama",
-        "CohereTokenizer": "cohere cohere2",
-        "DPRQuestionEncoderTokenizer": "dpr",
-        "DebertaTokenizer": "deberta",
-        "DebertaV2Tokenizer": "deberta-v2",
-        "EsmTokenizer": "esm",
-        "FNetTokenizer": "fnet",
-        "FlaubertTokenizer": "flaubert",
-        "FunnelTokenizer": "funnel",
-        "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
-        "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
-        "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text recurrent_gemma t5gemma",
-        "HerbertTokenizer": "herbert",
-        "LayoutLMv2Tokenizer": "layoutlmv2",
-        "LayoutLMv3Tokenizer": "layoutlmv3",
-        "LukeTokenizer": "luke",
-        "M2M100Tokenizer": "m2m_100",
-        "MBart50Tokenizer": "mbart50",
-        "MBartTokenizer": "mbart",
-        "MLukeTokenizer": "mluke",
-        "MPNetTokenizer": "mpnet",
-        "MarianTokenizer": "marian",
-        "NllbTokenizer": "nllb nllb-moe",
-        "OpenAIGPTTokenizer": "openai-gpt",
-        "PLBartTokenizer": "plbart",
-        "PegasusTokenizer": "pegasus",
-        "PerceiverTokenizer": "perceiver",
-        "PhobertTokenizer": "phobert",
-        "ProphetNetTokenizer": "prophetnet",
-        "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
-        "Qwen3_5Tokenizer": "qwen3_5_text",
-        "ReformerTokenizer": "reformer",
-        "RemBertTokenizer": "rembert",
-        "RoCBertTokenizer": "roc_bert",
-        "RoFormerTokenizer": "roformer",
-        "RobertaTokenizer": "bart data2vec-text ibert led lilt longformer mega mra mvp roberta "
-        "roberta-prelayernorm",
-        "SplinterTokenizer": "splinter",
-        "T5Tokenizer": "mt5 switch_transformers t5",
-        "XGLMTokenizer": "xglm",
-        "XLMRobertaTokenizer": "gte jina_embeddings_v3 xlm-roberta xmod",
-        "XLMTokenizer": "xlm",
-        "XLNetTokenizer": "xlnet",
-    }
-)
-_DEFAULT_CLASSES: Mapping[str, str] = MappingProxyType(
-    {model_type: name for name, model_types in _ARCHITECTURES.items() for model_type in model_types.split()}
-)
+_ARCHITECTURES: Mapping[str, str] = {
+    "AlbertTokenizer": "albert yoso",
+    "BarthezTokenizer": "barthez",
+    "BertJapaneseTokenizer": "bert-japanese",
+    "BertTokenizer": "bert convbert distilbert electra ernie layoutlm lxmert megatron-bert mobilebert "
+    "nezha nomic_bert qdqbert realm retribert squeezebert visual_bert",
+    "BertweetTokenizer": "bertweet",
+    "BigBirdTokenizer": "big_bird",
+    "BioGptTokenizer": "biogpt",
+    "BlenderbotSmallTokenizer": "blenderbot-small",
+    "BlenderbotTokenizer": "blenderbot",
+    "ByT5Tokenizer": "byt5",
+    "CLIPTokenizer": "clip",
+    "CTRLTokenizer": "ctrl",
+    "CamembertTokenizer": "camembert",
+    "CanineTokenizer": "canine",
+    "CodeLlamaTokenizer": "code_llama",
+    "CohereTokenizer": "cohere cohere2",
+    "DPRQuestionEncoderTokenizer": "dpr",
+    "DebertaTokenizer": "deberta",
+    "DebertaV2Tokenizer": "deberta-v2",
+    "EsmTokenizer": "esm",
+    "FNetTokenizer": "fnet",
+    "FlaubertTokenizer": "flaubert",
+    "FunnelTokenizer": "funnel",
+    "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
+    "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
+    "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text recurrent_gemma t5gemma",
+    "HerbertTokenizer": "herbert",
+    "LayoutLMv2Tokenizer": "layoutlmv2",
+    "LayoutLMv3Tokenizer": "layoutlmv3",
+    "LukeTokenizer": "luke",
+    "M2M100Tokenizer": "m2m_100",
+    "MBart50Tokenizer": "mbart50",
+    "MBartTokenizer": "mbart",
+    "MLukeTokenizer": "mluke",
+    "MPNetTokenizer": "mpnet",
+    "MarianTokenizer": "marian",
+    "NllbTokenizer": "nllb nllb-moe",
+    "OpenAIGPTTokenizer": "openai-gpt",
+    "PLBartTokenizer": "plbart",
+    "PegasusTokenizer": "pegasus",
+    "PerceiverTokenizer": "perceiver",
+    "PhobertTokenizer": "phobert",
+    "ProphetNetTokenizer": "prophetnet",
+    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
+    "Qwen3_5Tokenizer": "qwen3_5_text",
+    "ReformerTokenizer": "reformer",
+    "RemBertTokenizer": "rembert",
+    "RoCBertTokenizer": "roc_bert",
+    "RoFormerTokenizer": "roformer",
+    "RobertaTokenizer": "bart data2vec-text ibert led lilt longformer mega mra mvp roberta "
+    "roberta-prelayernorm",
+    "SplinterTokenizer": "splinter",
+    "T5Tokenizer": "mt5 switch_transformers t5",
+    "XGLMTokenizer": "xglm",
+    "XLMRobertaTokenizer": "gte jina_embeddings_v3 xlm-roberta xmod",
+    "XLMTokenizer": "xlm",
+    "XLNetTokenizer": "xlnet",
+}
+_DEFAULT_CLASSES: Mapping[str, str] = {
+    model_type: name for name, model_types in _ARCHITECTURES.items() for model_type in model_types.split()
+}
 
 # Architectures whose files often name a wrong class: transformers uses tokenizer.json alone, or a fixed
 # class.
@@ -115,12 +110,10 @@ granitemoehybrid granitemoeshared internlm2 internlm3 jamba minicpm3 minimax_m2 
 mistral mixtral modernbert modernbert-decoder nemotron nystromformer olmo2 olmo3 olmo_hybrid pegasus_x
 persimmon phi3 phimoe stablelm umt5 xlm-roberta-xl
 """
-_FIXED_CLASSES: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(_WITHOUT_CLASS.split(), ""),
-        "qwen2": "Qwen2Tokenizer",
-    }
-)
+_FIXED_CLASSES: Mapping[str, str] = {
+    **dict.fromkeys(_WITHOUT_CLASS.split(), ""),
+    "qwen2": "Qwen2Tokenizer",
+}
 
 
 def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -1,29 +1,24 @@
-"""The special tokens of transformers' tokenizer classes, and the post-processors that add them to texts.
+"""The special tokens of a model, from tokenizer_config.json and the files beside it.
 
-Most classes add their own special tokens, named in tokenizer_config.json, and ignore the post-processor of
-tokenizer.json. The other classes use that post-processor.
-
-Source of the rules: transformers 5.23, `tokenization_*.py` of each model.
+Source of the rules: transformers 5.23, `tokenization_utils_base.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import read_flag
+from vecmill.models.config_fields import check_token_number, read_flag, read_mapping
 from vecmill.models.directory import read_object
-from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
-from vecmill.values.messages import show_name
+from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, check_token, read_token
+from vecmill.values.messages import show
 
 SpecialTokens = Mapping[str, str]
 """Role -> token, in the order in which transformers adds the tokens."""
 
+ADDED_TOKENS = "added_tokens.json"
+_ID_DIGITS = 10
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-
-# Tokenizer, special tokens, tokenizer_config.json -> a post-processor of the tokenizers library.
-MakePostProcessor = Callable[[Any, SpecialTokens, Mapping[str, Any]], Any]
 
 
 def add_special_tokens_map(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -33,12 +28,11 @@ def add_special_tokens_map(folder: Path, config: Mapping[str, Any]) -> Mapping[s
     return {**config, **(read_object(folder, SPECIAL_TOKENS_MAP) or {})}
 
 
-def find_special_tokens(name: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens of `settings`, with the defaults of the class `name`.
+def find_special_tokens(defaults: SpecialTokens, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens of `settings`, with the `defaults` of a class.
 
     `settings` is the result of `add_special_tokens_map`.
     """
-    defaults = SPECIAL_TOKENS.get(name, {})
     return {
         role: content
         for role in ROLES
@@ -72,126 +66,73 @@ def read_switch(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
     return not is_null and read_flag(config, key, default=default, file=TOKENIZER_CONFIG)
 
 
-def set_post_processor(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
-    """Set the post-processor of the class `name`, which adds special tokens to texts, if it has one.
+def add_tokens(
+    tokenizer: Any,
+    folder: Path,
+    settings: Mapping[str, Any],
+    special: SpecialTokens,
+    *,
+    mask_strips_left: bool,
+) -> None:
+    """Add the added tokens in the order of their ids, then the special tokens.
 
-    Changes `tokenizer`, which was read from `path`. Raises `CorruptModel` if its vocabulary lacks the tokens.
+    `mask_strips_left` is the default of the mask token's `lstrip`. Raises `CorruptModel`.
     """
-    make = _POST_PROCESSORS.get(name)
-    if make is None or (name in _DEFAULTS_TO_FILE and tokenizer.post_processor is not None):
-        return
-    special = find_special_tokens(name, add_special_tokens_map(path.parent, config))
-    missing = sorted(
-        f"{show_name(token)} ({role}_token)"
-        for role in _USED_ROLES[name]
-        if tokenizer.token_to_id(token := special.get(role, "none")) is None
-    )
-    if missing:
-        raise CorruptModel(
-            f"{path} lacks {', '.join(missing)}, which {name} adds to texts. Download the model again, "
-            "or name its special tokens in tokenizer_config.json."
+    numbered = _number_added(folder, settings)
+    for _, flags in numbered:
+        token = _added_token(flags)
+        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+    for role, text in special.items():
+        value = settings.get(f"{role}_token")
+        default = {"lstrip": role == "mask" and mask_strips_left}
+        listed = [token for _, token in numbered if token["content"] == text]
+        flags = value if isinstance(value, Mapping) else next(iter(listed), default)
+        token = _added_token({"normalized": False, **flags, "content": text, "special": True})
+        tokenizer.add_special_tokens([token])
+    for name, value in list_more_tokens(settings):
+        content = check_token(value, name)
+        if content is None:
+            continue
+        flags = value if isinstance(value, Mapping) else {"content": content, "normalized": False}
+        tokenizer.add_special_tokens([_added_token({**flags, "special": True})])
+
+
+def _number_added(folder: Path, settings: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the ids and the settings of the added tokens, by their ids. Raises `CorruptModel`."""
+    key = "added_tokens_decoder"
+    numbered: dict[str, Any]
+    if settings.get(key) is not None:
+        numbered, name = (
+            dict(read_mapping(settings, key, file=TOKENIZER_CONFIG)),
+            f"{TOKENIZER_CONFIG}: {key}",
         )
-    tokenizer.post_processor = make(tokenizer, special, config)
+    else:
+        name = ADDED_TOKENS
+        tokens = read_object(folder, ADDED_TOKENS) or {}
+        ids = {
+            check_token_number(number, f"{name}: {show(token)}"): token for token, number in tokens.items()
+        }
+        named = {
+            read_token(settings, f"{role}_token", TOKENIZER_CONFIG) for role in ROLES
+        }  # without defaults
+        numbered = {
+            str(number): {"content": token, "special": token in named, "normalized": token not in named}
+            for number, token in ids.items()
+        }
+    found = []
+    for number, token in numbered.items():
+        if not (number.isascii() and number.isdecimal() and len(number) < _ID_DIGITS):
+            raise CorruptModel(f"{name}: the key {show(number)} is not the id of a token.")
+        if not isinstance(token, Mapping) or check_token(token, f"{name}.{number}.content") is None:
+            raise CorruptModel(f"{name}.{number}: content must be a string.")
+        found.append((int(number), token))
+    return sorted(found, key=lambda entry: entry[0])
 
 
-def _template(single: str, pair: str) -> MakePostProcessor:
-    def make(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-        import tokenizers
-
-        used = [special[role] for role in ROLES if f"{{{role}}}" in single + pair]
-        return tokenizers.processors.TemplateProcessing(
-            single=single.format(**special),
-            pair=pair.format(**special),
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in used],
-        )
-
-    return make
-
-
-def _make_roberta(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-    return _roberta_processor(
-        tokenizer,
-        special,
-        trim_offsets=read_switch(config, "trim_offsets", default=True),
-        add_prefix_space=read_switch(config, "add_prefix_space", default=False),
-    )
-
-
-def _make_mpnet(tokenizer: Any, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
-    return _roberta_processor(tokenizer, special, trim_offsets=True, add_prefix_space=False)
-
-
-def _roberta_processor(tokenizer: Any, special: SpecialTokens, **settings: bool) -> Any:
-    """Return a processor that puts two separators between the texts of a pair."""
+def _added_token(settings: Mapping[str, Any]) -> Any:
     import tokenizers
 
-    separator, start = ((special[role], tokenizer.token_to_id(special[role])) for role in ("sep", "cls"))
-    return tokenizers.processors.RobertaProcessing(separator, start, **settings)
-
-
-_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
-_BERT_ENDS = {"bos": "[CLS]", "eos": "[SEP]"}
-
-SPECIAL_TOKENS: Mapping[str, SpecialTokens] = MappingProxyType(
-    {
-        "BertTokenizer": _BERT,
-        "ConvBertTokenizer": _BERT,
-        "DistilBertTokenizer": _BERT,
-        "ElectraTokenizer": _BERT,
-        "MPNetTokenizer": {**_ROBERTA, "unk": "[UNK]"},
-        "RobertaTokenizer": _ROBERTA,
-        "GPT2Tokenizer": dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"),
-        "Qwen2Tokenizer": dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
-        "XLMRobertaTokenizer": _ROBERTA,
-        "CamembertTokenizer": _ROBERTA,
-        "AlbertTokenizer": {**_BERT, **_BERT_ENDS, "unk": "<unk>", "pad": "<pad>"},
-        "DebertaV2Tokenizer": {**_BERT, **_BERT_ENDS},
-        "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-    }
-)
-"""The default special tokens of each class."""
-
-_make_bert = _template("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
-_make_plain = _template("$A:0", "$A:0 $B:1")
-_make_xlm_roberta = _template("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}")
-
-_POST_PROCESSORS: Mapping[str, MakePostProcessor] = MappingProxyType(
-    {
-        "BertTokenizer": _make_bert,
-        "ConvBertTokenizer": _make_bert,
-        "DistilBertTokenizer": _make_bert,
-        "ElectraTokenizer": _make_bert,
-        "MPNetTokenizer": _make_mpnet,
-        "RobertaTokenizer": _make_roberta,
-        "GPT2Tokenizer": _make_plain,
-        "Qwen2Tokenizer": _make_plain,
-        "XLMRobertaTokenizer": _make_xlm_roberta,
-        "CamembertTokenizer": _make_xlm_roberta,
-        "AlbertTokenizer": _make_bert,
-        "DebertaV2Tokenizer": _make_bert,
-        "T5Tokenizer": _template("$A {eos}", "$A {eos} $B {eos}"),
-    }
-)
-
-# Classes that use their post-processor only if tokenizer.json has none.
-_DEFAULTS_TO_FILE = frozenset({"AlbertTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer"})
-
-_USED_ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        **dict.fromkeys(_POST_PROCESSORS, ("cls", "sep")),
-        "GPT2Tokenizer": (),
-        "Qwen2Tokenizer": (),
-        "XLMRobertaTokenizer": ("bos", "eos"),
-        "CamembertTokenizer": ("bos", "eos"),
-        "T5Tokenizer": ("eos",),
-    }
-)
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    name = f"{TOKENIZER_CONFIG}: the token {show(settings['content'])}"
+    flags = {flag: read_flag(settings, flag, default=False, file=name) for flag in names if flag in settings}
+    return tokenizers.AddedToken(settings["content"], **flags)

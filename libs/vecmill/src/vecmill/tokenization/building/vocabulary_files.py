@@ -4,47 +4,105 @@
     vocab.json, merges.txt                    byte pairs: RoBERTa, Qwen
     sentencepiece.bpe.model and similar       pieces with scores: XLM-RoBERTa, CamemBERT, ALBERT, DeBERTa, T5
 
-Each class arranges the pieces in its own order. `special_tokens` adds the special tokens of the class.
-`classes` applies its other rules.
+Each class arranges the pieces in its own order. `classes` applies its other rules.
+
+A sentencepiece model is a protobuf message. This module lists the required fields with their numbers in
+`sentencepiece_model.proto`. protobuf skips all other fields.
 
 Source of the rules: transformers 5.23, `tokenization_*.py` of each model, `convert_slow_tokenizer.py` and
 `tokenization_utils_base.py`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
-from vecmill.models.config_fields import (
-    MOST_TOKENS,
-    check_token_number,
-    read_flag,
-    read_mapping,
-    read_size,
-)
+from vecmill.models.config_fields import MOST_TOKENS, read_size
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
-from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_token
-from vecmill.models.tokenizer_file import LARGEST_TOKENIZER
-from vecmill.tokenization.building.classes import BERT_CLASSES, apply_class
-from vecmill.tokenization.building.sentencepiece_file import read_sentencepieces
-from vecmill.tokenization.building.special_tokens import (
-    ROLES,
-    SPECIAL_TOKENS,
-    SpecialTokens,
-    add_special_tokens_map,
-    find_special_tokens,
-    list_more_tokens,
-    set_post_processor,
-)
-from vecmill.values.messages import show, show_name
+from vecmill.models.special_token import TOKENIZER_CONFIG
+from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES
+from vecmill.tokenization.building.special_tokens import SpecialTokens
+from vecmill.values.messages import show_name
 
-ADDED_TOKENS = "added_tokens.json"
+_UNIGRAM = 1
+_CONTROL, _USER_DEFINED = 3, 4
+
+# Message -> field -> number, type, and whether it repeats.
+_MESSAGES: Mapping[str, Mapping[str, tuple[int, str, bool]]] = {
+    "Piece": {"piece": (1, "string", False), "score": (2, "float", False), "type": (3, "int32", False)},
+    "Trainer": {"model_type": (3, "int32", False)},
+    "Normalizer": {"precompiled_charsmap": (2, "bytes", False)},
+    "Model": {
+        "pieces": (1, "Piece", True),
+        "trainer": (2, "Trainer", False),
+        "normalizer": (3, "Normalizer", False),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieces:
+    """The pieces of a vocabulary with their scores, in the order of their ids.
+
+    `added` are control pieces and user-defined pieces. `charsmap` is the normalisation table. `is_unigram` is
+    false for all other kinds of vocabulary.
+    """
+
+    pieces: tuple[tuple[str, float], ...]
+    added: tuple[str, ...]
+    charsmap: bytes | None = field(repr=False)
+    is_unigram: bool
+
+
+def read_sentencepieces(path: Path, max_bytes: int = MAX_TOKENIZER_BYTES) -> SentencePieces:
+    """Read the file. Raises `CorruptModel` if it is not a sentencepiece model or larger than `max_bytes`."""
+    message = _message_class()()
+    content = read_file(path, max_bytes)
+    try:
+        message.ParseFromString(content)
+        pieces = [(piece.piece, piece.score, piece.type) for piece in message.pieces]
+    except Exception as error:  # not all versions of protobuf raise a narrower class
+        raise CorruptModel(
+            f"{path} cannot be read as a sentencepiece model: {one_line(error)}. Download the model again."
+        ) from error
+    if not pieces:
+        raise CorruptModel(
+            f"{path} is not a sentencepiece model: it has no pieces. Download the model again."
+        )
+    return SentencePieces(
+        tuple((piece, score) for piece, score, _ in pieces),
+        tuple(piece for piece, _, kind in pieces if kind in (_CONTROL, _USER_DEFINED)),
+        message.normalizer.precompiled_charsmap or None,
+        message.trainer.model_type in (0, _UNIGRAM),  # 0 is a missing field; the default is unigram
+    )
+
+
+def _message_class() -> Any:
+    from google.protobuf import (  # type: ignore[import-untyped]
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
+    file = descriptor_pb2.FileDescriptorProto(name="sentencepieces.proto", package="vecmill", syntax="proto2")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for key, (number, kind, repeats) in fields.items():
+            described = message.field.add(name=key, number=number)
+            described.label = described.LABEL_REPEATED if repeats else described.LABEL_OPTIONAL
+            if kind in _MESSAGES:
+                described.type, described.type_name = described.TYPE_MESSAGE, f".vecmill.{kind}"
+            else:
+                described.type = getattr(described, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("vecmill.Model"))
+
+
 MOST_EXTRA_IDS = 10_000
 _EXTRA_IDS = 100  # the default of T5
-_ID_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,111 +113,12 @@ class VocabularyFile:
     limits: FileLimits
 
 
-@dataclass(frozen=True, slots=True)
-class _Converter:
-    """The files of a tokenizer class, and the function that builds a tokenizer from them."""
-
-    files: tuple[str, ...]
-    make: Callable[["VocabularyFile", SpecialTokens, Mapping[str, Any]], Any]
-    mask_strips_left: bool = False  # the default of the mask token's `lstrip`
+# A vocabulary, special tokens, tokenizer_config.json -> a `tokenizers.Tokenizer`.
+BuildTokenizer = Callable[[VocabularyFile, SpecialTokens, Mapping[str, Any]], Any]
 
 
-def convert_vocabulary(
-    path: Path, name: str, config: Mapping[str, Any], limits: FileLimits = LARGEST_TOKENIZER
-) -> Any:
-    """Build the `tokenizers.Tokenizer` of the class `name` from the vocabulary file `path`.
-
-    `config` is the whole tokenizer_config.json, `limits` those of each file. Raises `UnsupportedModel` if the
-    class is not supported or does not read the file, `CorruptModel` if a file is broken.
-    """
-    converter = _CONVERTERS.get(name)
-    if converter is None or path.name not in converter.files:
-        raise UnsupportedModel(
-            f"{path.parent} has {path.name} and no tokenizer.json, from which no tokenizer of the class "
-            f"{name or 'that the model has'!r} can be built. Write one with "
-            "`transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)`."
-        )
-    settings = add_special_tokens_map(path.parent, config)
-    special = find_special_tokens(name, settings)
-    missing_roles = sorted(set(SPECIAL_TOKENS[name]) - set(special))
-    if missing_roles:
-        keys = ", ".join(f"{role}_token" for role in missing_roles)
-        raise CorruptModel(f"{path.parent / TOKENIZER_CONFIG}: {keys} must be a string.")
-    tokenizer = converter.make(VocabularyFile(path, limits), special, config)
-    apply_class(tokenizer, name, config, path)
-    _add_tokens(tokenizer, path.parent, settings, special, converter)
-    set_post_processor(tokenizer, name, config, path)
-    return tokenizer
-
-
-def _add_tokens(
-    tokenizer: Any, folder: Path, settings: Mapping[str, Any], special: SpecialTokens, converter: _Converter
-) -> None:
-    """Add the added tokens in the order of their ids, then the special tokens."""
-    numbered = _number_added(folder, settings)
-    for _, flags in numbered:
-        token = _added_token(flags)
-        (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
-    for role, text in special.items():
-        value = settings.get(f"{role}_token")
-        default = {"lstrip": role == "mask" and converter.mask_strips_left}
-        listed = [token for _, token in numbered if token["content"] == text]
-        flags = value if isinstance(value, Mapping) else next(iter(listed), default)
-        token = _added_token({"normalized": False, **flags, "content": text, "special": True})
-        tokenizer.add_special_tokens([token])
-    for name, value in list_more_tokens(settings):
-        content = check_token(value, name)
-        if content is None:
-            continue
-        flags = value if isinstance(value, Mapping) else {"content": content, "normalized": False}
-        tokenizer.add_special_tokens([_added_token({**flags, "special": True})])
-
-
-def _number_added(folder: Path, settings: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the ids and the settings of the added tokens, by their ids. Raises `CorruptModel`."""
-    key = "added_tokens_decoder"
-    numbered: dict[str, Any]
-    if settings.get(key) is not None:
-        numbered, name = (
-            dict(read_mapping(settings, key, file=TOKENIZER_CONFIG)),
-            f"{TOKENIZER_CONFIG}: {key}",
-        )
-    else:
-        name = ADDED_TOKENS
-        tokens = read_object(folder, ADDED_TOKENS) or {}
-        ids = {
-            check_token_number(number, f"{name}: {show(token)}"): token for token, number in tokens.items()
-        }
-        named = {
-            read_token(settings, f"{role}_token", TOKENIZER_CONFIG) for role in ROLES
-        }  # without defaults
-        numbered = {
-            str(number): {"content": token, "special": token in named, "normalized": token not in named}
-            for number, token in ids.items()
-        }
-    found = []
-    for number, token in numbered.items():
-        if not (number.isascii() and number.isdecimal() and len(number) < _ID_DIGITS):
-            raise CorruptModel(f"{name}: the key {show(number)} is not the id of a token.")
-        if not isinstance(token, Mapping) or check_token(token, f"{name}.{number}.content") is None:
-            raise CorruptModel(f"{name}.{number}: content must be a string.")
-        found.append((int(number), token))
-    return sorted(found, key=lambda entry: entry[0])
-
-
-def _added_token(settings: Mapping[str, Any]) -> Any:
-    import tokenizers
-
-    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    name = f"{TOKENIZER_CONFIG}: the token {show(settings['content'])}"
-    flags = {flag: read_flag(settings, flag, default=False, file=name) for flag in names if flag in settings}
-    return tokenizers.AddedToken(settings["content"], **flags)
-
-
-# Vocabularies
-
-
-def _make_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Build a tokenizer from a list of word pieces. Raises `CorruptModel`."""
     import tokenizers
 
     path = file.path
@@ -178,7 +137,8 @@ def _make_word_pieces(file: VocabularyFile, special: SpecialTokens, config: Mapp
     return tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=special["unk"]))
 
 
-def _make_byte_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+def build_byte_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
+    """Build a tokenizer from numbered tokens and their merges. Raises `CorruptModel`."""
     import tokenizers
 
     path = file.path
@@ -229,7 +189,9 @@ def _is_token_id(value: object) -> bool:
 Pieces = list[tuple[str, float]]
 
 
-def _make_pieces(arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], tuple[Pieces, int]]) -> Any:
+def pieces_builder(
+    arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], tuple[Pieces, int]],
+) -> BuildTokenizer:
     """Return a builder of unigram tokenizers; `arrange` returns the pieces and the unknown token's id."""
 
     def make(file: VocabularyFile, special: SpecialTokens, config: Mapping[str, Any]) -> Any:
@@ -252,14 +214,16 @@ def _make_pieces(arrange: Callable[[Pieces, SpecialTokens, Mapping[str, Any]], t
     return make
 
 
-def _arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of XLM-RoBERTa, and the id of the unknown token."""
     first = [(special[role], 0.0) for role in ("bos", "pad", "eos", "unk")]
     return [*first, *pieces[3:], (special["mask"], 0.0)], 3
 
 
-def _arrange_camembert(
+def arrange_camembert(
     pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]
 ) -> tuple[Pieces, int]:
+    """Return the pieces of CamemBERT, and the id of the unknown token."""
     first = [
         ("<s>NOTUSED", 0.0),
         (special["pad"], 0.0),
@@ -270,33 +234,20 @@ def _arrange_camembert(
     return [*first, *pieces[1:], (special["mask"], 0.0)], 3
 
 
-def _arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_albert(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of ALBERT, and the id of the unknown token."""
     return pieces, 1
 
 
-def _arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_deberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of DeBERTa, and the id of the unknown token."""
     return pieces, next((number for number, (piece, _) in enumerate(pieces) if piece == special["unk"]), 1)
 
 
-def _arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+def arrange_t5(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> tuple[Pieces, int]:
+    """Return the pieces of T5 with its extra ids, and the id of the unknown token."""
     count = read_size(config, "extra_ids", _EXTRA_IDS, least=0, most=MOST_EXTRA_IDS, file=TOKENIZER_CONFIG)
     return [*pieces, *((f"<extra_id_{number}>", 0.0) for number in reversed(range(count)))], 2
 
 
-_PIECES_FILES = ("sentencepiece.bpe.model",)
-
-_CONVERTERS: Mapping[str, _Converter] = MappingProxyType(
-    {
-        **dict.fromkeys(sorted(BERT_CLASSES), _Converter(("vocab.txt",), _make_word_pieces)),
-        "RobertaTokenizer": _Converter(("vocab.json",), _make_byte_pairs),
-        "Qwen2Tokenizer": _Converter(("vocab.json",), _make_byte_pairs),
-        "XLMRobertaTokenizer": _Converter(_PIECES_FILES, _make_pieces(_arrange_roberta)),
-        "CamembertTokenizer": _Converter(
-            _PIECES_FILES, _make_pieces(_arrange_camembert), mask_strips_left=True
-        ),
-        "AlbertTokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_albert)),
-        "DebertaV2Tokenizer": _Converter(("spm.model",), _make_pieces(_arrange_deberta)),
-        "T5Tokenizer": _Converter(("spiece.model",), _make_pieces(_arrange_t5)),
-    }
-)
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")

@@ -19,8 +19,7 @@ from vecmill.errors import NotReady, VecmillError
 from vecmill.models import fingerprint_model
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
-from vecmill.serving_plan.plan_json import read_plan
-from vecmill.serving_plan.plan_names import describe_plan
+from vecmill.serving_plan.plans import describe_plan, read_plan
 from vecmill_server.app.browser_page import ASSETS_PATH, ConsolePage, media_type
 from vecmill_server.app.routes.health import tell_readiness
 from vecmill_server.base.catalog import ServedModel

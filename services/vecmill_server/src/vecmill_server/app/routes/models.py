@@ -12,7 +12,7 @@ from starlette.routing import Route
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
-from vecmill.serving_plan.accuracy import Accuracy
+from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from vecmill.mill import Mill
-from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
-from vecmill.values.timeline import BatchTimeline
+from vecmill.values.observer import BatchRecord, BatchTimeline, LaneState, Observer, Rejection
 from vecmill_server.base.byte_budget import ByteBudget
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.telemetry.metrics import definitions

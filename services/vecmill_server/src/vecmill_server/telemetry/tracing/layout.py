@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vecmill.values.timeline import BatchTimeline, RunTimeline
+from vecmill.values.observer import BatchTimeline, RunTimeline
 from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Stage
 
 # A request of thousands of texts has one span for each of so many batches.

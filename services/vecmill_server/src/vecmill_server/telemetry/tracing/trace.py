@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from vecmill.errors import VecmillError
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Request
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.timeline import BatchTimeline, RunTimeline, Timeline
+from vecmill.values.observer import BatchTimeline, RunTimeline, Timeline
 from vecmill_server.base.error_responses import spec_of
 
 Attributes = Mapping[str, str | int | float | bool]

@@ -29,7 +29,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from vecmill.values.clock import monotonic
-from vecmill.values.timeline import BatchTimeline
+from vecmill.values.observer import BatchTimeline
 from vecmill_server import __version__
 from vecmill_server.telemetry.tracing.layout import SpanDraft, describe_batch, lay_out_batch, lay_out_request
 from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Stage

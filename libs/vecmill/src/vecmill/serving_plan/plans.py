@@ -1,14 +1,59 @@
-"""Conversion of plans and accuracies to and from JSON objects, for files and worker processes."""
+"""Plans and their measured accuracy: their names in reports, and their JSON."""
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import MOST_TOKENS, check_text, check_whole_number
-from vecmill.serving_plan.accuracy import Accuracy
 from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.vectors.scores import cosine_at
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The differences between a plan's outputs and those of `reference`, over `texts` texts or pairs.
+
+    `largest_difference` is over all values, and `scale` is the largest value of the reference. `cosine_min`
+    and `cosine_mean` are over embeddings, `None` if the outputs are scores. `kept` is the share of nearest
+    neighbours, best documents or best labels that are the same, `None` if there were too few texts.
+    """
+
+    reference: str
+    texts: int
+    largest_difference: float
+    scale: float
+    cosine_min: float | None
+    cosine_mean: float | None
+    kept: float | None
+
+    @property
+    def worst_cosine(self) -> float:
+        """The cosine of the worst text. For scores, `cosine_at` computes it from the largest difference."""
+        if self.cosine_min is not None:
+            return self.cosine_min
+        return cosine_at(self.largest_difference, self.scale)
+
+
+def kind_of(plan: EnginePlan) -> tuple[str, str | None, str | None]:
+    """Return the kind of a plan: engine, device and precision, which determine the accuracy."""
+    return plan.engine, plan.device, plan.precision
+
+
+def describe_plan(plan: EnginePlan) -> str:
+    """Return a short description: `openvino bf16, calls on 1 or 2 cores, 512 tokens, lengths in 8s`."""
+    engine, device, precision = kind_of(plan)
+    parts = [f"{engine} {precision or ''}".strip() + (f" on {device}" if device not in (None, "cpu") else "")]
+    if plan.lane_widths:
+        widths = " or ".join(map(str, plan.lane_widths))
+        parts.append(f"calls on {widths} {'core' if plan.lane_widths == (1,) else 'cores'}")
+    if plan.max_batch_tokens is not None:
+        parts.append(f"{plan.max_batch_tokens} tokens")
+    if plan.length_multiple is not None:
+        parts.append(f"lengths in {plan.length_multiple}s")
+    return ", ".join(parts)
+
 
 JsonObject = dict[str, Any]
 
