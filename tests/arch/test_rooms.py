@@ -14,7 +14,6 @@ ROOMS = (
     "commands",
     "sync",
     "mill",
-    "old_names",
     "operations",
     "batching",
     "verification",

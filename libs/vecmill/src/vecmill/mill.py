@@ -24,7 +24,6 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.load_failures import load_failures
-from vecmill.old_names import OldMethods, renamed_parameter
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges
@@ -67,7 +66,7 @@ class MillState(StrEnum):
     CLOSED = "closed"
 
 
-class Mill(OldMethods):
+class Mill:
     """One model, ready for requests. Use from one event loop.
 
     `model` is a directory, a name, a description that was read before, or a function that returns the
@@ -278,7 +277,6 @@ class Mill(OldMethods):
         result = await self.run(Embed(inputs, dimensions, options=options, timeout_s=timeout_s))
         return result.embeddings
 
-    @renamed_parameter("reading", "options")
     async def rerank(
         self,
         query: str | Sequence[str],
@@ -299,7 +297,6 @@ class Mill(OldMethods):
         )
         return await self.run(request)
 
-    @renamed_parameter("reading", "options")
     async def classify(
         self,
         inputs: Sequence[TextOrPair],
