@@ -22,6 +22,7 @@ from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
+from vecmill.hardware.memory import return_freed_memory
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.load_failures import load_failures
 from vecmill.operations import answer
@@ -134,6 +135,7 @@ class Mill:
         if self._cache_dir is not None:
             self._admission.keep_sample(self._cache_dir)
         dispatcher.start()
+        await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
     async def drain(self, timeout_s: float) -> bool:

@@ -17,7 +17,7 @@ import torch
 from vecmill.engines.base import EngineCapabilities, choose_precision
 from vecmill.engines.session_calls import ModelCall, make_embeddings
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
-from vecmill.engines.torch.replica import IndexedProgram, Replica, ShapeRounding, probe_device
+from vecmill.engines.torch.replica import IndexedProgram, Outputs, Replica, ShapeRounding, probe_device
 from vecmill.engines.torch.threads import use_threads
 from vecmill.engines.warming import warm_engine
 from vecmill.errors import DeviceLost, InferenceFailed
@@ -89,8 +89,8 @@ class TorchEngine:
         """
         if width not in self.info.lane_widths:
             raise InferenceFailed(f"The engine computes on {self.info.lane_widths} cores, not on {width}.")
-        with self._take_replica() as replica, torch.inference_mode(), use_threads(width):
-            outputs = replica.run(batch)
+        with torch.inference_mode(), use_threads(width):
+            outputs = self._compute(batch)
         computed_tokens = len(batch) * int(batch.lengths.max())
         return make_embeddings(self.info, outputs, batch, computed_tokens=computed_tokens)
 
@@ -103,6 +103,10 @@ class TorchEngine:
         self._shared = None
         while not self._free.empty():
             self._free.get()
+
+    def _compute(self, batch: Batch) -> Outputs:
+        with self._take_replica() as replica:
+            return replica.run(batch)
 
     @contextmanager
     def _take_replica(self) -> Iterator[Replica]:
