@@ -16,7 +16,6 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -49,33 +48,29 @@ _MIN_SIZE = 2
 _MAX_SIZE = 2**24
 
 # The axes of each input of `graphs.batch_layout.IndexedLayout`.
-_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "token_ids": ("positions",),
-        "token_type_ids": ("positions",),
-        "token_positions": ("positions",),
-        "slot_of_token": ("positions",),
-        "starts": ("texts",),
-        "lengths": ("texts",),
-        "prompt_lengths": ("texts",),
-        "seen_lengths": ("texts",),
-        "slots": ("longest",),
-        "token_of_slot": ("texts", "longest"),
-    }
-)
+_AXES: Mapping[str, tuple[str, ...]] = {
+    "token_ids": ("positions",),
+    "token_type_ids": ("positions",),
+    "token_positions": ("positions",),
+    "slot_of_token": ("positions",),
+    "starts": ("texts",),
+    "lengths": ("texts",),
+    "prompt_lengths": ("texts",),
+    "seen_lengths": ("texts",),
+    "slots": ("longest",),
+    "token_of_slot": ("texts", "longest"),
+}
 # Example sizes differ from each other and from all sizes of a model, so that torch cannot equate two sizes.
-_EXAMPLE_SIZES = MappingProxyType({"positions": 47, "texts": 11, "longest": 13})
+_EXAMPLE_SIZES: Mapping[str, int] = {"positions": 47, "texts": 11, "longest": 13}
 
-_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {
-        # Weights become constants in the layout of the kernels.
-        "freezing": True,
-        # The number of threads is the caller's (`threads`), not that of the compiling process.
-        "cpp.dynamic_threads": True,
-        # Worker processes would outlive the compilation.
-        "compile_threads": 1,
-    }
-)
+_OPTIONS: Mapping[str, Any] = {
+    # Weights become constants in the layout of the kernels.
+    "freezing": True,
+    # The number of threads is the caller's (`threads`), not that of the compiling process.
+    "cpp.dynamic_threads": True,
+    # Worker processes would outlive the compilation.
+    "compile_threads": 1,
+}
 
 
 class CompiledTorchEngine(TorchEngine):

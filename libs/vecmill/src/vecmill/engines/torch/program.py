@@ -11,7 +11,6 @@ Shapes depend on the inputs alone (`engines.indices`), so a compiler can compile
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,25 +23,23 @@ from vecmill.errors import UnsupportedModel
 from vecmill.graphs.steps import Step, Steps
 
 # The inputs of operators that are settings instead of data; they are Python values.
-_SETTINGS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        "Clip": (1, 2),
-        "Concat": (0, 1, 2, 3),
-        "CumSum": (1,),
-        "Expand": (1,),
-        "Range": (0, 1, 2),
-        "ReduceL2": (1,),
-        "ReduceMax": (1,),
-        "ReduceMean": (1,),
-        "ReduceSum": (1,),
-        "Reshape": (1,),
-        "Slice": (1, 2, 3),
-        "Squeeze": (1,),
-        "Unsqueeze": (1,),
-    }
-)
+_SETTINGS: Mapping[str, tuple[int, ...]] = {
+    "Clip": (1, 2),
+    "Concat": (0, 1, 2, 3),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "Range": (0, 1, 2),
+    "ReduceL2": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceSum": (1,),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+}
 # The inputs that are stored in the precision of the plan.
-_STORED: Mapping[str, tuple[int, ...]] = MappingProxyType({"Gemm": (1, 2), "Conv": (1, 2), "Gather": (0,)})
+_STORED: Mapping[str, tuple[int, ...]] = {"Gemm": (1, 2), "Conv": (1, 2), "Gather": (0,)}
 # Operators that multiply activations, and so take the precision as an argument.
 _MULTIPLYING = ("MatMul", ATTENTION)
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
@@ -18,20 +17,18 @@ _MAX_EMPTY = 2**40  # elements of an empty tensor, its empty dimensions aside
 _MAX_KEY_CHARACTERS = 64
 
 # The classes of storages: the names of the elements in safetensors and numpy, and the bytes of an element.
-_STORAGES: Mapping[str, tuple[str, str, int]] = MappingProxyType(
-    {
-        "torch.FloatStorage": ("F32", "<f4", 4),
-        "torch.DoubleStorage": ("F64", "<f8", 8),
-        "torch.HalfStorage": ("F16", "<f2", 2),
-        "torch.BFloat16Storage": ("BF16", "bfloat16", 2),
-        "torch.LongStorage": ("I64", "<i8", 8),
-        "torch.IntStorage": ("I32", "<i4", 4),
-        "torch.ShortStorage": ("I16", "<i2", 2),
-        "torch.CharStorage": ("I8", "|i1", 1),
-        "torch.ByteStorage": ("U8", "|u1", 1),
-        "torch.BoolStorage": ("BOOL", "|b1", 1),
-    }
-)
+_STORAGES: Mapping[str, tuple[str, str, int]] = {
+    "torch.FloatStorage": ("F32", "<f4", 4),
+    "torch.DoubleStorage": ("F64", "<f8", 8),
+    "torch.HalfStorage": ("F16", "<f2", 2),
+    "torch.BFloat16Storage": ("BF16", "bfloat16", 2),
+    "torch.LongStorage": ("I64", "<i8", 8),
+    "torch.IntStorage": ("I32", "<i4", 4),
+    "torch.ShortStorage": ("I16", "<i2", 2),
+    "torch.CharStorage": ("I8", "|i1", 1),
+    "torch.ByteStorage": ("U8", "|u1", 1),
+    "torch.BoolStorage": ("BOOL", "|b1", 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class Function(Enum):
     ORDERED_DICT = "collections.OrderedDict"
 
 
-_FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.value: function for function in Function})
+_FUNCTIONS: Mapping[str, Function] = {function.value: function for function in Function}
 
 
 @dataclass(frozen=True, slots=True)
