@@ -24,7 +24,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.models import ModelDescription, Task, locate_model
-from vecmill.models.load_failures import load_failures
+from vecmill.models.directory import load_failures
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges

@@ -22,7 +22,7 @@ from vecmill.directory_layouts.static import describe_static_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models.config_fields import show
 from vecmill.models.description import ModelDescription
-from vecmill.models.load_failures import load_failures
+from vecmill.models.directory import load_failures
 from vecmill.models.location import ModelLocation
 from vecmill.values.task import Task
 

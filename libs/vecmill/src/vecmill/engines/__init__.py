@@ -17,7 +17,7 @@ from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.models.config_fields import show
-from vecmill.models.load_failures import load_failures
+from vecmill.models.directory import load_failures
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.values.pip_command import pip_command

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import onnxruntime
 
-from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
 from vecmill.engines.groups import count_padded, group_long_texts
 from vecmill.engines.mapped_model import MappedModel
@@ -52,7 +52,6 @@ from vecmill.engines.session_calls import (
     Shrinking,
     make_embeddings,
 )
-from vecmill.engines.warming import warm_engine
 from vecmill.engines.yielding_session import YieldingSession
 from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_line
 from vecmill.hardware.memory import return_freed_memory

@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import openvino
 
-from vecmill.engines.base import Engine, EngineCapabilities, choose_precision
+from vecmill.engines.base import Engine, EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
-from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel, one_line
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vecmill.hardware.control_groups import list_control_groups
+from vecmill.hardware.cores import list_control_groups
 
 _ROOT = Path("/")
 

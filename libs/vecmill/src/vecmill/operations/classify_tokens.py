@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecmill.models import Task
-from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, read_token
 from vecmill.operations.admission import Admission
 from vecmill.operations.requirements import require_task
 from vecmill.requests import ClassifyTokens

@@ -1,5 +1,7 @@
 """The values that the pickle of a PyTorch weights file can describe, and the functions that it can name.
 
+The messages of the exceptions continue a sentence about the file.
+
 Source of the rules: torch 2.13, `serialization.py` and `_utils.py`.
 """
 
@@ -9,7 +11,22 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
+_SHOWN_CHARACTERS = 100
+
+
+class DamagedFile(ValueError):
+    """The file is incomplete, or its parts contradict each other."""
+
+
+class RefusedContent(ValueError):
+    """The file contains something that weights do not need, or that is not supported."""
+
+
+def show(name: str | bytes) -> str:
+    """Return a name of the file for an error message: quoted, shortened, without control characters."""
+    shown = ascii(name[:_SHOWN_CHARACTERS])
+    return shown if len(name) <= _SHOWN_CHARACTERS else f"{shown}..."
+
 
 _MAX_DIMENSIONS = 16
 _MAX_COUNT = 2**63 - 1

@@ -12,8 +12,16 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
-from vecmill.models.pytorch.pickled import Storage, call, find_name, make_storage, set_item
+from vecmill.models.pytorch.pickled import (
+    DamagedFile,
+    RefusedContent,
+    Storage,
+    call,
+    find_name,
+    make_storage,
+    set_item,
+    show,
+)
 
 # A tensor takes about 25 instructions, two of which are calls, and 150 bytes.
 MAX_PICKLE_BYTES = 8 * 2**20

@@ -14,7 +14,7 @@ from typing import Any
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import read_flag, show_name
 from vecmill.models.directory import read_object
-from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
+from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
 
 SpecialTokens = Mapping[str, str]
 """Role -> token, in the order in which transformers adds the tokens."""

@@ -28,8 +28,7 @@ from vecmill.models.config_fields import (
     show_name,
 )
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
-from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_token
-from vecmill.models.tokenizer_file import LARGEST_TOKENIZER
+from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG, check_token, read_token
 from vecmill.tokenization.building.classes import BERT_CLASSES, apply_class
 from vecmill.tokenization.building.sentencepiece_file import read_sentencepieces
 from vecmill.tokenization.building.special_tokens import (
