@@ -16,7 +16,6 @@ LIBRARY = (
     "commands",
     "sync",
     "mill",
-    "old_names",
     "operations",
     "batching",
     "verification",

@@ -1,4 +1,7 @@
-"""Prepared files that are changed or removed while a server serves from them: no request notices."""
+"""Prepared files that are changed or removed while a server serves from them: no later request notices.
+
+A file that is truncated during a call ends the process, so the server is idle at each change.
+"""
 
 import os
 import shutil
@@ -9,12 +12,14 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
+from support.http_server import wait_until
 from support.plain_http import embed
 from support.server import LiveServer, live_server
 from support.texts import short_texts
 from support.tiny_models import TinyBert, save_tiny_bert
 
 TEXTS = short_texts(5, 30)
+SAMPLES_S = 120.0  # in which an idle server has embedded its sample texts
 
 
 def truncate(folder: Path) -> None:
@@ -37,18 +42,24 @@ def test_requests_are_answered_as_before(tmp_path: Path, model: str) -> None:
     arguments = [str(save_tiny_bert(tmp_path / "model", TinyBert()))] if model == "tiny" else []
     with live_server(tmp_path, arguments=arguments) as server:
         expected = embed(server.url, TEXTS)
-        (folder,) = (tmp_path / "cache").iterdir()
+        wait_until(lambda: any(tmp_path.glob("cache/samples/*")), patience_s=SAMPLES_S)
+        folder = prepared_folder(tmp_path)
         for change in CHANGES:
             change(folder)
             assert np.array_equal(embed(server.url, TEXTS), expected)
             assert_ready(server)
     with live_server(tmp_path, arguments=arguments) as server:
         assert np.abs(embed(server.url, TEXTS) - expected).max() <= 1e-6
-    (folder,) = (tmp_path / "cache").iterdir()
-    overwrite(folder)
+    overwrite(prepared_folder(tmp_path))
     with live_server(tmp_path, arguments=arguments) as server:
         assert np.abs(embed(server.url, TEXTS) - expected).max() <= 1e-6
         assert "is prepared again" in server.log.read_text()
+
+
+def prepared_folder(place: Path) -> Path:
+    """The only folder of prepared files in the cache of a server."""
+    (folder,) = (path for path in (place / "cache").iterdir() if path.name != "samples")
+    return folder
 
 
 def assert_ready(server: LiveServer) -> None:

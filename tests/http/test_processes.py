@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from chaos.rolling_restarts import Load, Server, Tally, servers
 from support.http_server import wait_until
 from support.server import free_port, live_server
+from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill_server.base.settings import DEFAULT_LAME_DUCK_S, ServerSettings
@@ -29,6 +30,7 @@ from vecmill_server.telemetry.siblings import merge_pages
 
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake", "--no-access-log")
 START_S = 60.0
+MODEL_IS_READY = r"vecmill_model_ready{process=.* 1\.0\n"
 
 needs_cores = pytest.mark.skipif(available_cores() < 2, reason="two processes need two cores")
 
@@ -316,3 +318,32 @@ def test_a_server_without_a_batch_folder_says_so(tmp_path: Path) -> None:
         answer = httpx.get(f"{server.url}/v1/files")
         assert answer.status_code == 404
         assert "Start it with --batch-dir FOLDER" in answer.json()["error"]["message"]
+
+
+def weights_mib(pid: int) -> tuple[float, float]:
+    """The MiB of the weights that a process maps: all of them, and those that it shares with nobody."""
+    resident_kib = private_kib = 0
+    is_weights = False
+    for line in Path(f"/proc/{pid}/smaps").read_text("utf-8").splitlines():
+        name, _, rest = line.partition(":")
+        if "-" in name.split(" ")[0]:  # a new mapping: its addresses, and its file
+            is_weights = line.endswith(".weights") or "/memfd:" in line
+        elif is_weights and name == "Rss":
+            resident_kib += int(rest.split()[0])
+        elif is_weights and name.startswith("Private_"):
+            private_kib += int(rest.split()[0])
+    return resident_kib / 1024, private_kib / 1024
+
+
+@needs_cores
+def test_the_processes_share_the_weights_of_a_model(tmp_path: Path) -> None:
+    config = {"hidden_size": 256, "num_hidden_layers": 6, "intermediate_size": 1024}  # 19 MiB
+    model = save_tiny_bert(tmp_path / "model", TinyBert(config=config))
+    arguments = [str(model), "--processes", "2"]
+    with live_server(tmp_path, arguments=arguments) as server:
+        port = int(server.url.rpartition(":")[2])
+        wait_until(lambda: len(re.findall(MODEL_IS_READY, page(port))) == 2, patience_s=START_S)
+        for pid in children(server.process.pid):
+            resident, private = weights_mib(pid)
+            assert resident > 15
+            assert private < 1

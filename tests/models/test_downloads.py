@@ -17,7 +17,7 @@ from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
 from vecmill.errors import ModelNotFound
 from vecmill.models import downloads
 from vecmill.models.directory import read_json
-from vecmill.models.download_progress import DownloadProgress
+from vecmill.models.downloads import DownloadProgress
 from vecmill.models.hub import HubName, fetch_model
 
 NAME = HubName("owner/model")

@@ -14,6 +14,7 @@ cores keep one event loop busy.
 import argparse
 import json
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -101,9 +102,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A server, and its processes that serve."""
+    """A server: the process that was started, and the processes that serve, which may be this one."""
 
     url: str
+    root_pid: int
     pids: Sequence[int]
 
 
@@ -126,26 +128,28 @@ def read_times(pids: Sequence[int]) -> Times:
 
 
 @contextmanager
-def contestant(serve: Path, processes: int, model: Sequence[str], folder: Path) -> Iterator[Contestant]:
+def contestant(
+    serve: Path, processes: int, model: Sequence[str], folder: Path, *, start_s: float = START_S
+) -> Iterator[Contestant]:
     """Start a server with this number of processes, and wait until all of them serve."""
     folder.mkdir(parents=True)
     arguments = [*model, "--processes", str(processes), "--no-access-log", *PATIENT]
-    with live_server(folder, arguments=arguments, command=[str(serve)], timeout_s=START_S) as server:
+    with live_server(folder, arguments=arguments, command=[str(serve)], timeout_s=start_s) as server:
         pids = [server.process.pid]
-        deadline = time.perf_counter() + START_S
-        while processes > 1 and count_pages(server.url) < processes:
+        deadline = time.perf_counter() + start_s
+        while processes > 1 and count_ready(server.url) < processes:
             assert time.perf_counter() < deadline, server.log.read_text()
             time.sleep(0.1)
         if processes > 1:
             told = Path(f"/proc/{pids[0]}/task/{pids[0]}/children").read_text("ascii")
             pids = [int(pid) for pid in told.split()]
-        yield Contestant(server.url, pids)
+        yield Contestant(server.url, server.process.pid, pids)
 
 
-def count_pages(url: str) -> int:
-    """Return the number of processes on the page of metrics."""
+def count_ready(url: str) -> int:
+    """Return the number of processes that have loaded the model, from the page of metrics."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
-        return int(answer.read().count(b"process_start_time_seconds{process="))
+        return len(re.findall(rb"^vecmill_model_ready{process=.* 1\.0$", answer.read(), flags=re.MULTILINE))
 
 
 def measure(server: Contestant, load: Load, bodies: Path, options: argparse.Namespace) -> Run:

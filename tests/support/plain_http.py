@@ -15,12 +15,12 @@ def get(url: str) -> Any:
         return json.load(answer)
 
 
-def post(url: str, body: dict[str, Any]) -> Any:
+def post(url: str, body: dict[str, Any], *, timeout_s: float = 60) -> Any:
     """The JSON that answers `body`."""
     request = urllib.request.Request(
         url, data=json.dumps(body).encode(), headers={"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         return json.load(answer)
 
 

@@ -1,11 +1,8 @@
 """vecmill turns text into vectors, scores and labels. See `Mill`, and `SyncMill` for notebooks."""
 
-from typing import Any
-
 from vecmill.config import BatchConfig, InputConfig, MillConfig, QueueConfig
 from vecmill.errors import VecmillError
 from vecmill.mill import Mill, MillState
-from vecmill.old_names import find_old_class
 from vecmill.requests import (
     Classify,
     ClassifyTokens,
@@ -77,9 +74,9 @@ __all__ = [
 __version__: str  # of the installed distribution; see `__getattr__`
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
 
-        return version("vecmill")
-    return find_old_class(name)
+    return version("vecmill")

@@ -23,9 +23,9 @@ from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
 from vecmill.hardware.cores import available_cores
+from vecmill.hardware.memory import return_freed_memory
 from vecmill.models import ModelDescription, Task, locate_model
-from vecmill.models.load_failures import load_failures
-from vecmill.old_names import OldMethods, renamed_parameter
+from vecmill.models.directory import load_failures
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges
@@ -68,7 +68,7 @@ class MillState(StrEnum):
     CLOSED = "closed"
 
 
-class Mill(OldMethods):
+class Mill:
     """One model, ready for requests. Use from one event loop.
 
     `model` is a directory, a name, a description that was read before, or a function that returns the
@@ -136,6 +136,7 @@ class Mill(OldMethods):
         if self._cache_dir is not None:
             self._admission.keep_sample(self._cache_dir)
         dispatcher.start()
+        await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
     async def drain(self, timeout_s: float) -> bool:
@@ -279,7 +280,6 @@ class Mill(OldMethods):
         result = await self.run(Embed(inputs, dimensions, options=options, timeout_s=timeout_s))
         return result.embeddings
 
-    @renamed_parameter("reading", "options")
     async def rerank(
         self,
         query: str | Sequence[str],
@@ -300,7 +300,6 @@ class Mill(OldMethods):
         )
         return await self.run(request)
 
-    @renamed_parameter("reading", "options")
     async def classify(
         self,
         inputs: Sequence[TextOrPair],

@@ -1,9 +1,8 @@
 """The results of requests, which the operations return. Arrays are C-contiguous and in input order."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, overload
+from typing import Protocol, Self, overload
 
 import numpy as np
 
@@ -43,20 +42,8 @@ class Result(Protocol):
         ...
 
 
-class _Rows:
-    """The old name `rows` for the embeddings of a result, from version 0.1."""
-
-    __slots__ = ()
-
-    @property
-    def rows(self) -> Any:
-        """The embeddings."""
-        warnings.warn("rows is now embeddings", DeprecationWarning, stacklevel=2)
-        return self.embeddings  # type: ignore[attr-defined]
-
-
 @dataclass(frozen=True, slots=True)
-class EmbedResult(_Rows):
+class EmbedResult:
     """The answer to `Embed`: `embeddings` (inputs, dim) float32.
 
     `token_counts[i]` is the number of tokens of input `i` after truncation, special tokens included. `ranges`
@@ -144,7 +131,7 @@ class ScoreTokensResult:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedSparseResult(_Rows):
+class EmbedSparseResult:
     """The answer to `EmbedSparse`: a sparse embedding of each text."""
 
     embeddings: tuple[SparseEmbedding, ...]
@@ -154,7 +141,7 @@ class EmbedSparseResult(_Rows):
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedTokensResult(_Rows):
+class EmbedTokensResult:
     """The answer to `EmbedTokens`: for each text (tokens, dim) float32."""
 
     embeddings: tuple[FloatArray, ...]

@@ -66,11 +66,6 @@ class SyncMill:
     rerank = _synchronous(Mill.rerank)
     classify = _synchronous(Mill.classify)
 
-    # The names of version 0.1.
-    classify_tokens = _synchronous(Mill.classify_tokens)
-    embed_sparse = _synchronous(Mill.embed_sparse)
-    embed_all = _synchronous(Mill.embed_all)
-
     def close(self) -> None:
         """Release all resources. May be called twice."""
         if self._loop.is_closed():

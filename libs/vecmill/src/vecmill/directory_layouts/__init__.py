@@ -22,7 +22,7 @@ from vecmill.directory_layouts.multi_vector import describe_multi_vector_model
 from vecmill.directory_layouts.plain import describe_plain_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models.description import ModelDescription
-from vecmill.models.load_failures import load_failures
+from vecmill.models.directory import load_failures
 from vecmill.models.location import ModelLocation
 from vecmill.values.messages import show
 from vecmill.values.task import Task

@@ -31,8 +31,7 @@ from vecmill.models.directory import check_size, find_file, read_object, require
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
-from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token
-from vecmill.models.tokenizer_file import tokenizer_limits
+from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task

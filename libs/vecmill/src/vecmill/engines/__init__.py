@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from vecmill.architectures.registry import configured_architectures
 from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
-from vecmill.models.load_failures import load_failures
+from vecmill.models.directory import load_failures
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 from vecmill.values.messages import show
@@ -52,25 +51,21 @@ class EngineEntry:
         return f"vecmill[{self.extra}]"
 
 
-ENGINES: Mapping[str, EngineEntry] = MappingProxyType(
-    {
-        "fake": EngineEntry("vecmill.engines.fake:FakeEngine", runs_exported=True),
-        "neuron": EngineEntry(
-            "vecmill.engines.neuron:NeuronEngine", ("torch_neuronx", "optimum", "onnxruntime"), "neuron"
-        ),
-        "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
-        "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
-        "torch": EngineEntry(
-            "vecmill.engines.torch.engine:TorchEngine",
-            ("torch", "transformers"),
-            "torch",
-            runs_transformers=True,
-        ),
-        "torch-compile": EngineEntry(
-            "vecmill.engines.torch.compiled:CompiledTorchEngine", ("torch",), "torch"
-        ),
-    }
-)
+ENGINES: Mapping[str, EngineEntry] = {
+    "fake": EngineEntry("vecmill.engines.fake:FakeEngine", runs_exported=True),
+    "neuron": EngineEntry(
+        "vecmill.engines.neuron:NeuronEngine", ("torch_neuronx", "optimum", "onnxruntime"), "neuron"
+    ),
+    "onnx": EngineEntry("vecmill.engines.onnx:OnnxEngine", ("onnxruntime",), "cpu", runs_exported=True),
+    "openvino": EngineEntry("vecmill.engines.openvino:OpenVinoEngine", ("openvino",), "openvino"),
+    "torch": EngineEntry(
+        "vecmill.engines.torch.engine:TorchEngine",
+        ("torch", "transformers"),
+        "torch",
+        runs_transformers=True,
+    ),
+    "torch-compile": EngineEntry("vecmill.engines.torch.compiled:CompiledTorchEngine", ("torch",), "torch"),
+}
 
 
 def find_engine(name: str) -> EngineClass:

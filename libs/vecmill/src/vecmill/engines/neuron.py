@@ -18,11 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.buckets import Bucket, BucketGrid, pad_texts, select_texts
 from vecmill.engines.prepared import PreparedModel, prepare_model
 from vecmill.engines.session_calls import StagesCall, join_embeddings, make_embeddings
-from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, prepared_name
 from vecmill.models.config_fields import read_token_id

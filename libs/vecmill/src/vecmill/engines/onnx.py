@@ -19,11 +19,9 @@ that another program exported (`engines.exported`) are prepared and opened like 
 builds.
 """
 
-import ctypes
 import gc
 import logging
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -32,9 +30,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import onnxruntime
 
-from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
 from vecmill.engines.groups import count_padded, group_long_texts
+from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import (
     MODEL_FILE,
     NO_FOLDER,
@@ -53,9 +52,9 @@ from vecmill.engines.session_calls import (
     Shrinking,
     make_embeddings,
 )
-from vecmill.engines.warming import warm_engine
 from vecmill.engines.yielding_session import YieldingSession
-from vecmill.errors import InferenceFailed, UnsupportedModel, one_line
+from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_line
+from vecmill.hardware.memory import return_freed_memory
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
@@ -88,9 +87,7 @@ class OnnxEngine:
         self, info: EngineInfo, prepared: PreparedModel, open_call: Callable[[int], ModelCall]
     ) -> None:
         self.info = info
-        self._prepared = prepared
-        self._open_call = open_call
-        self._calls = self._open_calls()
+        self._mapped = MappedModel(prepared, lambda: {width: open_call(width) for width in info.lane_widths})
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -134,19 +131,24 @@ class OnnxEngine:
     @property
     def prepared_model_path(self) -> Path:
         """The file of the optimised graph, valid only for this processor and this release of ONNX Runtime."""
-        return self._prepared.path
+        return self._mapped.prepared.path
 
     def warm_up(self) -> CostModel:
         """Run batches of a few sizes on every session, and return the fitted cost of the narrowest."""
         return warm_engine(self)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
-        """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if ONNX Runtime raises."""
-        call = self._calls.get(width)
-        if call is None:
+        """Compute embeddings of `info.output_shape`.
+
+        Raises `InferenceFailed` if ONNX Runtime raises, and `DeviceLost` if the prepared files were changed
+        and cannot be opened again.
+        """
+        if width not in self._mapped.sessions:
             raise InferenceFailed(f"The engine has no open session for calls on {width} cores.")
         try:
-            outputs = call(batch)
+            outputs = self._mapped.run(lambda calls: calls[width](batch))
+        except DeviceLost:
+            raise
         except Exception as error:
             raise InferenceFailed(
                 f"ONNX Runtime failed on {len(batch)} texts with {len(batch.token_ids)} tokens in total: "
@@ -161,18 +163,12 @@ class OnnxEngine:
         A hung call can block other calls of a wide session, whose threads they share, and all calls on a
         device. Raises `UnsupportedModel` if ONNX Runtime cannot open a session.
         """
-        self._prepared.restore()
-        self._calls = self._open_calls()
+        self._mapped.renew()
 
     def close(self) -> None:
         """Close the sessions after the running calls."""
-        self._calls.clear()
-        self._prepared.close()
-
-    def _open_calls(self) -> dict[int, ModelCall]:
-        calls = {width: self._open_call(width) for width in self.info.lane_widths}
-        self._prepared.detach()
-        return calls
+        self._mapped.sessions.clear()
+        self._mapped.prepared.close()
 
 
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
@@ -248,7 +244,7 @@ def _open_call(
             if threads > 1 and prepared.built is None:  # else a session of its own packs weights of its own
                 long_session = _open_for_long_texts(prepared, choice, threads)
             return LongTextCall(
-                session, description.output_shape, long_session, _shrinking_run(), _return_freed_memory
+                session, description.output_shape, long_session, _shrinking_run(), return_freed_memory
             )
         return RaggedCall(session)
     return IndexedCall(
@@ -340,7 +336,7 @@ def _fill(description: "ModelDescription", precision: Precision, folder: Path) -
         # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
         gc.collect()
         _store(plain, folder)
-    _return_freed_memory()
+    return_freed_memory()
 
 
 def _quantize(description: "ModelDescription", precision: Precision, plain: Path) -> Path:
@@ -387,11 +383,3 @@ def _store(plain: Path, folder: Path) -> None:
         options.add_session_config_entry(f"session.{key}", value)
     _start(plain, options)
     align_weights(folder / MODEL_FILE, folder / WEIGHTS_FILE)
-
-
-def _return_freed_memory() -> None:
-    """Return memory that was freed after the preparation of a model or a long text; glibc would keep it."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
-        if trim is not None:
-            trim(0)

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import openvino
 
-from vecmill.engines.base import Engine, EngineCapabilities, choose_precision
+from vecmill.engines.base import Engine, EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
+from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
-from vecmill.engines.warming import warm_engine
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel, one_line
 from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.hardware.topology import lane_widths
@@ -71,9 +71,7 @@ class OpenVinoEngine:
         length_multiple: int,
     ) -> None:
         self.info = info
-        self._prepared = prepared
-        self._compile_widths = compile_widths
-        self._models = self._compile()
+        self._mapped = MappedModel(prepared, compile_widths)
         self._token_count = token_count
         self._multiple = length_multiple
 
@@ -143,9 +141,12 @@ class OpenVinoEngine:
         return warm_engine(self)
 
     def run(self, batch: Batch, *, width: int) -> Embeddings:
-        """Compute embeddings of `info.output_shape`. Raises `InferenceFailed` if OpenVINO raises."""
-        model = self._models.get(width)
-        if model is None:
+        """Compute embeddings of `info.output_shape`.
+
+        Raises `InferenceFailed` if OpenVINO raises, and `DeviceLost` if the prepared files were changed and
+        cannot be opened again.
+        """
+        if width not in self._mapped.sessions:
             raise InferenceFailed(f"The engine has no compiled model for calls on {width} cores.")
         described = f"{len(batch)} texts with {len(batch.token_ids)} tokens in total"
         try:
@@ -154,7 +155,7 @@ class OpenVinoEngine:
             raise InferenceFailed(f"A token of {described} is not in the model's vocabulary.") from error
         shape = _round_shape(BatchShape.of(batch), self._multiple)
         try:
-            outputs = model.compute(index_batch(batch, shape), batch)
+            outputs = self._mapped.run(lambda models: models[width].compute(index_batch(batch, shape), batch))
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
         trimmed = trim_outputs(outputs, batch, batch.output_shape(self.info.output_shape))
@@ -167,18 +168,12 @@ class OpenVinoEngine:
         Blocks for about a second, and takes the memory of another copy of the packed weights until the hung
         call returns. Raises `UnsupportedModel` if OpenVINO cannot compile the graph.
         """
-        self._prepared.restore()
-        self._models = self._compile()
+        self._mapped.renew()
 
     def close(self) -> None:
         """Release the compiled models after the running calls."""
-        self._models.clear()
-        self._prepared.close()
-
-    def _compile(self) -> dict[int, "CompiledWidth"]:
-        models = self._compile_widths()
-        self._prepared.detach()
-        return models
+        self._mapped.sessions.clear()
+        self._mapped.prepared.close()
 
 
 class CompiledWidth:

@@ -10,7 +10,8 @@ folder is not flushed to disk, since a flush would take longer than all other st
 damages the folder, the manifest reveals the damage at the next start. Processes that start at the same time
 each fill a folder of their own. The first rename wins, and the other processes use that folder. Every start
 checks the manifest; a damaged folder is moved away and filled again. The files are read-only and are never
-changed in place. A running engine computes with copies of the files in memory (`engines.detached_files`).
+changed in place. Engines map them, so all processes share one copy in memory. `engines.mapped_model` notices
+if another program changes them.
 
 If the cache cannot be written or its disk is too small, the model is served from memory: by the runtime's
 session, if the engine can build the model there, else from a temporary folder in memory or on another disk.
@@ -28,7 +29,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vecmill.engines.detached_files import detach_files
 from vecmill.engines.owned_folders import LOCK_FILE, OwnedFolder, remove_abandoned
 from vecmill.errors import CorruptModel, InvalidConfig
 from vecmill.models.fingerprint import read_chunks
@@ -82,18 +82,33 @@ class PreparedModel:
         """The graph file, to be opened without further optimisation."""
         return self.folder / MODEL_FILE
 
-    def detach(self) -> None:
-        """Make the engine, which has opened the files, independent of them."""
+    @property
+    def mapped_folder(self) -> Path:
+        """The folder of the files that the engine maps, `NO_FOLDER` for a graph in memory."""
         if self.built is None:
-            detach_files(self.folder)
-        elif isinstance(self.built.source, Path):
-            detach_files(self.built.source.parent)
+            return self.folder
+        return self.built.source.parent if isinstance(self.built.source, Path) else NO_FOLDER
 
-    def restore(self) -> None:
+    def list_mapped_files(self) -> list[Path]:
+        """Return the files that the engine may map."""
+        if self.built is None:
+            return [path for path in self.folder.rglob("*") if path.is_file() and path.name != LOCK_FILE]
+        graph = self.built.source
+        if isinstance(graph, bytes):
+            return []
+        # The names of its weight files begin with the graph's name.
+        return [path for path in graph.parent.iterdir() if path.name.startswith(graph.name)]
+
+    def restore(self, *, is_changed: bool = False) -> None:
         """Prepare the model again if its files were changed or removed. Call it before they are opened again.
 
-        `detach` must follow the opening. Raises the same errors as the preparation.
+        `is_changed` tells that mapped files were changed. Raises the same errors as the preparation, and
+        `CorruptModel` if these are files of the model directory, which cannot be prepared again.
         """
+        if is_changed and self.mapped_folder != self.folder:
+            raise CorruptModel(
+                f"The files in {self.mapped_folder} were changed while they were served. Restart the server."
+            )
         if self.prepare_again is None or _is_whole(self.folder):
             return
         again = self.prepare_again()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
 
 from vecmill.errors import InvalidConfig, MissingExtra
 from vecmill.values.pip_command import pip_command
@@ -48,25 +47,21 @@ class _Device:
     is_numbered: bool = True
     compiles: bool = True
     fallbacks: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
-_FULL_FP32 = MappingProxyType({"use_tf32": "0"})
+_FULL_FP32: Mapping[str, str] = {"use_tf32": "0"}
 
-_DEVICES: Mapping[str, _Device] = MappingProxyType(
-    {
-        "cuda": _Device(
-            "CUDAExecutionProvider", "onnxruntime-gpu", "gpu", compiles=False, options=_FULL_FP32
-        ),
-        "tensorrt": _Device(
-            "TensorrtExecutionProvider", "onnxruntime-gpu", "gpu", fallbacks=("CUDAExecutionProvider",)
-        ),
-        "migraphx": _Device("MIGraphXExecutionProvider", "onnxruntime-migraphx", "migraphx"),
-        "rocm": _Device("ROCMExecutionProvider", "onnxruntime-rocm", compiles=False),
-        "openvino": _Device("OpenVINOExecutionProvider", "onnxruntime-openvino", is_numbered=False),
-        "coreml": _Device("CoreMLExecutionProvider", "onnxruntime (on macOS)", "cpu", is_numbered=False),
-    }
-)
+_DEVICES: Mapping[str, _Device] = {
+    "cuda": _Device("CUDAExecutionProvider", "onnxruntime-gpu", "gpu", compiles=False, options=_FULL_FP32),
+    "tensorrt": _Device(
+        "TensorrtExecutionProvider", "onnxruntime-gpu", "gpu", fallbacks=("CUDAExecutionProvider",)
+    ),
+    "migraphx": _Device("MIGraphXExecutionProvider", "onnxruntime-migraphx", "migraphx"),
+    "rocm": _Device("ROCMExecutionProvider", "onnxruntime-rocm", compiles=False),
+    "openvino": _Device("OpenVINOExecutionProvider", "onnxruntime-openvino", is_numbered=False),
+    "coreml": _Device("CoreMLExecutionProvider", "onnxruntime (on macOS)", "cpu", is_numbered=False),
+}
 
 # Devices that are preferred to the CPU by default. The others compile for minutes, silently compute with less
 # precision, or are in a wheel that most users installed for its CPU provider.
@@ -97,7 +92,7 @@ class ProviderChoice:
         return self.name == _CPU_PROVIDER
 
 
-ON_CPU = ProviderChoice(CPU, ((_CPU_PROVIDER, MappingProxyType({})),))
+ON_CPU = ProviderChoice(CPU, ((_CPU_PROVIDER, {}),))
 
 
 def choose_provider(device: str | None, offered: Sequence[str], *, cache_dir: Path) -> ProviderChoice:

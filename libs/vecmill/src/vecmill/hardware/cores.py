@@ -8,8 +8,6 @@ import math
 import os
 from pathlib import Path
 
-from vecmill.hardware.control_groups import list_control_groups
-
 
 def available_cores(root: Path = Path("/")) -> int:
     """Return the number of cores that this process may use, at least 1. `root` contains /proc and /sys."""
@@ -47,3 +45,24 @@ def _read_v1(folder: Path) -> float | None:
         return None if quota <= 0 else quota / int((folder / "cpu.cfs_period_us").read_text())
     except (OSError, ValueError):
         return None
+
+
+def list_control_groups(root: Path, controller: str, mount: str) -> list[Path]:
+    """Return the folder of the process's control group of `controller`, and the folders of all its parents.
+
+    `controller` is "" for version 2. `root` contains /proc and /sys. `mount` is the folder below `root` where
+    the groups are.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    # The format of a line is `number:controller,controller:/path`.
+    parts = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    paths = [path for _, controllers, path in parts if controller in controllers.split(",")]
+    base = root / mount
+    folders = []
+    for path in paths:
+        folder = base / path.lstrip("/")
+        folders += [folder, *(parent for parent in folder.parents if parent.is_relative_to(base))]
+    return folders

@@ -1,10 +1,12 @@
 """Measures the memory of this process, and the memory that is still available."""
 
+import ctypes
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vecmill.hardware.control_groups import list_control_groups
+from vecmill.hardware.cores import list_control_groups
 
 _ROOT = Path("/")
 
@@ -98,3 +100,11 @@ def _read_mb(path: str, key: str) -> float | None:
     """Return the field `key`, in kB, of a file of /proc in MB."""
     found = _read_fields(Path(path)).get(key)
     return None if found is None else found / 1e6
+
+
+def return_freed_memory() -> None:
+    """Return memory that was freed to the system, after work that took much; glibc would keep it."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function
+        if trim is not None:
+            trim(0)

@@ -6,7 +6,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from vecmill.models.encoder_config import EncoderConfig
@@ -50,7 +49,7 @@ class ModelDescription:
     weights_files: tuple[Path, ...]
     weights_sha256: str | None
     head: Head | None = None
-    tokenizer_config: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
     special_tokens: bool = True
     pair_template: PairTemplate | None = None
     chat_template: ChatTemplate | None = None

@@ -1,4 +1,4 @@
-"""Limits of the files of a tokenizer, and the token ids in a `tokenizer.json`.
+"""Limits of the files of a tokenizer, the token ids in a `tokenizer.json`, and special tokens of settings.
 
 The files of a tokenizer may be large, and take several times their size while they are read. A tokenizer of
 a published model has at most 150 bytes and 10 values for each token of the model's vocabulary, so the
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.errors import CorruptModel
-from vecmill.models.config_fields import check_token_number, read_mapping
+from vecmill.models.config_fields import File, check_text, check_token_number, read_mapping
 from vecmill.models.directory import FileLimits
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
@@ -56,3 +56,24 @@ def token_numbers(tokenizer: Mapping[str, Any], path: Path) -> Iterator[int]:
     for index, token in enumerate(added):
         value = token.get("id") if isinstance(token, dict) else None
         yield check_token_number(value, f"{path}: added_tokens[{index}].id")
+
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"
+
+
+def read_token(settings: Mapping[str, Any], key: str, file: File) -> str | None:
+    """Read the text of a token, which is a string or an object; `None` if there is none.
+
+    Raises `CorruptModel` for other values.
+    """
+    return check_token(settings.get(key), f"{file}: {key}")
+
+
+def check_token(value: object, name: str) -> str | None:
+    """Return the text of a token. Raises `CorruptModel`, whose message begins with `name`."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return check_text(value.get("content"), f"{name}.content")
+    return check_text(value, name)

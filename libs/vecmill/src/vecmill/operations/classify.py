@@ -12,7 +12,7 @@ import numpy as np
 
 from vecmill.models import Task
 from vecmill.models.heads import Activation
-from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, read_token
 from vecmill.operations.admission import Admission, require_task
 from vecmill.requests import Classify, ClassifyTokens, ScoreTokens
 from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, ScoreTokensResult

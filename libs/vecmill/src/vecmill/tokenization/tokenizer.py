@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vecmill.errors import CorruptModel, InvalidRequest, RequestTooLarge
-from vecmill.models.load_failures import load_failures
+from vecmill.models.directory import load_failures
 from vecmill.requests import DEFAULT_TRUNCATION, Truncation
 from vecmill.results import Tokens
 from vecmill.tokenization.boundaries import Boundaries

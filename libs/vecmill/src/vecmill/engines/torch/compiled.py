@@ -16,21 +16,22 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from vecmill.engines.base import EngineCapabilities
+from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import PreparedModel, prepare_model
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
 from vecmill.engines.torch.engine import TorchEngine, choose_rounding, describe_engine
 from vecmill.engines.torch.native import NativeProgram, extract_library
-from vecmill.engines.torch.replica import IndexedProgram, Program, Replica, probe_device
+from vecmill.engines.torch.replica import IndexedProgram, Outputs, Program, Replica, probe_device
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.hardware.processor import processor_name
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
+from vecmill.values.batch import Batch
 from vecmill.values.engine_info import EngineInfo
 from vecmill.values.engine_plan import EnginePlan, Precision
 
@@ -47,33 +48,29 @@ _MIN_SIZE = 2
 _MAX_SIZE = 2**24
 
 # The axes of each input of `graphs.batch_layout.IndexedLayout`.
-_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "token_ids": ("positions",),
-        "token_type_ids": ("positions",),
-        "token_positions": ("positions",),
-        "slot_of_token": ("positions",),
-        "starts": ("texts",),
-        "lengths": ("texts",),
-        "prompt_lengths": ("texts",),
-        "seen_lengths": ("texts",),
-        "slots": ("longest",),
-        "token_of_slot": ("texts", "longest"),
-    }
-)
+_AXES: Mapping[str, tuple[str, ...]] = {
+    "token_ids": ("positions",),
+    "token_type_ids": ("positions",),
+    "token_positions": ("positions",),
+    "slot_of_token": ("positions",),
+    "starts": ("texts",),
+    "lengths": ("texts",),
+    "prompt_lengths": ("texts",),
+    "seen_lengths": ("texts",),
+    "slots": ("longest",),
+    "token_of_slot": ("texts", "longest"),
+}
 # Example sizes differ from each other and from all sizes of a model, so that torch cannot equate two sizes.
-_EXAMPLE_SIZES = MappingProxyType({"positions": 47, "texts": 11, "longest": 13})
+_EXAMPLE_SIZES: Mapping[str, int] = {"positions": 47, "texts": 11, "longest": 13}
 
-_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {
-        # Weights become constants in the layout of the kernels.
-        "freezing": True,
-        # The number of threads is the caller's (`threads`), not that of the compiling process.
-        "cpp.dynamic_threads": True,
-        # Worker processes would outlive the compilation.
-        "compile_threads": 1,
-    }
-)
+_OPTIONS: Mapping[str, Any] = {
+    # Weights become constants in the layout of the kernels.
+    "freezing": True,
+    # The number of threads is the caller's (`threads`), not that of the compiling process.
+    "cpp.dynamic_threads": True,
+    # Worker processes would outlive the compilation.
+    "compile_threads": 1,
+}
 
 
 class CompiledTorchEngine(TorchEngine):
@@ -86,13 +83,13 @@ class CompiledTorchEngine(TorchEngine):
         info: EngineInfo,
         replicas: list[Replica],
         *,
-        shared: bool,
-        open_replica: Callable[[torch.device], Replica],
         prepared: PreparedModel,
+        mapped: MappedModel[Replica] | None,
     ) -> None:
-        super().__init__(info, replicas, shared=shared)
-        self._open_replica = open_replica
+        """`mapped` has the replica on the CPU, which maps the prepared files. Accelerators copy them."""
+        super().__init__(info, replicas, shared=mapped is not None)
         self._prepared = prepared
+        self._mapped = mapped
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -121,15 +118,11 @@ class CompiledTorchEngine(TorchEngine):
             return Replica(name_devices((device,)), program, lambda: probe_device(device))
 
         with prepared.closed_on_error():
+            if devices[0].type == "cpu":
+                mapped = MappedModel(prepared, lambda: open_replica(devices[0]))
+                return cls(info, [mapped.sessions], prepared=prepared, mapped=mapped)
             replicas = [open_replica(device) for device in devices]
-            prepared.detach()
-        return cls(
-            info,
-            replicas,
-            shared=devices[0].type == "cpu",
-            open_replica=open_replica,
-            prepared=prepared,
-        )
+            return cls(info, replicas, prepared=prepared, mapped=None)
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -143,15 +136,24 @@ class CompiledTorchEngine(TorchEngine):
 
         A hung call on a device keeps the device.
         """
-        if self._shared is not None:
-            self._prepared.restore()
-            self._shared = self._open_replica(torch.device("cpu"))
-            self._prepared.detach()
+        if self._mapped is not None:
+            self._mapped.renew()
+            self._shared = self._mapped.sessions
 
     def close(self) -> None:
         """Release the weights after the running calls, and a temporary prepared folder."""
         super().close()
+        self._mapped = None
         self._prepared.close()
+
+    def _compute(self, batch: Batch) -> Outputs:
+        mapped = self._mapped
+        if mapped is None:
+            return super()._compute(batch)
+        outputs = mapped.run(lambda replica: replica.run(batch))
+        if self._mapped is not None:
+            self._shared = mapped.sessions  # the files may have been opened again
+        return outputs
 
 
 def _name(description: "ModelDescription", precision: Precision, device: torch.device) -> str:

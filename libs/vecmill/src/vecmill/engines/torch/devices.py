@@ -5,16 +5,17 @@ torch uses the name `cuda` for NVIDIA devices and, in its ROCm wheel, for AMD de
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import torch
 
 from vecmill.errors import InvalidConfig
 from vecmill.values.engine_plan import Precision
 
-DTYPES: Mapping[Precision, torch.dtype] = MappingProxyType(
-    {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
-)
+DTYPES: Mapping[Precision, torch.dtype] = {
+    Precision.FP32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
 """The torch dtype of each precision."""
 
 

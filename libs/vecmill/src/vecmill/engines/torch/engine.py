@@ -2,7 +2,7 @@
 
 The graph of `architectures.build` becomes a torch module (`program`); linear layers run over tokens without
 padding. On the CPU one copy of the weights serves any number of callers. Each call uses as many threads as
-its lane has cores (`threads`). Each accelerator has a replica, which serves one call at a time: as many calls
+its lane has cores. Each accelerator has a replica, which serves one call at a time: as many calls
 run at once as there are devices.
 """
 
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from vecmill.engines.base import EngineCapabilities, choose_precision
+from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.session_calls import ModelCall, make_embeddings
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
-from vecmill.engines.torch.replica import IndexedProgram, Replica, ShapeRounding, probe_device
-from vecmill.engines.torch.threads import use_threads
-from vecmill.engines.warming import warm_engine
+from vecmill.engines.torch.replica import IndexedProgram, Outputs, Replica, ShapeRounding, probe_device
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.hardware.topology import lane_widths
 from vecmill.models.transformers_config import TransformersConfig
@@ -89,8 +87,8 @@ class TorchEngine:
         """
         if width not in self.info.lane_widths:
             raise InferenceFailed(f"The engine computes on {self.info.lane_widths} cores, not on {width}.")
-        with self._take_replica() as replica, torch.inference_mode(), use_threads(width):
-            outputs = replica.run(batch)
+        with torch.inference_mode(), use_threads(width):
+            outputs = self._compute(batch)
         computed_tokens = len(batch) * int(batch.lengths.max())
         return make_embeddings(self.info, outputs, batch, computed_tokens=computed_tokens)
 
@@ -103,6 +101,10 @@ class TorchEngine:
         self._shared = None
         while not self._free.empty():
             self._free.get()
+
+    def _compute(self, batch: Batch) -> Outputs:
+        with self._take_replica() as replica:
+            return replica.run(batch)
 
     @contextmanager
     def _take_replica(self) -> Iterator[Replica]:
@@ -181,3 +183,22 @@ def load_model_call(
         token_count=description.token_count,
         rounding=choose_rounding(plan, device),
     )
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Have the calling thread's torch calls use `count` threads; restore the number afterwards.
+
+    OpenMP keeps this number for each calling thread, so calls of different widths can run at once.
+    """
+    # At its first torch call a new thread inherits the number that another thread set last. Reading it first
+    # triggers this inheritance early.
+    before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

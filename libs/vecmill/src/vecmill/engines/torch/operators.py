@@ -8,7 +8,6 @@ Source: the ONNX operator specifications, opset 20.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import torch
@@ -20,9 +19,11 @@ Value: TypeAlias = torch.Tensor | Shape | int | float
 
 _HEAD_AXES = 4
 
-_DTYPES: Mapping[int, torch.dtype] = MappingProxyType(
-    {1: torch.float32, 7: torch.int64, 9: torch.bool}  # the numbers of ONNX's `TensorProto.DataType`
-)
+_DTYPES: Mapping[int, torch.dtype] = {
+    1: torch.float32,
+    7: torch.int64,
+    9: torch.bool,
+}  # the numbers of ONNX's `TensorProto.DataType`
 
 
 def gemm(
@@ -238,54 +239,52 @@ def _larger(one: Any, other: Any) -> Any:
     return one.clamp(min=other) if isinstance(one, torch.Tensor) else max(one, other)
 
 
-OPERATORS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {
-        "Add": _elementwise(operator.add),
-        "And": torch.logical_and,
-        "Cast": cast,
-        "Clip": torch.clamp,
-        "Concat": concatenate,
-        "Conv": conv1d,
-        "Cos": torch.cos,
-        "CumSum": torch.cumsum,
-        "Div": _elementwise(operator.truediv),
-        "Equal": _elementwise(operator.eq),
-        "Expand": torch.broadcast_to,
-        "Gather": gather,
-        "Gelu": gelu,
-        "Gemm": gemm,
-        "Greater": _elementwise(operator.gt),
-        "GreaterOrEqual": _elementwise(operator.ge),
-        "LayerNormalization": layer_norm,
-        "Less": _elementwise(operator.lt),
-        "LessOrEqual": _elementwise(operator.le),
-        "Log": torch.log,
-        "MatMul": matmul,
-        "Max": _elementwise(_larger),
-        "Min": _elementwise(_smaller),
-        "Mul": _elementwise(operator.mul),
-        "Not": torch.logical_not,
-        "Pow": torch.pow,
-        "Range": arange,
-        "ReduceL2": reduce_l2,
-        "ReduceMax": reduce_max,
-        "ReduceMean": reduce_mean,
-        "ReduceSum": reduce_sum,
-        "Relu": torch.relu,
-        "Reshape": reshape,
-        "Shape": shape_of,
-        "Sigmoid": torch.sigmoid,
-        "Sin": torch.sin,
-        "Size": size_of,
-        "Slice": slice_axes,
-        "Softmax": softmax,
-        "Sqrt": torch.sqrt,
-        "Squeeze": squeeze,
-        "Sub": _elementwise(operator.sub),
-        "Tanh": torch.tanh,
-        "Transpose": transpose,
-        "Unsqueeze": unsqueeze,
-        "Where": where,
-    }
-)
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "Add": _elementwise(operator.add),
+    "And": torch.logical_and,
+    "Cast": cast,
+    "Clip": torch.clamp,
+    "Concat": concatenate,
+    "Conv": conv1d,
+    "Cos": torch.cos,
+    "CumSum": torch.cumsum,
+    "Div": _elementwise(operator.truediv),
+    "Equal": _elementwise(operator.eq),
+    "Expand": torch.broadcast_to,
+    "Gather": gather,
+    "Gelu": gelu,
+    "Gemm": gemm,
+    "Greater": _elementwise(operator.gt),
+    "GreaterOrEqual": _elementwise(operator.ge),
+    "LayerNormalization": layer_norm,
+    "Less": _elementwise(operator.lt),
+    "LessOrEqual": _elementwise(operator.le),
+    "Log": torch.log,
+    "MatMul": matmul,
+    "Max": _elementwise(_larger),
+    "Min": _elementwise(_smaller),
+    "Mul": _elementwise(operator.mul),
+    "Not": torch.logical_not,
+    "Pow": torch.pow,
+    "Range": arange,
+    "ReduceL2": reduce_l2,
+    "ReduceMax": reduce_max,
+    "ReduceMean": reduce_mean,
+    "ReduceSum": reduce_sum,
+    "Relu": torch.relu,
+    "Reshape": reshape,
+    "Shape": shape_of,
+    "Sigmoid": torch.sigmoid,
+    "Sin": torch.sin,
+    "Size": size_of,
+    "Slice": slice_axes,
+    "Softmax": softmax,
+    "Sqrt": torch.sqrt,
+    "Squeeze": squeeze,
+    "Sub": _elementwise(operator.sub),
+    "Tanh": torch.tanh,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+    "Where": where,
+}
 """The function of each ONNX operator; `program` adds the function of joined attention."""

@@ -3,46 +3,50 @@
 Every operator becomes one call of a function of `operators`, in order:
 
 - Values that depend on weights and constants alone are computed once and stored.
-- Attention (`attention`) becomes one call.
+- Attention becomes one call. It is found by its products, scale, mask and softmax:
+  MatMul(Softmax(Add(Mul(MatMul(query, Transpose(key)), scale), bias)), value). Decoders with grouped-query
+  attention have a Reshape before and after the mask. Their queries have more rows than their keys, and the
+  rows of a group are adjacent.
 - Weights of products and embedding tables are stored in the precision of the plan. All other operators, such
   as sums, norms, softmax and pooling, compute in float32, as in torch's autocast.
 
 Shapes depend on the inputs alone (`engines.indices`), so a compiler can compile the program as a whole.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import fx
 
-from vecmill.engines.torch.attention import ATTENTION, join_attention
 from vecmill.engines.torch.operators import OPERATORS, attend
 from vecmill.errors import UnsupportedModel
-from vecmill.graphs.steps import Step, Steps
+from vecmill.graphs.steps import Step, Steps, keep_needed
+
+ATTENTION = "Attention"
+"""The operator of steps that `join_attention` makes; inputs: query, key, value, bias; attribute: `scale`."""
 
 # The inputs of operators that are settings instead of data; they are Python values.
-_SETTINGS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        "Clip": (1, 2),
-        "Concat": (0, 1, 2, 3),
-        "CumSum": (1,),
-        "Expand": (1,),
-        "Range": (0, 1, 2),
-        "ReduceL2": (1,),
-        "ReduceMax": (1,),
-        "ReduceMean": (1,),
-        "ReduceSum": (1,),
-        "Reshape": (1,),
-        "Slice": (1, 2, 3),
-        "Squeeze": (1,),
-        "Unsqueeze": (1,),
-    }
-)
+_SETTINGS: Mapping[str, tuple[int, ...]] = {
+    "Clip": (1, 2),
+    "Concat": (0, 1, 2, 3),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "Range": (0, 1, 2),
+    "ReduceL2": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceSum": (1,),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+}
 # The inputs that are stored in the precision of the plan.
-_STORED: Mapping[str, tuple[int, ...]] = MappingProxyType({"Gemm": (1, 2), "Conv": (1, 2), "Gather": (0,)})
+_STORED: Mapping[str, tuple[int, ...]] = {"Gemm": (1, 2), "Conv": (1, 2), "Gather": (0,)}
 # Operators that multiply activations, and so take the precision as an argument.
 _MULTIPLYING = ("MatMul", ATTENTION)
 
@@ -126,3 +130,49 @@ def _find_operator(step: Step) -> Callable[..., Any]:
     if step.operator not in OPERATORS:
         raise UnsupportedModel(f"The torch engine does not compute the operator {step.operator}.")
     return OPERATORS[step.operator]
+
+
+@dataclass(frozen=True, slots=True)
+class _Producers:
+    """The steps that produce values, and the number of steps that read each value."""
+
+    steps: dict[str, Step]
+    readers: Counter[str]
+
+    def find(self, value: str | None, operator: str) -> Step | None:
+        """Return the step that produces `value` if it is an `operator` and `value` is read once."""
+        if value is None or self.readers[value] != 1:
+            return None
+        step = self.steps.get(value)
+        return step if step is not None and step.operator == operator else None
+
+    def skip(self, value: str | None, operator: str) -> str | None:
+        """Return the first input of the step that produces `value` if it is an `operator`, else `value`."""
+        step = self.find(value, operator)
+        return value if step is None else step.inputs[0]
+
+
+def join_attention(steps: Steps) -> Steps:
+    """Return `steps` with each attention as one step."""
+    readers = Counter(name for step in steps.steps for name in step.inputs if name is not None)
+    producers = _Producers({step.output: step for step in steps.steps}, readers)
+    joined = [_join(producers, steps, step) or step for step in steps.steps]
+    return replace(steps, steps=keep_needed(joined, steps.outputs))
+
+
+def _join(producers: _Producers, steps: Steps, product: Step) -> Step | None:
+    """Return the attention step that replaces `product`, `None` if `product` does not end attention."""
+    if product.operator != "MatMul":
+        return None
+    shares = producers.find(producers.skip(product.inputs[0], "Reshape"), "Softmax")
+    masked = shares and producers.find(shares.inputs[0], "Add")
+    scaled = masked and producers.find(producers.skip(masked.inputs[0], "Reshape"), "Mul")
+    scores = scaled and producers.find(scaled.inputs[0], "MatMul")
+    turned = scores and producers.find(scores.inputs[1], "Transpose")
+    if not (masked and scaled and scores and turned):
+        return None
+    scale = steps.constants.get(str(scaled.inputs[1]))
+    if scale is None or turned.attributes["perm"] != (0, 1, 3, 2):
+        return None
+    inputs = (scores.inputs[0], turned.inputs[0], product.inputs[1], masked.inputs[1])
+    return Step(ATTENTION, inputs, product.output, {"scale": scale.item()})

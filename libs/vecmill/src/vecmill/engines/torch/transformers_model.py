@@ -8,7 +8,6 @@ vecmill's own, as a program over the hidden states of all tokens.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,14 +35,12 @@ if TYPE_CHECKING:
 _HIDDEN = "hidden"
 
 # The class of transformers for each head, `None` for no head.
-_CLASSES: Mapping[HeadKind | None, str] = MappingProxyType(
-    {
-        None: "AutoModel",
-        HeadKind.SEQUENCE: "AutoModelForSequenceClassification",
-        HeadKind.TOKENS: "AutoModelForTokenClassification",
-        HeadKind.VOCABULARY: "AutoModelForMaskedLM",
-    }
-)
+_CLASSES: Mapping[HeadKind | None, str] = {
+    None: "AutoModel",
+    HeadKind.SEQUENCE: "AutoModelForSequenceClassification",
+    HeadKind.TOKENS: "AutoModelForTokenClassification",
+    HeadKind.VOCABULARY: "AutoModelForMaskedLM",
+}
 
 
 class TransformersProgram:

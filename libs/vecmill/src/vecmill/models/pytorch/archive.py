@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
+from vecmill.models.pytorch.pickled import DamagedFile, RefusedContent, show
 
 SIGNATURE = b"PK\x03\x04"
 MAX_MEMBERS = 2**14

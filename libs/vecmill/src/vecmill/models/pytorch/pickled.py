@@ -1,5 +1,7 @@
 """The values that the pickle of a PyTorch weights file can describe, and the functions that it can name.
 
+The messages of the exceptions continue a sentence about the file.
+
 Source of the rules: torch 2.13, `serialization.py` and `_utils.py`.
 """
 
@@ -7,10 +9,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Any
 
-from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
+_SHOWN_CHARACTERS = 100
+
+
+class DamagedFile(ValueError):
+    """The file is incomplete, or its parts contradict each other."""
+
+
+class RefusedContent(ValueError):
+    """The file contains something that weights do not need, or that is not supported."""
+
+
+def show(name: str | bytes) -> str:
+    """Return a name of the file for an error message: quoted, shortened, without control characters."""
+    shown = ascii(name[:_SHOWN_CHARACTERS])
+    return shown if len(name) <= _SHOWN_CHARACTERS else f"{shown}..."
+
 
 _MAX_DIMENSIONS = 16
 _MAX_COUNT = 2**63 - 1
@@ -18,20 +34,18 @@ _MAX_EMPTY = 2**40  # elements of an empty tensor, its empty dimensions aside
 _MAX_KEY_CHARACTERS = 64
 
 # The classes of storages: the names of the elements in safetensors and numpy, and the bytes of an element.
-_STORAGES: Mapping[str, tuple[str, str, int]] = MappingProxyType(
-    {
-        "torch.FloatStorage": ("F32", "<f4", 4),
-        "torch.DoubleStorage": ("F64", "<f8", 8),
-        "torch.HalfStorage": ("F16", "<f2", 2),
-        "torch.BFloat16Storage": ("BF16", "bfloat16", 2),
-        "torch.LongStorage": ("I64", "<i8", 8),
-        "torch.IntStorage": ("I32", "<i4", 4),
-        "torch.ShortStorage": ("I16", "<i2", 2),
-        "torch.CharStorage": ("I8", "|i1", 1),
-        "torch.ByteStorage": ("U8", "|u1", 1),
-        "torch.BoolStorage": ("BOOL", "|b1", 1),
-    }
-)
+_STORAGES: Mapping[str, tuple[str, str, int]] = {
+    "torch.FloatStorage": ("F32", "<f4", 4),
+    "torch.DoubleStorage": ("F64", "<f8", 8),
+    "torch.HalfStorage": ("F16", "<f2", 2),
+    "torch.BFloat16Storage": ("BF16", "bfloat16", 2),
+    "torch.LongStorage": ("I64", "<i8", 8),
+    "torch.IntStorage": ("I32", "<i4", 4),
+    "torch.ShortStorage": ("I16", "<i2", 2),
+    "torch.CharStorage": ("I8", "|i1", 1),
+    "torch.ByteStorage": ("U8", "|u1", 1),
+    "torch.BoolStorage": ("BOOL", "|b1", 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ class Function(Enum):
     ORDERED_DICT = "collections.OrderedDict"
 
 
-_FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.value: function for function in Function})
+_FUNCTIONS: Mapping[str, Function] = {function.value: function for function in Function}
 
 
 @dataclass(frozen=True, slots=True)

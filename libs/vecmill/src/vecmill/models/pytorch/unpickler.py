@@ -10,11 +10,18 @@ Source of the rules: CPython 3.11, `pickle.py` and `pickletools.py`.
 
 import struct
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
-from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
-from vecmill.models.pytorch.pickled import Storage, call, find_name, make_storage, set_item
+from vecmill.models.pytorch.pickled import (
+    DamagedFile,
+    RefusedContent,
+    Storage,
+    call,
+    find_name,
+    make_storage,
+    set_item,
+    show,
+)
 
 # A tensor takes about 25 instructions, two of which are calls, and 150 bytes.
 MAX_PICKLE_BYTES = 8 * 2**20
@@ -244,39 +251,37 @@ def _pushing(value: Any) -> Instruction:
 
 
 # Every instruction that a pickle may have besides STOP.
-_INSTRUCTIONS: Mapping[int, Instruction] = MappingProxyType(
-    {
-        0x80: Unpickler.set_protocol,
-        ord("c"): Unpickler.push_name,
-        ord("N"): _pushing(None),
-        0x88: _pushing(True),
-        0x89: _pushing(False),
-        ord("J"): lambda unpickler: unpickler.push_number(_INT),
-        ord("K"): lambda unpickler: unpickler.push_number(_BYTE),
-        ord("M"): lambda unpickler: unpickler.push_number(_SHORT),
-        0x8A: Unpickler.push_long,
-        ord("G"): Unpickler.push_float,
-        ord("X"): lambda unpickler: unpickler.push_string(_UNSIGNED),
-        ord("T"): lambda unpickler: unpickler.push_string(_INT),
-        ord("U"): lambda unpickler: unpickler.push_string(_BYTE),
-        ord("("): Unpickler.push_mark,
-        ord(")"): _pushing(()),
-        0x85: lambda unpickler: unpickler.push_tuple(1),
-        0x86: lambda unpickler: unpickler.push_tuple(2),
-        0x87: lambda unpickler: unpickler.push_tuple(3),
-        ord("t"): Unpickler.push_items,
-        ord("]"): lambda unpickler: unpickler.push([]),
-        ord("a"): Unpickler.append_item,
-        ord("e"): Unpickler.append_items,
-        ord("}"): lambda unpickler: unpickler.push({}),
-        ord("s"): Unpickler.set_one_item,
-        ord("u"): Unpickler.set_items,
-        ord("q"): lambda unpickler: unpickler.keep(_BYTE),
-        ord("r"): lambda unpickler: unpickler.keep(_UNSIGNED),
-        ord("h"): lambda unpickler: unpickler.push_kept(_BYTE),
-        ord("j"): lambda unpickler: unpickler.push_kept(_UNSIGNED),
-        ord("Q"): Unpickler.push_storage,
-        ord("R"): Unpickler.call_function,
-        ord("b"): Unpickler.drop_state,
-    }
-)
+_INSTRUCTIONS: Mapping[int, Instruction] = {
+    0x80: Unpickler.set_protocol,
+    ord("c"): Unpickler.push_name,
+    ord("N"): _pushing(None),
+    0x88: _pushing(True),
+    0x89: _pushing(False),
+    ord("J"): lambda unpickler: unpickler.push_number(_INT),
+    ord("K"): lambda unpickler: unpickler.push_number(_BYTE),
+    ord("M"): lambda unpickler: unpickler.push_number(_SHORT),
+    0x8A: Unpickler.push_long,
+    ord("G"): Unpickler.push_float,
+    ord("X"): lambda unpickler: unpickler.push_string(_UNSIGNED),
+    ord("T"): lambda unpickler: unpickler.push_string(_INT),
+    ord("U"): lambda unpickler: unpickler.push_string(_BYTE),
+    ord("("): Unpickler.push_mark,
+    ord(")"): _pushing(()),
+    0x85: lambda unpickler: unpickler.push_tuple(1),
+    0x86: lambda unpickler: unpickler.push_tuple(2),
+    0x87: lambda unpickler: unpickler.push_tuple(3),
+    ord("t"): Unpickler.push_items,
+    ord("]"): lambda unpickler: unpickler.push([]),
+    ord("a"): Unpickler.append_item,
+    ord("e"): Unpickler.append_items,
+    ord("}"): lambda unpickler: unpickler.push({}),
+    ord("s"): Unpickler.set_one_item,
+    ord("u"): Unpickler.set_items,
+    ord("q"): lambda unpickler: unpickler.keep(_BYTE),
+    ord("r"): lambda unpickler: unpickler.keep(_UNSIGNED),
+    ord("h"): lambda unpickler: unpickler.push_kept(_BYTE),
+    ord("j"): lambda unpickler: unpickler.push_kept(_UNSIGNED),
+    ord("Q"): Unpickler.push_storage,
+    ord("R"): Unpickler.call_function,
+    ord("b"): Unpickler.drop_state,
+}

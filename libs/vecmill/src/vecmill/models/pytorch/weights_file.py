@@ -1,9 +1,19 @@
 """The tensors of a PyTorch weights file in either format, read from a memory map of the file.
 
 Opening checks every size, offset and stride against the file. A tensor is copied when it is read.
+
+The format of PyTorch before 1.6 is several pickles in a row, and then the storages:
+
+    magic number, version, system      three small pickles
+    the dictionary of tensors          a pickle
+    the keys of the storages           a pickle: a list of strings
+    for each key: count, elements      8 bytes, and the elements
+
+Source of its rules: torch 2.13, `_legacy_save` and `_legacy_load` of `serialization.py`.
 """
 
 import mmap
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
-from vecmill.models.pytorch import archive, legacy
-from vecmill.models.pytorch.not_read import DamagedFile, RefusedContent, show
-from vecmill.models.pytorch.pickled import PickledTensor, Storage
+from vecmill.models.pytorch import archive
+from vecmill.models.pytorch.pickled import DamagedFile, PickledTensor, RefusedContent, Storage, show
 from vecmill.models.pytorch.unpickler import MAX_PICKLE_BYTES, Unpickler
 
 # Tied weights are several tensors that view one storage: four for the embeddings of T5.
@@ -108,8 +117,8 @@ def _damaged(path: Path, error: Exception) -> CorruptModel:
 def _read(data: memoryview) -> tuple[Mapping[str, PickledTensor], Mapping[str, memoryview]]:
     if data[: len(archive.SIGNATURE)] == archive.SIGNATURE:
         value, storages = _read_archive(data)
-    elif data[: len(legacy.SIGNATURE)] == legacy.SIGNATURE:
-        value, storages = legacy.read_legacy(data)
+    elif data[: len(_LEGACY_SIGNATURE)] == _LEGACY_SIGNATURE:
+        value, storages = _read_legacy(data)
     else:
         raise DamagedFile("it begins like neither of PyTorch's formats")
     return _check_tensors(value, len(data)), storages
@@ -160,3 +169,48 @@ def _check_tensors(value: Any, size: int) -> Mapping[str, PickledTensor]:
             f"has tensors that are together more than {_MAX_VIEWS} times as large as the file"
         )
     return value
+
+
+# The pickle of the magic number.
+_LEGACY_SIGNATURE = b"\x80\x02\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."
+_VERSION = 1001
+_COUNT = struct.Struct("<q")
+
+
+def _read_legacy(data: memoryview) -> tuple[Any, Mapping[str, memoryview]]:
+    """Return the value of the pickle in `data`, and the bytes of each storage by key.
+
+    Raises `DamagedFile` or `RefusedContent`.
+    """
+    # One interpreter for all pickles, because its limits apply to all of them together.
+    unpickler = Unpickler(data[len(_LEGACY_SIGNATURE) :])
+    if unpickler.load() != _VERSION:
+        raise RefusedContent("is of an unknown version of PyTorch's format")
+    system = unpickler.load()
+    if not isinstance(system, dict) or system.get("little_endian") is not True:
+        raise RefusedContent("was written on a big-endian machine")
+    value = unpickler.load()
+    keys = unpickler.load()
+    return value, _find_storages(data, len(_LEGACY_SIGNATURE) + unpickler.position, keys, unpickler.storages)
+
+
+def _find_storages(
+    data: memoryview, position: int, keys: Any, storages: Mapping[str, Storage]
+) -> Mapping[str, memoryview]:
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise DamagedFile("its storages have no keys")
+    if len(keys) != len(storages) or set(keys) != storages.keys():
+        raise DamagedFile("it has other storages than its tensors need")
+    found = {}
+    for key in keys:
+        start = position + _COUNT.size
+        position = start + storages[key].nbytes
+        if position > len(data):
+            raise DamagedFile(f"storage {show(key)} is not in the file")
+        (count,) = _COUNT.unpack(data[start - _COUNT.size : start])
+        if count != storages[key].count:
+            raise DamagedFile(f"storage {show(key)} has two sizes")
+        found[key] = data[start:position]
+    if position != len(data):
+        raise DamagedFile("it goes on after its last storage")
+    return found

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vecmill.errors import CorruptModel, one_line
 from vecmill.models.directory import FileLimits, check_values, read_file
-from vecmill.models.special_token import TOKENIZER_CONFIG, check_token, read_token
-from vecmill.models.tokenizer_file import tokenizer_limits
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, check_token, read_token, tokenizer_limits
 from vecmill.models.weights import count_bytes
 from vecmill.tokenization.building.class_names import find_class
 from vecmill.tokenization.building.classes import apply_class, convert_vocabulary, set_post_processor

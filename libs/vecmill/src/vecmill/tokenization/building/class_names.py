@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecmill.models.config_fields import read_text
-from vecmill.models.special_token import TOKENIZER_CONFIG
+from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 
 # Alias in transformers -> class.
 _ALIASES: Mapping[str, str] = {

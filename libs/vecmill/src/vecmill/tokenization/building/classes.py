@@ -18,8 +18,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_texts
 from vecmill.models.directory import FileLimits
-from vecmill.models.special_token import TOKENIZER_CONFIG, read_token
-from vecmill.models.tokenizer_file import LARGEST_TOKENIZER
+from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG, read_token
 from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
 from vecmill.tokenization.building.special_tokens import (
     ROLES,

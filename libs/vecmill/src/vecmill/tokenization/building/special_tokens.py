@@ -10,7 +10,7 @@ from typing import Any
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import check_token_number, read_flag, read_mapping
 from vecmill.models.directory import read_object
-from vecmill.models.special_token import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, check_token, read_token
+from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, check_token, read_token
 from vecmill.values.messages import show
 
 SpecialTokens = Mapping[str, str]

@@ -21,8 +21,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.config_fields import MOST_TOKENS, read_size
 from vecmill.models.directory import FileLimits, find_file, read_file, read_object
-from vecmill.models.special_token import TOKENIZER_CONFIG
-from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES
+from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES, TOKENIZER_CONFIG
 from vecmill.tokenization.building.special_tokens import SpecialTokens
 from vecmill.values.messages import show_name
 

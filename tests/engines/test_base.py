@@ -2,8 +2,8 @@
 
 import pytest
 
+from vecmill.engines.base import fit_cost, warm_engine
 from vecmill.engines.fake import FakeEngine
-from vecmill.engines.warming import fit_cost, warm_engine
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 
