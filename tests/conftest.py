@@ -1,12 +1,16 @@
 """What all tests share: one live server, and how randomness is handled."""
 
+import functools
 import gc
 import logging
 import os
+import ssl
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import certifi
 import hypothesis
 import pytest
 
@@ -52,7 +56,26 @@ class LoadedModules:
         gc.freeze()
 
 
+def share_client_context() -> None:
+    """Let all httpx clients that verify by certifi share one TLS context.
+
+    Each would read all its certificates, which takes longer than most requests.
+    """
+    create = ssl.create_default_context
+    known = functools.cache(lambda: create(cafile=certifi.where()))
+
+    def create_or_share(
+        purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, *, cafile: str | None = None, **others: Any
+    ) -> ssl.SSLContext:
+        if purpose is ssl.Purpose.SERVER_AUTH and cafile == certifi.where() and not others:
+            return known()
+        return create(purpose, cafile=cafile, **others)
+
+    ssl.create_default_context = create_or_share  # type: ignore[assignment]
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    share_client_context()
     config.pluginmanager.register(LoadedModules())
 
 

@@ -37,11 +37,11 @@ def test_probes_are_answered_during_a_flood(server: LiveServer, name: str, scale
 def test_probes_are_answered_while_a_large_key_file_is_read(tmp_path: Path, count: int) -> None:
     path = tmp_path / "keys"
     path.write_text("first the-first-key\n")
-    with live_server(tmp_path, arguments=["--engine", "fake", "--api-key-file", str(path)]) as server:
+    arguments = ["--engine", "fake", "--api-key-file", str(path)]
+    with live_server(tmp_path, arguments=arguments) as server, httpx.Client(base_url=server.url) as client:
 
         def is_known(key: str) -> bool:
-            headers = {"authorization": f"Bearer {key}"}
-            return httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 200
+            return client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 200
 
         assert is_known("the-first-key")
         digests = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(count))

@@ -1,20 +1,19 @@
 """Hostile texts do not stop the server: probes and short requests are answered while it works on them."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.livez_gap import LivezGap, livez_gap
 from support.server import LiveServer, live_server
 
 # Beyond the longest gap of an idle process beside the server.
@@ -22,88 +21,24 @@ LONGEST_GAP_S = 0.25
 LARGEST_BODY = 32 * 1024 * 1024
 WORDS = "the quick brown fox jumps over the lazy dog "
 
-# Asks one URL again and again over one connection until its input ends, and prints the longest wait.
-PROBE = """
-import http.client, select, sys, time
-host, path = sys.argv[1:]
-connection, longest_s = http.client.HTTPConnection(host), 0.0
-print("ready", flush=True)
-while not select.select([sys.stdin], [], [], 0.01)[0]:
-    began = time.perf_counter()
-    connection.request("GET", path)
-    assert connection.getresponse().read() is not None
-    longest_s = max(longest_s, time.perf_counter() - began)
-print(longest_s)
-"""
-# A process that does nothing but answer, as plain as a server can be.
-CONTROL = """
-import asyncio, sys
-async def answer(reader, writer):
-    while request := await reader.read(65536):
-        writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\nok")
-async def main():
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-asyncio.run(main())
-"""
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("server")) as server:
+    """A server whose engine takes no time: what is judged is what comes before and after it."""
+    with live_server(tmp_path_factory.mktemp("server"), arguments=("--engine", "fake")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def control() -> Iterator[str]:
-    """The address of an idle process."""
-    process = subprocess.Popen([sys.executable, "-c", CONTROL], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield f"127.0.0.1:{process.stdout.readline().strip()}"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server of the embedded model."""
+    with live_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
-class Gap:
-    """The longest wait for an answer, in seconds, of the server and of the control process."""
-
-    server_s = 0.0
-    control_s = 0.0
-
-    @property
-    def beyond_s(self) -> float:
-        return self.server_s - self.control_s
-
-
-@contextmanager
-def measured_gap(server: LiveServer, control: str) -> Iterator[Gap]:
-    gap = Gap()
-    with probe(server.url.removeprefix("http://"), "/livez") as of_server, probe(control, "/") as of_control:
-        yield gap
-        gap.server_s, gap.control_s = (
-            float(each.communicate("stop\n")[0].splitlines()[-1]) for each in (of_server, of_control)
-        )
-    print(f"server {gap.server_s:.3f} s, control {gap.control_s:.3f} s")
-
-
-@contextmanager
-def probe(host: str, path: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", PROBE, host, path]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        process.stdout.readline()
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stdin.close()
+def measure_gap(server: LiveServer) -> AbstractContextManager[LivezGap]:
+    """Measure the gaps of a server until the block ends."""
+    return livez_gap(int(server.url.rpartition(":")[2]))
 
 
 def post(server: LiveServer, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
@@ -193,28 +128,26 @@ def assert_memory_is_bounded(server: LiveServer) -> None:
 
 
 @pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
-def test_probes_are_answered_while_texts_are_hostile(server: LiveServer, control: str) -> None:
+def test_probes_are_answered_while_texts_are_hostile(server: LiveServer) -> None:
     bodies = [(path, encode(body), status) for path, body, status in SMALL]
-    with measured_gap(server, control) as gap:
+    with measure_gap(server) as gap:
         answers = [post(server, path, body) for path, body, _ in bodies]
     assert [status for status, _ in answers] == [status for *_, status in bodies]
-    assert gap.beyond_s < LONGEST_GAP_S
+    assert gap.beyond_control_s < LONGEST_GAP_S
     assert_memory_is_bounded(server)
 
 
 @pytest.mark.promise("loop-responsive", "bounded-memory", "bounded-input")
 @pytest.mark.full
 @pytest.mark.parametrize("name", FULL)
-def test_probes_are_answered_while_texts_are_as_large_as_may_be(
-    server: LiveServer, control: str, name: str
-) -> None:
+def test_probes_are_answered_while_texts_are_as_large_as_may_be(model_server: LiveServer, name: str) -> None:
     path, body, expected = FULL[name]
     encoded = encode(body)
-    with measured_gap(server, control) as gap:
-        status, content = post(server, path, encoded)
+    with measure_gap(model_server) as gap:
+        status, content = post(model_server, path, encoded)
     assert status == expected, content[:300]
-    assert gap.beyond_s < LONGEST_GAP_S
-    assert_memory_is_bounded(server)
+    assert gap.beyond_control_s < LONGEST_GAP_S
+    assert_memory_is_bounded(model_server)
 
 
 def bomb(piece: bytes, opening: bytes = b'{"input":[', closing: bytes = b"1]}") -> bytes:
@@ -237,30 +170,33 @@ BOMBS = {
 @pytest.mark.parametrize("at_once", [1, pytest.param(16, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", BOMBS)
 def test_probes_are_answered_while_bodies_are_mostly_structure(
-    server: LiveServer, control: str, name: str, at_once: int
+    server: LiveServer, name: str, at_once: int
 ) -> None:
     body = BOMBS[name]()
-    with measured_gap(server, control) as gap, ThreadPoolExecutor(at_once) as pool:
+    with measure_gap(server) as gap, ThreadPoolExecutor(at_once) as pool:
         answers = list(pool.map(lambda _: post(server, "/v1/embeddings", body)[0], range(at_once)))
     assert set(answers) <= {400, 413, 429, 503}
     assert {400, 413} & set(answers)
-    assert gap.beyond_s < LONGEST_GAP_S
+    assert gap.beyond_control_s < LONGEST_GAP_S
 
 
 @pytest.mark.promise("no-starvation", "loop-responsive")
 @pytest.mark.parametrize(
-    ("texts", "patience_s"), [(1, 2.0), pytest.param(15, 1.0, marks=pytest.mark.full)], ids=["small", "full"]
+    ("name", "texts", "patience_s"),
+    [("server", 1, 2.0), pytest.param("model_server", 15, 1.0, marks=pytest.mark.full)],
+    ids=["small", "full"],
 )
 def test_a_short_request_does_not_wait_for_large_ones(
-    server: LiveServer, control: str, texts: int, patience_s: float
+    request: pytest.FixtureRequest, name: str, texts: int, patience_s: float
 ) -> None:
+    server = request.getfixturevalue(name)
     headers = {"x-request-timeout-ms": f"{patience_s * 1000:.0f}"}
     answers: list[int] = []
     threads = [
         threading.Thread(target=lambda: answers.append(post(server, "/tokenize", large)[0])) for _ in range(2)
     ]
     large = encode({"inputs": [text_of(999_000, "漢字, ")] * texts})
-    with measured_gap(server, control) as gap:
+    with measure_gap(server) as gap:
         for thread in threads:
             thread.start()
         for attempt in range(5):
@@ -273,5 +209,5 @@ def test_a_short_request_does_not_wait_for_large_ones(
         for thread in threads:
             thread.join()
     assert answers == [413, 413]
-    assert gap.beyond_s < LONGEST_GAP_S
+    assert gap.beyond_control_s < LONGEST_GAP_S
     assert_memory_is_bounded(server)

@@ -1,26 +1,48 @@
 """A real server under heavy use answers what it admits, and refuses the rest at once."""
 
 import json
+import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perf.one_client import HOSTILE, KEYS, MOST_P99, PAUSE_S, WAYS, measure_beside, measure_quiet
 from perf.overload import BulkClient, ask, bulk_body, read_counts, run_bulk, wait_until_idle
-from support.server import live_server
+from support import paced_server
+from support.server import LiveServer, live_server
 from vecmill_server.bench.load_results import summarise_latencies
 
 TEXTS = 64
 
+PACED = (sys.executable, paced_server.__file__)
+MODEL = (sys.executable, "-m", "vecmill")
+# At full size the embedded model computes, and the deadlines are those of an idle machine.
+AT_FULL_SIZE = pytest.param(MODEL, marks=[pytest.mark.full, pytest.mark.alone], id="model")
+COMMANDS = [pytest.param(PACED, id="paced"), AT_FULL_SIZE]
 
-@pytest.mark.alone  # deadlines judge it
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server with keys of three clients and of a hostile one."""
+    folder = tmp_path_factory.mktemp("server")
+    keys = folder / "keys"
+    keys.write_text("".join(f"{key} {key}\n" for key in (*KEYS, HOSTILE)), "utf-8")
+    arguments = ["--no-access-log", "--api-key-file", str(keys)]
+    with live_server(folder, arguments=arguments, command=request.param) as server:
+        yield server
+
+
 @pytest.mark.promise("many-clients")
-def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     arguments = ["--timeout-s", "5", "--no-access-log", "--api-key", "a", "--api-key", "b"]
-    with live_server(tmp_path, arguments=arguments) as server:
+    with live_server(tmp_path, arguments=arguments, command=command) as server:
         wait_until_idle(server.url)  # it computes sample texts of its own after its start
         until = time.perf_counter() + 4.0
         clients = [
@@ -36,37 +58,32 @@ def test_bulk_requests_side_by_side_are_finished_and_nothing_is_computed_in_vain
 
 
 @pytest.mark.promise("fair-keys")
-def test_a_text_of_another_client_passes_the_bulk_requests_of_one(tmp_path: Path) -> None:
-    arguments = ["--no-access-log", "--api-key", "a", "--api-key", "b"]
-    with live_server(tmp_path, arguments=arguments) as server:
-        until = time.perf_counter() + 2.0
-        bulk = [BulkClient(server.url, [bulk_body(n, 128)], "a", until, 128) for n in range(3)]
-        threads = [threading.Thread(target=client.run) for client in bulk]
-        for thread in threads:
-            thread.start()
-        taken_s = []
-        while time.perf_counter() < until:
-            began = time.perf_counter()
-            status, _ = ask(server.url, json.dumps({"input": f"a text {began}"}).encode(), "b")
-            taken_s.append(time.perf_counter() - began)
-            assert status == 200
-        for path, body in (("/tokenize", b'{"inputs": "hello"}'), ("/livez", None), ("/metrics", None)):
-            assert _status(server.url + path, body) == 200
-        for thread in threads:
-            thread.join()
-        whole_s = min(took_s for client in bulk for took_s in client.took_s)
-        assert sorted(taken_s)[len(taken_s) // 2] < whole_s / 4
+def test_a_text_of_another_client_passes_the_bulk_requests_of_one(server: LiveServer) -> None:
+    until = time.perf_counter() + 2.0
+    bulk = [BulkClient(server.url, [bulk_body(n, 128)], KEYS[0], until, 128) for n in range(3)]
+    threads = [threading.Thread(target=client.run) for client in bulk]
+    for thread in threads:
+        thread.start()
+    taken_s = []
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        status, _ = ask(server.url, json.dumps({"input": f"a text {began}"}).encode(), KEYS[1])
+        taken_s.append(time.perf_counter() - began)
+        assert status == 200
+    for path, body in (("/tokenize", b'{"inputs": "hello"}'), ("/livez", None), ("/metrics", None)):
+        assert _status(server.url + path, body) == 200
+    for thread in threads:
+        thread.join()
+    whole_s = min(took_s for client in bulk for took_s in client.took_s)
+    assert sorted(taken_s)[len(taken_s) // 2] < whole_s / 4
 
 
 @pytest.mark.promise("nobody-shut-out", "fair-keys")
 @pytest.mark.parametrize("way", ["2,048 texts that claim to be interactive", "texts of 900,000 characters"])
-def test_nobody_is_refused_beside_a_client_that_is_hostile(tmp_path: Path, way: str) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("".join(f"{key} {key}\n" for key in (*KEYS, HOSTILE)), "utf-8")
-    with live_server(tmp_path, arguments=["--no-access-log", "--api-key-file", str(keys)]) as server:
-        found = measure_beside(server.url, way, 2.0, seed=1, pause_s=0.05)
-        assert len(found) >= len(KEYS)
-        assert [status for _, status in found] == [200] * len(found)
+def test_nobody_is_refused_beside_a_client_that_is_hostile(server: LiveServer, way: str) -> None:
+    found = measure_beside(server.url, way, 2.0, seed=1, pause_s=0.05)
+    assert len(found) >= len(KEYS)
+    assert [status for _, status in found] == [200] * len(found)
 
 
 @pytest.mark.full
@@ -90,6 +107,6 @@ def test_a_client_that_is_hostile_in_every_way_shuts_nobody_out(tmp_path: Path) 
 
 
 def _status(url: str, body: bytes | None) -> int:
-    request = urllib.request.Request(url, data=body, headers={"authorization": "Bearer b"})
+    request = urllib.request.Request(url, data=body, headers={"authorization": f"Bearer {KEYS[1]}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return int(answer.status)
