@@ -8,15 +8,12 @@ from support.source_tree import Module, modules
 
 # A file name that stands in several folders, and the idea that the files share.
 SHARED = {
-    "advice": "sentences of advice on a terminal: about other servers' options, and about faster plans",
-    "chat_template": "the template that puts a pair into prose: reading it, and applying it",
     "command": "the command line of one command",
     "errors": "the tree of errors",
     "exported": "graphs that were exported elsewhere: found, read, run",
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",
-    "static": "models that are a table of token vectors: found, and their sizes",
     "scheduler": "what chooses which of the waiting work comes next",
     "stages": "the stages after the encoder: described, and built",
 }
