@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from support.exported_models import export_graph
 from support.rows_check import assert_same_rows, compute_rows
 from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.architectures.static import StaticConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import prepared
 from vecmill.engines.buckets import Bucket, BucketGrid
@@ -273,9 +275,9 @@ def test_plans_that_cannot_be_followed(
 
 
 def test_a_kind_of_model_that_is_not_compiled_says_so(description: ModelDescription, tmp_path: Path) -> None:
-    import dataclasses
-
-    static = dataclasses.replace(description, architecture="static")
+    static = replace(
+        description, architecture="static", encoder=StaticConfig(vocab_size=8, hidden_size=description.dim)
+    )
     with pytest.raises(UnsupportedModel, match="does not support this kind of model for embed"):
         load(FixedShapes("BertModel"), static, tmp_path)
 

@@ -17,11 +17,9 @@ from typing import IO
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
 from support.http_server import MODEL, wait_until
 from support.tiny_models import save_tiny_bert
-from vecmill.commands.main import main as run_command
 
 EMPTY: Mapping[str, str] = {}
 COMMAND = (sys.executable, "-m", "vecmill", "serve", "--engine", "fake")
@@ -262,34 +260,19 @@ def refused(*arguments: str, model: str | None = None) -> str:
     return ended.stderr.strip().splitlines()[-1]
 
 
-def refused_here(*arguments: str, model: str | None = None) -> str:
-    """As `refused`, without a process of its own."""
-    answer = CliRunner().invoke(
-        run_command, ["serve", "--engine", "fake", *arguments, *([model] if model else [])]
-    )
-    assert answer.exit_code == 2, answer.stderr
-    assert answer.stdout == ""
-    assert "Traceback" not in answer.stderr
-    return answer.stderr.strip().splitlines()[-1]
-
-
 @pytest.mark.promise("verified-start")
-def test_what_cannot_work_is_said_in_a_sentence_by_a_process() -> None:
+def test_what_cannot_work_is_said_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "Choose another with --port" in refused("--port", str(port))
     assert "port must be between" in refused("--port", "70000")
-
-
-@pytest.mark.promise("verified-start")
-def test_what_cannot_work_is_said_in_a_sentence() -> None:
-    assert "max_queue_texts" in refused_here("--port", "0", "--max-queue-texts", "0")
-    assert "no engine named" in refused_here("--port", "0", "--engine", "steam")
-    assert "nowhere" in refused_here("--port", "0", model="/nowhere")
-    assert "no directory 'a'" in refused_here("all-MiniLM-L6-v2", "a")
-    assert "Two models have the name" in refused_here("all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
-    assert "--task 'sing'" in refused_here("--task", "sing")
-    assert "--task names 'b'" in refused_here("--task", "b=embed")
+    assert "max_queue_texts" in refused("--port", "0", "--max-queue-texts", "0")
+    assert "no engine named" in refused("--port", "0", "--engine", "steam")
+    assert "nowhere" in refused("--port", "0", model="/nowhere")
+    assert "no directory 'a'" in refused("all-MiniLM-L6-v2", "a")
+    assert "Two models have the name" in refused("all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+    assert "--task 'sing'" in refused("--task", "sing")
+    assert "--task names 'b'" in refused("--task", "b=embed")
 
 
 def save_broken_models(folder: Path) -> tuple[Path, Path]:
