@@ -1,17 +1,22 @@
-"""Files and batches take no long callback of the event loop, whatever they contain."""
+"""Files and batches take no long callback of the event loop, whatever they contain.
+
+A callback that is too long has to be there in each of three runs. The time for which the host stops a virtual
+processor counts as processor time of the callback that it was computing. What a callback does itself takes as
+long in every run.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
 from support.batches import ENDED, request_line
-from support.callback_time import longest_callback
+from support.callback_time import LongestCallback, longest_callback
 from support.http_server import QUIET, build_service, fake_engine
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
@@ -21,7 +26,10 @@ from vecmill_server.batches.objects import FileObject, FilePurpose
 from vecmill_server.batches.store import Store
 from vecmill_server.process.loading import LifespanApp
 
+T = TypeVar("T")
+
 LONGEST_S = 0.010
+RUNS = 3
 KIB = 1024
 MIB = KIB * KIB
 CHUNK_BYTES = 96 * KIB  # the most that a connection hands over at a time
@@ -94,50 +102,68 @@ CONTENTS = {
 }
 
 
+async def run_in_short_callbacks(folder: Path, act: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
+    """Return the result of `act`, which uses an application with an empty folder.
+
+    Assert that no callback takes long meanwhile. What `act` does with an answer counts too.
+    """
+    found: list[LongestCallback] = []
+    for number in range(RUNS):
+        async with application(folder / str(number)) as client, longest_callback() as longest:
+            result = await act(client)
+        if longest.took_s < LONGEST_S:
+            return result
+        found.append(longest)
+    raise AssertionError(found)
+
+
 @pytest.mark.promise("loop-responsive")
 @pytest.mark.parametrize("name", CONTENTS)
 async def test_a_file_and_its_batch(tmp_path: Path, name: str) -> None:
     body = form(CONTENTS[name])
-    async with application(tmp_path) as client:
-        async with longest_callback() as longest:
-            await ended(client, await create(client, body))
-        assert longest.took_s < LONGEST_S, longest
+
+    async def act(client: httpx.AsyncClient) -> None:
+        await ended(client, await create(client, body))
+
+    await run_in_short_callbacks(tmp_path, act)
 
 
 @pytest.mark.promise("loop-responsive")
 async def test_a_cancelled_batch_of_long_lines(tmp_path: Path) -> None:
     body = form(requests(3, {"input": "a", "metadata": ["some text"] * 400_000}))
-    async with application(tmp_path) as client:
-        async with longest_callback() as longest:
-            batch_id = await create(client, body)
-            async with asyncio.timeout(PATIENCE_S):
-                while (await client.get(f"/batches/{batch_id}")).json()["status"] == "validating":
-                    pass
-            await client.post(f"/batches/{batch_id}/cancel")
-            await ended(client, batch_id)
-        assert longest.took_s < LONGEST_S, longest
+
+    async def act(client: httpx.AsyncClient) -> None:
+        batch_id = await create(client, body)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.get(f"/batches/{batch_id}")).json()["status"] == "validating":
+                pass
+        await client.post(f"/batches/{batch_id}/cancel")
+        await ended(client, batch_id)
+
+    await run_in_short_callbacks(tmp_path, act)
 
 
 @pytest.mark.promise("loop-responsive", "bounded-input")
 async def test_a_form_of_thousands_of_parts_is_refused(tmp_path: Path) -> None:
     body = form(b"x" + b"\r\n--b\r\n\r\n" * 100_000)
-    async with application(tmp_path) as client:
-        async with longest_callback() as longest:
-            answer = await upload(client, body)
-        assert (answer.status_code, "fields" in answer.json()["message"]) == (400, True)
-        assert longest.took_s < LONGEST_S, longest
+
+    async def act(client: httpx.AsyncClient) -> httpx.Response:
+        return await upload(client, body)
+
+    answer = await run_in_short_callbacks(tmp_path, act)
+    assert (answer.status_code, "fields" in answer.json()["message"]) == (400, True)
 
 
 @pytest.mark.promise("loop-responsive")
 async def test_a_list_of_many_batches_with_errors(tmp_path: Path) -> None:
-    async with application(tmp_path) as client:
+    async def act(client: httpx.AsyncClient) -> httpx.Response:
         batch_ids = [await create(client, form(b'{"a":1}\n' * 30)) for _ in range(60)]
         for batch_id in batch_ids:
             assert (await ended(client, batch_id))["status"] == "failed"
-        async with longest_callback() as longest:
-            answer = await client.get("/batches?limit=100")
-        assert longest.took_s < LONGEST_S, longest
-        assert [len(batch["errors"]["data"]) >= 100 for batch in answer.json()["data"]] == [True] * 60
+        return await client.get("/batches?limit=100")
+
+    answer = await run_in_short_callbacks(tmp_path, act)
+    assert [len(batch["errors"]["data"]) >= 100 for batch in answer.json()["data"]] == [True] * 60
 
 
 @pytest.mark.promise("loop-responsive")
@@ -145,8 +171,9 @@ async def test_a_list_of_ten_thousand_files(tmp_path: Path, monkeypatch: pytest.
     name = "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 255
     files = [FileObject(new_file_id(), FilePurpose.BATCH, name, 9, 0, None, "") for _ in range(10_000)]
     monkeypatch.setattr(Store, "files", lambda *_: (files, False))
-    async with application(tmp_path) as client:
-        async with longest_callback() as longest:
-            answer = await client.get("/files")
-        assert longest.took_s < LONGEST_S, longest
-        assert [entry["id"] for entry in answer.json()["data"]] == [each.id for each in files]
+
+    async def act(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.get("/files")
+
+    answer = await run_in_short_callbacks(tmp_path, act)
+    assert [entry["id"] for entry in answer.json()["data"]] == [each.id for each in files]
