@@ -20,7 +20,7 @@ from vecmill_ray.serving.forwarding import (
 from vecmill_ray.serving.model_plan import behind_router, read_plan
 from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelCard
 from vecmill_ray.serving.router import merge, router_routes, router_service
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.base.errors import ModelUnavailable
 

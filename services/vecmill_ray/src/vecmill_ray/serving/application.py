@@ -41,7 +41,7 @@ from vecmill_ray.serving.ray_settings import (
     stop_timeout_s,
 )
 from vecmill_ray.serving.router import router_routes, router_service
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.service.service import Service

@@ -15,7 +15,7 @@ from vecmill.values.task import Task
 from vecmill_ray.serving.autoscaling import BUSY, QUEUE_S
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request, with_heartbeats
 from vecmill_ray.serving.model_plan import PlannedModel
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.process.loading import LifespanApp
 from vecmill_server.service.service import Service, load_service

@@ -23,9 +23,10 @@ from vecmill.mill import Mill, MillState
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import ServingPlan
 from vecmill_ray.serving.model_replica import ModelCard
-from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app import describe_routes
 from vecmill_server.app.browser_page import BrowserPage
 from vecmill_server.app.request_options import requested_timeout_s
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.app.routes.batches import batches_routes
 from vecmill_server.app.routes.docs import docs_routes
 from vecmill_server.app.routes.endpoint import Endpoint, send_json, unless_client_leaves
@@ -41,7 +42,6 @@ from vecmill_server.dialects.fields import Json
 from vecmill_server.service.bodies import read_body
 from vecmill_server.service.service import Service, assemble_service
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
-from vecmill_server.telemetry.request_context import RequestContext
 
 # Sends a request to a replica of the model with this name. Raises `ModelUnavailable`.
 Forward = Callable[[str, ForwardedRequest], Awaitable[ForwardedResponse]]

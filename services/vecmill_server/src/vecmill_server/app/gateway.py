@@ -30,7 +30,7 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill_server.app.browser_page import BrowserPage, wants_page
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.app.request_options import read_path, read_request_id
-from vecmill_server.app.request_record import RequestRecords
+from vecmill_server.app.request_record import CONTEXT, RequestContext, RequestRecords
 from vecmill_server.base.error_responses import ErrorResponse, error_response, message_of, response_at
 from vecmill_server.base.errors import (
     BodyTooLarge,
@@ -47,7 +47,6 @@ from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
 from vecmill_server.service.bodies import discard_body
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The settings of the server, with their defaults, help texts and validation.
+"""The settings of the server, with their defaults, help texts and validation, and its listening address.
 
 The `help` metadata of a field is the text that `--help` shows, as in `vecmill.config`.
 """
@@ -54,6 +54,23 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a listening socket: a host and a port, or the path of a Unix socket.
+
+    The path of an abstract Unix socket, which is not in the file system, begins with a zero character.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    @property
+    def is_abstract(self) -> bool:
+        """True for an abstract Unix socket."""
+        return self.path is not None and str(self.path).startswith("\0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from vecmill_server.base.settings import ServerSettings
 CONFIG_FILE = "vecmill.toml"
 # From the end of `drain_s` until the process is killed.
 LAST_SECONDS = 10
-# Files of the process beside its connections, as `connection_limits` counts.
+# Files of the process beside its connections: models, batches, threads.
 OTHER_OPEN_FILES = 1024
 
 _NOT_IN_NAMES = re.compile("[^a-z0-9]+")

@@ -18,7 +18,17 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, PriorityBody
+from vecmill_server.dialects.dialect import (
+    COHERE_TOKENIZE,
+    OTHER_RERANK,
+    RERANK_PATHS,
+    TOKENIZE_PATHS,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    PriorityBody,
+)
 from vecmill_server.dialects.embedding_encodings import (
     ENCODING_LIST,
     ENCODING_NAMES,
@@ -29,7 +39,6 @@ from vecmill_server.dialects.embedding_encodings import (
 from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import TemplatedBody
 from vecmill_server.dialects.response_parts import describe_envelope, text_pieces, write_envelope, write_usage
-from vecmill_server.dialects.shared_paths import COHERE_TOKENIZE, OTHER_RERANK, RERANK_PATHS, TOKENIZE_PATHS
 
 _OF_PARTS = json_schema.an_object(
     ("content",),

@@ -20,11 +20,17 @@ from vecmill_server.base.json_schema import Component, Schema, any_of, of_the_mo
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.cohere import RerankRequest
-from vecmill_server.dialects.dialect import Asked, CompositeRequest, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import (
+    Asked,
+    CompositeRequest,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    Marks,
+)
 from vecmill_server.dialects.fields import DialectOptions, Field, Json
 from vecmill_server.dialects.openai import EmbeddingsRequest
 from vecmill_server.dialects.predict import PredictRequest
-from vecmill_server.dialects.shared_paths import Marks
 from vecmill_server.dialects.tei import (
     INPUTS,
     INSTANCES,

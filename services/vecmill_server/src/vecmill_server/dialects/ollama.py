@@ -34,10 +34,10 @@ from vecmill_server.dialects.dialect import (
     Envelope,
     InferenceBody,
     InferenceRoute,
+    Marks,
 )
 from vecmill_server.dialects.fields import Field, invalid, optional, string, to_count
 from vecmill_server.dialects.known_fields import OLLAMA, OLLAMA_PULL, OLLAMA_SHOW
-from vecmill_server.dialects.shared_paths import Marks
 
 
 def ollama_response(error: BaseException) -> ErrorResponse:

@@ -27,18 +27,22 @@ from vecmill_server.dialects.cohere import (
     document_list,
     write_results,
 )
-from vecmill_server.dialects.dialect import SENTENCE_STYLE, Asked, Envelope, InferenceBody, InferenceRoute
-from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
-from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.dialects.response_parts import USAGE, write_usage
-from vecmill_server.dialects.shared_paths import (
+from vecmill_server.dialects.dialect import (
     MIXEDBREAD_RERANK,
     RERANK_PATHS,
     RERANKING_PATHS,
+    SENTENCE_STYLE,
     VOYAGE_RERANK,
     WEAVIATE_RERANK,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
     Marks,
 )
+from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.dialects.response_parts import USAGE, write_usage
 from vecmill_server.dialects.tei import with_parameters
 
 _RETURN_NOTE = "Whether results have their documents."

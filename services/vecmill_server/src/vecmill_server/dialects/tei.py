@@ -44,12 +44,21 @@ from vecmill_server.base.json_schema import Component, Schema, an_object, of_the
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import TOP_NOTE
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, ResponseStyle
+from vecmill_server.dialects.dialect import (
+    RERANK_PATHS,
+    TEI_RERANK,
+    TEI_TOKENIZE,
+    TOKENIZE_PATHS,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    ResponseStyle,
+)
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody, invalid
 from vecmill_server.dialects.known_fields import HUGGING_FACE
 from vecmill_server.dialects.response_parts import Written, utf8_places
-from vecmill_server.dialects.shared_paths import RERANK_PATHS, TEI_RERANK, TEI_TOKENIZE, TOKENIZE_PATHS
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"

@@ -27,7 +27,14 @@ from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import DetokenizeRequest
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import (
+    OTHER_TOKENIZE,
+    TOKENIZE_PATHS,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+)
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
@@ -38,7 +45,6 @@ from vecmill_server.dialects.response_parts import (
     write_labels,
     write_usage,
 )
-from vecmill_server.dialects.shared_paths import OTHER_TOKENIZE, TOKENIZE_PATHS
 
 # The names of the two sides of a score, in the order of precedence.
 SCORE_KEYS = ("queries", "text_1", "data_1")

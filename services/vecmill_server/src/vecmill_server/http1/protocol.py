@@ -38,9 +38,8 @@ from vecmill_server.http1.connection_limits import (
     PENDING_BYTES,
     ConnectionShare,
 )
-from vecmill_server.http1.request_cycle import CONTINUE, UNREAD_BYTES, RequestCycle
+from vecmill_server.http1.request_cycle import BODY_TIME, CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
 from vecmill_server.http1.request_head import HeadReader, RequestHead
-from vecmill_server.http1.scope import BODY_TIME, make_scope
 from vecmill_server.http1.states import Deadline, Late, State
 
 

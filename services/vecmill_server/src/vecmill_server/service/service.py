@@ -38,7 +38,7 @@ from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.siblings import Siblings
-from vecmill_server.telemetry.tracing.start import start_tracing
+from vecmill_server.telemetry.tracing import start_tracing
 from vecmill_server.telemetry.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)

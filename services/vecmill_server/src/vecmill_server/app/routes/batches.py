@@ -8,6 +8,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from vecmill.values.aliases import JsonValue
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import BatchesOff
 from vecmill_server.base.headers import header
 from vecmill_server.base.json_io import decode_object, encode_json, run_off_loop
@@ -20,7 +21,6 @@ from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_
 from vecmill_server.service.api_keys import UNNAMED
 from vecmill_server.service.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import RequestContext
 
 # The default and maximum lengths of pages, as OpenAI's.
 MOST_FILES = 10_000

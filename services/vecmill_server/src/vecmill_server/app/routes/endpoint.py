@@ -20,6 +20,7 @@ from vecmill.results import (
     ScoreTokensResult,
 )
 from vecmill_server.app.request_options import choose_priority, requested_timeout_s
+from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.errors import ClientGone
 from vecmill_server.base.headers import HeaderList
@@ -37,7 +38,6 @@ from vecmill_server.dialects.fields import Json
 from vecmill_server.service.bodies import read_body, watch_client
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
-from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 T = TypeVar("T")

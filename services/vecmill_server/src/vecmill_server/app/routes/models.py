@@ -16,6 +16,7 @@ from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState, ServedModel
 from vecmill_server.base.json_io import encode_json
@@ -24,7 +25,6 @@ from vecmill_server.dialects.ollama import DETAILS, describe_details
 from vecmill_server.dialects.tei import TEI_STYLE
 from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import RequestContext
 
 # The operations that a model supports, by the names of Infinity's routes.
 CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
