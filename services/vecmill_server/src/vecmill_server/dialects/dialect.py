@@ -26,7 +26,7 @@ from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component, Schema, any_of, without
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
-from vecmill_server.dialects.text_fields import MODEL, PRIORITY
+from vecmill_server.dialects.text_fields import MODEL
 
 R = TypeVar("R")
 
@@ -185,14 +185,15 @@ class InferenceBody(RequestBody):
     """The body of a request for a computation, in one dialect. Subclasses read and describe the body.
 
     `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
-    read, if the engine has too much to do. `also_read` names fields that are read but not
-    described by the class. `known` names all fields that are read or harmless. `marks` tell the body from
-    others at the same path.
+    read, if the engine has too much to do. `priority` is a field of the APIs whose clients can say one.
+    `also_read` names fields that are read but not described by the class. `known` names all fields that are
+    read or harmless. `marks` tell the body from others at the same path.
     """
 
     __slots__ = ()
 
     model = MODEL
+    priority: ClassVar[Any] = None
     needs_engine: ClassVar[bool] = True
     style: ClassVar[ResponseStyle] = USUAL_STYLE
     responses: ClassVar[tuple[Any, ...]] = ()
@@ -226,28 +227,12 @@ class InferenceBody(RequestBody):
         """
         raise NotImplementedError
 
-    def said_priority(self) -> Priority | None:
-        """Return the priority that the body says, for APIs with a field for it. Raises `InvalidRequest`."""
-        return None
-
     def asked(self, request: Request[Any], write: Write, **field_names: str) -> Asked:
         """Return a request for the body's model. Raises `InvalidRequest`."""
-        priority = self.said_priority()
+        priority = self.priority
         if priority is not None:
             request = replace(request, priority=priority)
         return Asked(self.model, request, write, field_names)
-
-
-class PriorityBody(InferenceBody):
-    """The body of an API whose clients can say a priority."""
-
-    __slots__ = ()
-
-    priority = PRIORITY
-
-    def said_priority(self) -> Priority | None:
-        """Return the priority that the body says. Raises `InvalidRequest`."""
-        return self.priority
 
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.

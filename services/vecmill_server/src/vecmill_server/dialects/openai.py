@@ -33,7 +33,7 @@ from vecmill_server.dialects.embedding_encodings import (
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
-from vecmill_server.dialects.response_parts import describe_envelope, write_envelope, write_usage
+from vecmill_server.dialects.response_parts import describe_envelope, write_envelope
 from vecmill_server.dialects.tei import TEI_HEADERS, tei_headers
 
 _RESPONSE = Component(
@@ -72,8 +72,7 @@ def write_embeddings(
         {"object": "embedding", "index": index, "embedding": embedding}
         for index, embedding in enumerate(embeddings)
     ]
-    head = write_envelope("list", "embd", envelope)
-    return {**head, "data": data, "usage": write_usage(result.token_count)}
+    return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
 
 def _headers(request: Request[Any], result: Result, device: str) -> HeaderList:

@@ -22,7 +22,6 @@ from vecmill_server.dialects.cohere import (
     TOP_NOTE,
     RankedBody,
     RankedDocument,
-    best_first,
     describe_result,
     document_list,
     write_results,
@@ -48,28 +47,10 @@ from vecmill_server.dialects.tei import with_parameters
 _RETURN_NOTE = "Whether results have their documents."
 
 
-def _write_entries(
-    score: str,
-    document: str,
-    limit: int | None,
-    documents: Sequence[JsonValue] | None,
-    result: RerankResult,
-) -> list[dict[str, Any]]:
-    """Write the results, the best first, with these names for the score and the document."""
-    return [
-        {
-            "index": index,
-            score: result.scores[index],
-            **({} if documents is None else {document: documents[index]}),
-        }
-        for index in best_first(result, limit)
-    ]
-
-
 def _write_mixedbread(
     top_k: int | None, documents: Sequence[JsonValue] | None, result: RerankResult, envelope: Envelope
 ) -> JsonValue:
-    entries = _write_entries("score", "input", top_k, documents, result)
+    entries = write_results(result, top_k, documents, score="score", document="input")
     return {
         "usage": write_usage(result.token_count),
         "model": envelope.model,
@@ -131,8 +112,8 @@ def _as_given(document: RankedDocument) -> JsonValue:
 
 
 def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
-    tokens = write_usage(result.token_count)
-    return {"rankings": _write_entries("logit", "", None, None, result), "usage": tokens}
+    rankings = write_results(result, None, score="logit")
+    return {"rankings": rankings, "usage": write_usage(result.token_count)}
 
 
 def _to_passage(value: JsonValue, field: str) -> str:
@@ -213,7 +194,7 @@ class DeepInfraRankRequest(InferenceBody):
 def _write_pinecone(
     top_n: int | None, documents: Sequence[JsonValue] | None, result: RerankResult, envelope: Envelope
 ) -> JsonValue:
-    data = _write_entries("score", "document", top_n, documents, result)
+    data = write_results(result, top_n, documents, score="score")
     return {"model": envelope.model, "data": data, "usage": {"rerank_units": 1}}
 
 

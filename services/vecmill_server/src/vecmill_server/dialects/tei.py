@@ -6,7 +6,7 @@ Source: TEI's router and client packages.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -242,14 +242,8 @@ class TeiRerankRequest(TeiBody):
         return self.asked(request, write)
 
 
-class Sentences(NamedTuple):
-    """A sentence, and the sentences to compare with it."""
-
-    source: str
-    others: tuple[str, ...]
-
-
-def _read_sentences(body: RequestBody) -> Sentences:
+def _read_sentences(body: RequestBody) -> tuple[str, ...]:
+    """Return a sentence, and the sentences to compare with it."""
     inputs = body.json.get(INPUTS)
     if not isinstance(inputs, dict):
         raise InvalidRequest(
@@ -260,9 +254,8 @@ def _read_sentences(body: RequestBody) -> Sentences:
     for field, wanted in ((source, "a string"), (others, "a list of strings")):
         if inputs.get(field.removeprefix(f"{INPUTS}.")) is None:
             raise fields.invalid(field, f"is required: {wanted}.")
-    return Sentences(
-        fields.to_string(inputs["source_sentence"], source), fields.to_text_list(inputs["sentences"], others)
-    )
+    sentence = fields.to_string(inputs["source_sentence"], source)
+    return (sentence, *fields.to_text_list(inputs["sentences"], others))
 
 
 def _write_cosines(result: EmbedResult, _envelope: Envelope) -> JsonValue:
@@ -283,9 +276,7 @@ class SimilarityRequest(TeiBody):
     responses = (Component("SimilarityResponse", [float]),)
 
     def read(self) -> Asked:
-        sentences = self.sentences
-        texts = (sentences.source, *sentences.others)
-        request = Embed(texts, normalize=True, options=self.options)
+        request = Embed(self.sentences, normalize=True, options=self.options)
         return self.asked(request, _write_cosines, input=INPUTS)
 
 

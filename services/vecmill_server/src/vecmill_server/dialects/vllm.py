@@ -43,7 +43,6 @@ from vecmill_server.dialects.response_parts import (
     describe_envelope,
     write_envelope,
     write_labels,
-    write_usage,
 )
 
 # The names of the two sides of a score, in the order of precedence.
@@ -79,14 +78,9 @@ def describe_list(name: str, entry: Schema) -> Component:
     return Component(name, describe_envelope("list", data=[entry]))
 
 
-def write_list(prefix: str, data: list[dict[str, Any]], tokens: int, envelope: Envelope) -> JsonValue:
-    """Return a response with `data`. The id is `prefix` followed by the id of the request."""
-    return {**write_envelope("list", prefix, envelope), "usage": write_usage(tokens), "data": data}
-
-
 def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(result.scores)]
-    return write_list("score", data, result.token_count, envelope)
+    return write_envelope("list", "score", envelope, result.token_count, data=data)
 
 
 class ScoreRequest(TemplatedBody):
@@ -117,12 +111,11 @@ def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
         }
         for index, scores in enumerate(result.scores)
     ]
-    return write_list("classify", data, result.token_count, envelope)
+    return write_envelope("list", "classify", envelope, result.token_count, data=data)
 
 
 def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    head = write_envelope("classify", "classify", envelope)
-    return {**head, "usage": write_usage(result.token_count), "data": write_labels(result)}
+    return write_envelope("classify", "classify", envelope, result.token_count, data=write_labels(result))
 
 
 class ClassifyRequest(InputBody):
@@ -213,7 +206,7 @@ _POOLED = describe_list(
 
 def _write_pooled(values: Iterable[Any], tokens: int, envelope: Envelope) -> JsonValue:
     data = [{"index": index, "object": "pooling", "data": value} for index, value in enumerate(values)]
-    return write_list("pool", data, tokens, envelope)
+    return write_envelope("list", "pool", envelope, tokens, data=data)
 
 
 def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, envelope: Envelope) -> JsonValue:
@@ -235,13 +228,8 @@ def _write_label_scores(
 
 
 def _task(name: str) -> Field[str | None]:
-    return fields.optional(
-        ("task",),
-        json_schema.one_of_words((name,)),
-        fields.choice_of((name,)),
-        "The result for each text; by default what the model is for.",
-        depends_on_model=True,
-    )
+    note = "The result for each text; by default what the model is for."
+    return fields.choice("task", choices=(name,), note=note, depends_on_model=True)
 
 
 def _describe_inputs(settings: ServerSettings) -> Schema:
