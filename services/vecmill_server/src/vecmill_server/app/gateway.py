@@ -45,7 +45,7 @@ from vecmill_server.base.headers import header
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
-from vecmill_server.service.bodies import discard_body
+from vecmill_server.service.bodies import BodyLimits, discard_body
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.tracing.trace import Stage
 
@@ -95,7 +95,7 @@ class Gateway:
         self._exact = index_routes(routes)
         self._page = BrowserPage(service)
         self._inference_routes = routes_by_path()
-        self._limits = service.body_limits
+        self._limits = BodyLimits.of(settings)
         self._app: ASGIApp = self._answer
         if settings.cors_origin:
             self._app = CORSMiddleware(

@@ -22,7 +22,6 @@ from vecmill.values.task import Task
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
 from vecmill_server.base.catalog import ANY_NAME, Catalog, ModelState, ServedModel, accepts_any_name
 from vecmill_server.base.json_io import LargeJson
-from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.base.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.batches.batch_service import BatchService
@@ -32,7 +31,6 @@ from vecmill_server.batches.store import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
-from vecmill_server.service.bodies import BodyLimits
 from vecmill_server.service.drain import Drain
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
@@ -95,16 +93,6 @@ class Service:
         are_ready = (state is ModelState.READY for state in states)
         return all(are_ready) if self.settings.strict else any(are_ready)
 
-    @property
-    def body_limits(self) -> BodyLimits:
-        """The limits on request bodies."""
-        return BodyLimits.of(self.settings)
-
-    @property
-    def document_limits(self) -> DocumentLimits:
-        """The limits on JSON documents."""
-        return self.catalog.document_limits
-
 
 def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
     """Return a service of models that share the cores. Local models are described, but no model is loaded.
@@ -163,8 +151,7 @@ def assemble_service(
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
     catalog = Catalog(models, settings.alias, on_unknown_name)
     for model in models:
-        metrics.watch_queue(model.name, model.mill)
-        metrics.watch_model(model.name, partial(_is_ready, model))
+        metrics.watch_model(model.name, model.mill, partial(_is_ready, model))
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),
         catalog.task_of,

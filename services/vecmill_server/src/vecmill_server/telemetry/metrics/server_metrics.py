@@ -208,12 +208,9 @@ class ServerMetrics:
         """
         return ModelObserver(self._model_metrics, model, on_batch)
 
-    def watch_queue(self, model: str, mill: Mill) -> None:
-        """Report the queue of a model, read at each scrape."""
+    def watch_model(self, model: str, mill: Mill, is_ready: Callable[[], bool]) -> None:
+        """Report the queue of a model, and whether the model is ready, read at each scrape."""
         self._queues.mills[model] = mill
-
-    def watch_model(self, model: str, is_ready: Callable[[], bool]) -> None:
-        """Report whether a model is ready, read at each scrape."""
         self._queues.is_ready[model] = is_ready
 
     def watch_log(self, dropped: Callable[[], int]) -> None:
