@@ -20,9 +20,9 @@ from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, NotReady
 from vecmill.mill import Mill, MillState
+from vecmill.values.task import Task
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse
 from vecmill_ray.serving.model_plan import ServingPlan
-from vecmill_ray.serving.model_replica import ModelCard
 from vecmill_server.app import describe_routes
 from vecmill_server.app.browser_page import BrowserPage
 from vecmill_server.app.request_options import requested_timeout_s
@@ -65,24 +65,24 @@ REPLICA_GRACE_S = 1.0
 class RemoteMill:
     """The part of a `Mill` that the catalog and the metrics read, for a model in another process.
 
-    `card` is `None` until a replica of the model has started.
+    `task` is `None` until a replica of the model has started.
     """
 
     config: MillConfig
-    card: ModelCard | None = None
+    task: Task | None = None
     is_lost: bool = False
 
     @property
     def state(self) -> MillState:
         """The state of the model."""
-        return MillState.LOADING if self.card is None else MillState.READY
+        return MillState.LOADING if self.task is None else MillState.READY
 
     @property
     def description(self) -> Any:
         """The task of the model. Raises `NotReady` until it is known."""
-        if self.card is None:
+        if self.task is None:
             raise NotReady("The model is still loading.")
-        return SimpleNamespace(task=self.card.task)
+        return SimpleNamespace(task=self.task)
 
     @property
     def info(self) -> Any:
