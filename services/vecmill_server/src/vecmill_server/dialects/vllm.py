@@ -4,7 +4,7 @@ A body of `/classify` with the key `raw_scores` comes from an Infinity client. T
 depends on `task`, by default the task of the model. Source: vLLM's protocol classes and its examples.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,10 +13,8 @@ from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, S
 from vecmill.results import (
     ClassifyResult,
     DetokenizeResult,
-    EmbedResult,
-    EmbedTokensResult,
     RerankResult,
-    ScoreTokensResult,
+    Result,
     TokenizeResult,
 )
 from vecmill.values.aliases import JsonValue
@@ -204,27 +202,12 @@ _POOLED = describe_list(
 )
 
 
-def _write_pooled(values: Iterable[Any], tokens: int, envelope: Envelope) -> JsonValue:
-    data = [{"index": index, "object": "pooling", "data": value} for index, value in enumerate(values)]
-    return write_envelope("list", "pool", envelope, tokens, data=data)
-
-
-def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, envelope: Envelope) -> JsonValue:
-    return _write_pooled(encoding.encode_result(result), result.token_count, envelope)
-
-
-def _write_token_embeddings(
-    encoding: EmbeddingEncoding, result: EmbedTokensResult, envelope: Envelope
-) -> JsonValue:
-    """Write the token embeddings of each text. In base64, the embeddings are concatenated."""
-    return _write_pooled(encoding.encode(result.embeddings), result.token_count, envelope)
-
-
-def _write_label_scores(
-    encoding: EmbeddingEncoding, result: ClassifyResult | ScoreTokensResult, envelope: Envelope
-) -> JsonValue:
-    """Write the scores of each text, or of each of its tokens, which base64 concatenates."""
-    return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
+def _write_pooled(encode: Callable[[Any], Iterable[Any]], result: Result, envelope: Envelope) -> JsonValue:
+    """Write what `encode` returns for each text. In base64, the values of its tokens are concatenated."""
+    data = [
+        {"index": index, "object": "pooling", "data": value} for index, value in enumerate(encode(result))
+    ]
+    return write_envelope("list", "pool", envelope, result.token_count, data=data)
 
 
 def _task(name: str) -> Field[str | None]:
@@ -256,7 +239,7 @@ class PoolingEmbedRequest(InputBody):
         encoding, inputs, options = self.encoding, self.inputs, self.options
         dtypes = (encoding.dtype,)
         request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
-        return self.asked(request, partial(_write_embeddings, encoding))
+        return self.asked(request, partial(_write_pooled, encoding.encode_result))
 
 
 def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
@@ -312,7 +295,8 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
     def read(self) -> Asked:
         encoding = self.encoding
         request = EmbedTokens(self.texts, options=self.options)
-        return self.asked(request, partial(_write_token_embeddings, encoding))
+        write = partial(_write_pooled, lambda result: encoding.encode(result.embeddings))
+        return self.asked(request, write)
 
 
 class PoolingClassifyRequest(_PlainPoolingBody):
@@ -326,7 +310,7 @@ class PoolingClassifyRequest(_PlainPoolingBody):
     def read(self) -> Asked:
         encoding = self.encoding
         request = self.request_class(self.texts, self.raw_scores, options=self.options)
-        return self.asked(request, partial(_write_label_scores, encoding))
+        return self.asked(request, partial(_write_pooled, lambda result: encoding.encode(result.scores)))
 
 
 class PoolingTokenClassifyRequest(PoolingClassifyRequest):
