@@ -62,10 +62,12 @@ KNOWN_TO_CONNECTIONS = (
 
 # What Ray's package knows of the server.
 KNOWN_TO_RAY = (
-    "vecmill_server.app.asgi_app",
     "vecmill_server.app.browser_page",
+    "vecmill_server.app.create_app",
+    "vecmill_server.app.describe_routes",
     "vecmill_server.app.origins",
     "vecmill_server.app.request_options",
+    "vecmill_server.app.request_record",
     "vecmill_server.app.routes.batches",
     "vecmill_server.app.routes.docs",
     "vecmill_server.app.routes.endpoint",
@@ -90,7 +92,6 @@ KNOWN_TO_RAY = (
     "vecmill_server.service.service",
     "vecmill_server.telemetry.logs",
     "vecmill_server.telemetry.metrics.server_metrics",
-    "vecmill_server.telemetry.request_context",
 )
 
 

@@ -28,12 +28,12 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
 from vecmill.values.engine_info import CostModel
+from vecmill_server.app.routes.prometheus import write_text
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.process.listener import open_listener
 from vecmill_server.process.runner import Runner
 from vecmill_server.service.service import assemble_service
-from vecmill_server.telemetry.metrics.metrics_page import write_text
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 WATCH_S = 0.02

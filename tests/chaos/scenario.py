@@ -23,7 +23,7 @@ from vecmill.mill import Mill
 from vecmill.models import locate_model
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.service.service import Service
 
 PATIENCE_S = 10.0

@@ -16,7 +16,7 @@ import pytest
 from console.page_modules import ASSETS, call
 from support.client_packages import NODE
 from support.http_server import MODEL, serve_in_thread
-from vecmill_server.app.asgi_app import list_routes
+from vecmill_server.app import list_routes
 
 SEED = 20_261_125
 HOSTILE = 'it\'s "quoted" $(id) `id` \\ é 漢 🎉 </script>\ttab'

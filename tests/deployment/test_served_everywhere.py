@@ -235,7 +235,8 @@ def embed_on_ray(rendering: Rendering, path: Path, image: Environment, *more: st
             patch.setenv(name, value)
         values = dict(ray_command.embed.make_context("embed", [*words[3:], *more]).params)
         choice = bulk_options.parse_options(values.pop("source"), values.pop("output"), values).choice
-    return Served.of(choice.model, choice.config, choice.task, choice.trusts_code)
+    model = choice.embed_model
+    return Served.of(model.model, model.config, model.task, model.trusts_code)
 
 
 def embed_here(path: Path, environment: Environment, *more: str) -> Served:

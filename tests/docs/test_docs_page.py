@@ -16,9 +16,8 @@ from support.http_server import MODEL, QUIET, serve_in_thread
 from support.server import LiveServer
 from support.vendored_files import PACKAGES, Package, digest_of
 from vecmill.models import Task
-from vecmill_server import __version__
-from vecmill_server.app import asgi_app as app
-from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server import __version__, app
+from vecmill_server.app import describe_routes
 from vecmill_server.app.routes import docs
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.dialect_routes import ROUTES

@@ -14,7 +14,7 @@ from support.memory_transport import MemoryTransport, give
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
-from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app import describe_routes
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.process.runner import uvicorn_config
 

@@ -18,7 +18,7 @@ from fuzz.mutations import mutate
 from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import QUIET, HttpServer, serve_in_thread
-from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app import describe_routes
 from vecmill_server.base.settings import ServerSettings, TokenIds
 
 KEY, WRONG_KEY, WRONG_KEY_SHARE = "fuzz", "fuzzy", 0.05

@@ -20,7 +20,7 @@ from support.callback_time import LongestCallback, longest_callback
 from support.http_server import QUIET, build_service, fake_engine
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.batches.folder import new_file_id
 from vecmill_server.batches.objects import FileObject, FilePurpose
 from vecmill_server.batches.store import Store

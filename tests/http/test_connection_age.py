@@ -25,8 +25,7 @@ from vecmill.commands.embed.remote import open_remote
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.models import locate_model
-from vecmill_server.base.address import Address
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import Address, ServerSettings
 from vecmill_server.bench.generator import LoadRun, Orders
 from vecmill_server.bench.request_sets import ServerApi
 from vecmill_server.bench.target import MeasuredServer

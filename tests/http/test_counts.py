@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.http_server import DIM, HttpServer, serve_in_thread
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.engines.fake import FakeEngine, FaultScript
-from vecmill_server.telemetry.metrics.metrics_page import write_text
+from vecmill_server.app.routes.prometheus import write_text
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 FORMATS = ("text/plain", "application/openmetrics-text")

@@ -22,7 +22,7 @@ from support.batches import request_line, upload
 from support.described_models import describe_tasks
 from support.http_server import QUIET, HttpServer, serve_in_thread
 from vecmill.models import Task
-from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app import describe_routes
 from vecmill_server.base.settings import ServerSettings
 
 PATHS = describe_routes(ServerSettings())["paths"]

@@ -14,7 +14,7 @@ from support.described_models import describe_tasks
 from support.http_server import HttpServer, serve_in_thread
 from vecmill.errors import VecmillError
 from vecmill.models import Task
-from vecmill_server.app.asgi_app import describe_routes, list_routes
+from vecmill_server.app import describe_routes, list_routes
 from vecmill_server.app.routes.endpoint import Endpoint
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions

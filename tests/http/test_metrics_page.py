@@ -15,10 +15,15 @@ from starlette.routing import Route
 from support.http_server import MODEL, QUIET, HttpServer, build_service, serve_in_thread, wait_until
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
-from vecmill_server.app.routes.prometheus import OPENMETRICS, PAGE_AGE_S, metrics_routes
-from vecmill_server.telemetry.metrics import metrics_page, state_collectors
-from vecmill_server.telemetry.metrics.metrics_page import MetricsCopy
-from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
+from vecmill_server.app.routes.prometheus import (
+    OPENMETRICS,
+    OPENMETRICS_TYPE,
+    PAGE_AGE_S,
+    TEXT_TYPE,
+    metrics_routes,
+)
+from vecmill_server.telemetry.metrics import state_collectors
+from vecmill_server.telemetry.metrics.server_metrics import MetricsCopy, ServerMetrics
 from vecmill_server.telemetry.siblings import Siblings, open_page_sockets
 
 ADMITTED = "vecmill_texts_admitted_total"
@@ -101,8 +106,8 @@ def test_each_format_has_a_page_of_its_own(server: HttpServer, monkeypatch: pyte
     copies = Copies(monkeypatch)
     for _ in range(3):
         text, openmetrics = scrape(server), scrape(server, OPENMETRICS)
-        assert text.headers["content-type"] == metrics_page.TEXT_TYPE
-        assert openmetrics.headers["content-type"] == metrics_page.OPENMETRICS_TYPE
+        assert text.headers["content-type"] == TEXT_TYPE
+        assert openmetrics.headers["content-type"] == OPENMETRICS_TYPE
         assert openmetrics.text.endswith("# EOF\n")
         assert "# EOF" not in text.text
         assert server.client.head("/metrics").headers["content-length"] == str(len(text.content))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.http_server import serve_in_thread
-from vecmill_server.app import asgi_app as app
+from vecmill_server import app
 from vecmill_server.app.routes import console
 from vecmill_server.app.routes.console import report_model
 

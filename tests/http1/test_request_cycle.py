@@ -10,9 +10,8 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from vecmill_server.http1.client_output import ClientOutput
-from vecmill_server.http1.request_cycle import RequestCycle
+from vecmill_server.http1.request_cycle import CLIENT_WATCH, RequestCycle
 from vecmill_server.http1.request_head import HeadReader
-from vecmill_server.http1.scope import CLIENT_WATCH
 
 
 class FreeTransport(asyncio.Transport):

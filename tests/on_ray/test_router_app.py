@@ -18,9 +18,9 @@ from vecmill_ray.serving.forwarding import (
     run_request,
 )
 from vecmill_ray.serving.model_plan import behind_router, read_plan
-from vecmill_ray.serving.model_replica import BATCHES_OFF, ModelCard
+from vecmill_ray.serving.model_replica import BATCHES_OFF
 from vecmill_ray.serving.router import merge, router_routes, router_service
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.base.errors import ModelUnavailable
 
@@ -73,7 +73,7 @@ async def client(tmp_path: Path, replicas: Replicas) -> AsyncIterator[httpx.Asyn
     path = tmp_path / "vecmill.toml"
     path.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
     service, mills = router_service(read_plan(path, cores=1))
-    mills["embedder"].card, mills["reranker"].card = ModelCard(Task.EMBED), ModelCard(Task.RERANK)
+    mills["embedder"].task, mills["reranker"].task = Task.EMBED, Task.RERANK
     service = replace(service, batches_off=BATCHES_OFF)
     app = create_app(service, routes=router_routes(service, replicas.forward))
     transport = httpx.ASGITransport(app)

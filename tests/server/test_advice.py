@@ -94,13 +94,13 @@ def test_every_replacement_is_an_option_that_exists() -> None:
 
 
 def names(environment: dict[str, str], *given: str) -> list[str]:
-    return [variable.name for variable in find_variables(environment, given)]
+    return list(find_variables(environment, given))
 
 
 @pytest.mark.parametrize("name", INFINITY_OPTIONS)
 def test_a_variable_of_infinity_has_a_replacement(name: str) -> None:
-    (found,) = find_variables({name: "1"}, ())
-    assert (found.name, found.advice) == (name, INFINITY_OPTIONS[name])
+    found = find_variables({name: "1"}, ())
+    assert {each: advice.short for each, advice in found.items()} == {name: INFINITY_OPTIONS[name]}
 
 
 def test_all_replacements_are_variables_that_the_server_reads() -> None:
@@ -108,9 +108,9 @@ def test_all_replacements_are_variables_that_the_server_reads() -> None:
     environment = dict.fromkeys([*TEI_SIGNS, *TEI_GENERIC, *(INFINITY + option for option in options)], "1")
     found = find_variables(environment, ())
     assert len(found) == len(environment)
-    for variable in found:
-        assert variable.advice, variable.name
-        named = re.findall("VECMILL_([A-Z_]+)", variable.advice)
+    for variable, advice in found.items():
+        assert advice.short, variable
+        named = re.findall("VECMILL_([A-Z_]+)", advice.short)
         assert {"models" if name == "MODEL" else name.lower() for name in named} <= PARAMETERS, variable
 
 

@@ -54,8 +54,7 @@ def drive(url: str, *, duration_s: float = 0.2, **load: float) -> Mapping[str, A
         "timeout_s": 20.0,
         **load,
     }
-    address = {"host": target.host, "port": target.port, "is_tls": False, "head": target.head}
-    run = LoadRun(Orders(bodies_file="", seed=5, **address, **orders), [b"{}"])  # type: ignore[arg-type]
+    run = LoadRun(Orders(target, bodies_file="", seed=5, **orders), [b"{}"])  # type: ignore[arg-type]
     return asyncio.run(run.run())
 
 
@@ -232,7 +231,7 @@ def test_a_load_with_few_requests_for_each_client_is_repeated_without_wrk(
     async def respond(head: bytes, _body: bytes) -> bytes:
         return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
 
-    def run_wrk(_program: str, _orders: wrk.WrkOrders, load: BenchLoad) -> LoadResult:
+    def run_wrk(_program: str, _orders: Orders, load: BenchLoad) -> LoadResult:
         return LoadResult(load, "wrk", 1.0, {200: requests}, 0.1)
 
     monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
@@ -251,9 +250,9 @@ def test_wrk_is_not_run_again_after_a_warm_up_with_few_requests(
 
     durations_s = []
 
-    def run_wrk(_program: str, orders: wrk.WrkOrders, load: BenchLoad) -> LoadResult:
+    def run_wrk(_program: str, orders: Orders, load: BenchLoad) -> LoadResult:
         durations_s.append(orders.duration_s)
-        return LoadResult(load, "wrk", orders.duration_s, {200: 9 * orders.duration_s}, 0.1)
+        return LoadResult(load, "wrk", orders.duration_s, {200: int(9 * orders.duration_s)}, 0.1)
 
     monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
     monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)

@@ -11,8 +11,8 @@ from vecmill_server.app.routes.endpoint import unless_client_leaves
 from vecmill_server.base.byte_budget import ByteBudget
 from vecmill_server.base.errors import BodyTooLarge, ClientGone, RequestTimedOut, UnsupportedEncoding
 from vecmill_server.base.headers import HEADER_INDEX, header, index_headers
-from vecmill_server.http1 import scope as http1_scope
-from vecmill_server.http1.scope import BODY_TIME, CLIENT_WATCH
+from vecmill_server.http1 import request_cycle
+from vecmill_server.http1.request_cycle import BODY_TIME, CLIENT_WATCH
 from vecmill_server.service.bodies import BodyLimits, read_body, stream_body, watch_client
 
 LIMITS = BodyLimits(100, 20.0)
@@ -172,7 +172,7 @@ async def test_a_request_of_a_client_that_left_before_is_not_begun_and_its_task_
 
 
 def test_a_connection_hands_over_the_index_under_the_key_that_the_application_reads() -> None:
-    assert http1_scope.HEADER_INDEX == HEADER_INDEX
+    assert request_cycle.HEADER_INDEX == HEADER_INDEX
 
 
 def test_the_first_header_of_a_name_counts_and_is_stripped() -> None:

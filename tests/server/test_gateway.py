@@ -9,7 +9,7 @@ from starlette.routing import Match, Route
 from support.http_server import QUIET, build_service
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
-from vecmill_server.app.asgi_app import list_routes
+from vecmill_server.app import list_routes
 from vecmill_server.app.gateway import index_routes
 
 

@@ -10,8 +10,7 @@ import pytest
 import uvloop
 
 from vecmill.errors import InvalidConfig
-from vecmill_server.base.address import Address
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import Address, ServerSettings
 from vecmill_server.process.listener import (
     Acceptor,
     bind_listener,

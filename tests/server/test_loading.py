@@ -9,7 +9,7 @@ from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.mill import Mill, MillState
 from vecmill.models import ModelDescription, locate_model
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.process.loading import LifespanApp

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from vecmill_server.app.asgi_app import describe_routes
+from vecmill_server.app import describe_routes
 from vecmill_server.base.json_schema import Component
 from vecmill_server.base.settings import RerankDocument, ServerSettings, TokenIds
 from vecmill_server.dialects.dialect_routes import ROUTES, routes_by_path

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from vecmill_server.app.origins import OriginRules
-from vecmill_server.base.address import Address
 from vecmill_server.base.errors import ForeignHost, ForeignOrigin
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import Address, ServerSettings
 
 EVIL = "attacker.example:7997"
 # What a browser sends to a site without TLS, where it sends no Sec-Fetch-*.

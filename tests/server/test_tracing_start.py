@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from vecmill.errors import InvalidConfig, MissingExtra
-from vecmill_server.telemetry.tracing import start
-from vecmill_server.telemetry.tracing.start import start_tracing
+from vecmill_server.telemetry import tracing
+from vecmill_server.telemetry.tracing import start_tracing
 
 
 @pytest.mark.parametrize("variables", [{"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_SDK_DISABLED": "True"}])
@@ -45,12 +45,13 @@ async def test_the_usual_protocol_may_be_named() -> None:
 def test_missing_packages_are_named_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(start, "find_spec", lambda _: None)
+    monkeypatch.setattr(tracing, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"install.*vecmill-server\[otel\]"):
         start_tracing({})
 
 
 def test_packages_that_are_not_all_there_are_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "vecmill_server.telemetry.tracing.tracer", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(MissingExtra, match="OpenTelemetry's packages"):
         start_tracing({})

@@ -12,6 +12,7 @@ from pyarrow import parquet
 from support.corpora import numbered_rows, write_corpus
 from vecmill.commands.embed.embedder import EmbeddedTexts, EmbedParameters
 from vecmill.commands.embed.input_scan import Columns, ColumnType
+from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.embed.sources import Record
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, InvalidRequest, VecmillError
@@ -20,7 +21,7 @@ from vecmill_ray.bulk.block_embedding import BulkJob, BulkModel, embed_sorted, f
 from vecmill_ray.bulk.blocks import BulkBlock, RejectedRow
 from vecmill_ray.bulk.inputs import InputAddress
 
-CHOICE = BulkModel(None, MillConfig(engine="fake"), EmbedParameters())
+CHOICE = BulkModel(EmbedModel(None, MillConfig(engine="fake")), EmbedParameters())
 
 
 class LengthEmbedder:

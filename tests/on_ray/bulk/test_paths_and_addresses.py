@@ -34,7 +34,7 @@ def test_relative_paths_are_those_of_the_command(tmp_path: Path, monkeypatch: py
     options = {**OPTIONS, "model": "models/tiny", "cache_dir": Path("cache")}
     found = parse_options("texts", "out", options)
     assert (found.address.address, found.output) == (f"{tmp_path}/texts", f"{tmp_path}/out")
-    assert found.choice.model == f"{tmp_path}/models/tiny"
+    assert found.choice.embed_model.model == f"{tmp_path}/models/tiny"
     assert found.choice.config.cache_dir == tmp_path / "cache"
 
 

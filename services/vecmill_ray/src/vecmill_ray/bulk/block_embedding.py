@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, VecmillError
 from vecmill.values.aliases import JsonValue
 from vecmill.values.engine_plan import Precision
-from vecmill.values.task import Task
 from vecmill_ray.bulk.blocks import BlockCounts, BulkBlock, RejectedRow, encode_block, order_by_length
 from vecmill_ray.bulk.bulk_manifest import Identity
 from vecmill_ray.bulk.inputs import BulkInput, InputAddress, arrow_types, open_inputs
@@ -34,23 +34,25 @@ from vecmill_ray.bulk.storage import SharedStorage
 class BulkModel:
     """The model of a run, and the settings of its embeddings."""
 
-    model: str | None
-    config: MillConfig
+    embed_model: EmbedModel
     parameters: EmbedParameters
-    trusts_code: bool = False
-    task: Task | None = None
 
     @property
-    def embed_model(self) -> EmbedModel:
-        """The model without the settings of its embeddings."""
-        return EmbedModel(self.model, self.config, self.task, self.trusts_code)
+    def config(self) -> MillConfig:
+        """The settings of the model."""
+        return self.embed_model.config
+
+    def with_config(self, **changes: Any) -> "BulkModel":
+        """Return the choice with other settings of the model."""
+        config = replace(self.config, **changes)
+        return replace(self, embed_model=replace(self.embed_model, config=config))
 
     def pinned_to(self, identity: Identity) -> "BulkModel":
         """Return the choice with the engine and the precision of `identity`."""
         # The graph of an exported model has a precision of its own, which is not an option.
         known = identity.precision in [precision.value for precision in Precision]
         precision = Precision(identity.precision) if known else None
-        return replace(self, config=replace(self.config, engine=identity.engine, precision=precision))
+        return self.with_config(engine=identity.engine, precision=precision)
 
 
 @dataclass(frozen=True, slots=True)

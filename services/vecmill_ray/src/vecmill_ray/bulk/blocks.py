@@ -10,7 +10,7 @@ whoever computes a block again replaces the file by one with the same rows.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from io import BytesIO
 from typing import Any
 
@@ -182,13 +182,7 @@ def encode_block(
     schema: OutputSchema, counts: BlockCounts, embeddings: Vectors, columns: Mapping[str, Sequence[Any]]
 ) -> bytes:
     """Return the file of a block: embeddings, (rows, dim), and `rows` values of each copied column."""
-    about = OutputSchema(
-        schema.dim,
-        schema.dtype,
-        schema.column_types,
-        schema.arrow_types,
-        {**schema.metadata, **counts.to_dict()},
-    )
+    about = replace(schema, metadata={**schema.metadata, **counts.to_dict()})
     file = BytesIO()
     with ParquetOutput(file, about) as output:
         output.write(embeddings, columns)

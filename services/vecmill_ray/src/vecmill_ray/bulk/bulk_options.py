@@ -1,7 +1,7 @@
 """The options of a run, the checks of its paths, and the pool of actors that a cluster has room for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vecmill.commands.embed.input_scan import ColumnOptions
@@ -35,18 +35,12 @@ def parse_options(address: str, output: str, options: Mapping[str, Any]) -> Bulk
     options = absolute_values(options)
     # The actors decide about cores, not the machine of the server that the file describes.
     found = choose_model(options, cores=options["cores"])
-    model = BulkModel(
-        absolute_model(found.model),
-        absolute_config(found.config),
-        parse_parameters(options),
-        found.trusts_code,
-        found.task,
-    )
+    model = replace(found, model=absolute_model(found.model), config=absolute_config(found.config))
     return BulkOptions(
         InputAddress(absolute_address(address), options["query"], options["key_column"]),
         absolute_address(output),
         parse_columns(options),
-        model,
+        BulkModel(model, parse_parameters(options)),
         options["block_rows"],
         options["actors"],
         options["shared_files"],

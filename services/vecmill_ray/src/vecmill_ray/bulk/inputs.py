@@ -316,21 +316,16 @@ class FileInput:
                     at += 1
 
 
-class _report_read_errors:
-    """A context in which errors of the storage become `InvalidCorpus`, with the error as its cause."""
-
-    def __init__(self, file: StoredFile) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | ValueError | NotImplementedError) and not isinstance(
-            error, UnicodeError
-        ):
-            reason = str(error).partition("\n")[0].rstrip(".")
-            raise InvalidCorpus(f"{self._file} cannot be read: {reason}.") from error
+@contextmanager
+def _report_read_errors(file: StoredFile) -> Iterator[None]:
+    """Raise `InvalidCorpus`, with the error as its cause, for an error of the storage in the block."""
+    try:
+        yield
+    except UnicodeError:
+        raise
+    except (OSError, ValueError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InvalidCorpus(f"{file} cannot be read: {reason}.") from error
 
 
 def _iterate_lines(file: Any, position: int, stop: int) -> Iterator[tuple[int, bytes]]:

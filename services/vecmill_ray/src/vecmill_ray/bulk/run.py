@@ -94,8 +94,7 @@ def embed_inputs(options: BulkOptions) -> BulkSummary:
 
 def with_cores(options: BulkOptions, pool: ActorPool) -> BulkOptions:
     """Return the options with the cores of an actor as the cores of its model."""
-    choice = replace(options.choice, config=replace(options.choice.config, cores=pool.cores))
-    return replace(options, choice=choice)
+    return replace(options, choice=options.choice.with_config(cores=pool.cores))
 
 
 def settings_of(options: BulkOptions, inputs: Sequence[BulkInput], columns: Columns) -> Settings:
@@ -104,7 +103,7 @@ def settings_of(options: BulkOptions, inputs: Sequence[BulkInput], columns: Colu
     return {
         "version of vecmill": version("vecmill"),
         "input": [found.identity for found in inputs],
-        "model": options.choice.model,
+        "model": options.choice.embed_model.model,
         "text column": columns.text,
         "choice of columns": list(columns.copies),
         "prompt": [parameters.prompt_name, parameters.purpose],

@@ -41,7 +41,7 @@ from vecmill_ray.serving.ray_settings import (
     stop_timeout_s,
 )
 from vecmill_ray.serving.router import router_routes, router_service
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.service.service import Service
@@ -141,9 +141,9 @@ class Router:
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application, when a replica of each model has started."""
-        cards = await asyncio.gather(*(self._models[name].describe.remote() for name in self._mills))
-        for mill, card in zip(self._mills.values(), cards, strict=True):
-            mill.card = card
+        tasks = await asyncio.gather(*(self._models[name].find_task.remote() for name in self._mills))
+        for mill, task in zip(self._mills.values(), tasks, strict=True):
+            mill.task = task
         routes = router_routes(self._service, self._forward)
         return OneRequestId(create_app(self._service, routes=routes))
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from starlette.types import ASGIApp, Message, Scope
 
 from vecmill_server.app.request_options import PRIORITY_HEADER
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import ModelUnavailable
 from vecmill_server.base.headers import HeaderList, header
-from vecmill_server.telemetry.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,7 +15,7 @@ from vecmill.values.task import Task
 from vecmill_ray.serving.autoscaling import BUSY, QUEUE_S
 from vecmill_ray.serving.forwarding import ForwardedRequest, ForwardedResponse, run_request, with_heartbeats
 from vecmill_ray.serving.model_plan import PlannedModel
-from vecmill_server.app.asgi_app import create_app
+from vecmill_server.app import create_app
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.process.loading import LifespanApp
 from vecmill_server.service.service import Service, load_service
@@ -58,13 +58,6 @@ BATCHES_OFF = (
 
 class ModelLost(Exception):
     """The model has lost its workers, so that Serve has to replace the replica."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCard:
-    """The description of a loaded model that the router needs to resolve requests."""
-
-    task: Task
 
 
 class ModelReplica:
@@ -118,12 +111,12 @@ class RoutedReplica(ModelReplica):
         if self._is_started:  # otherwise the constructor failed
             await self._lifespan.close()
 
-    async def describe(self) -> ModelCard:
-        """Return the card of the model."""
+    async def find_task(self) -> Task:
+        """Return the task of the model, by which the router finds the model of a request."""
         task = self._model.task
         if task is None:
             raise NotReady(f"The model {self._model.name} is not loaded.")
-        return ModelCard(task)
+        return task
 
     async def answer(self, request: ForwardedRequest) -> AsyncIterator[ForwardedResponse | None]:
         """Yield heartbeats, which are `None`, and then the response to a request of the router."""

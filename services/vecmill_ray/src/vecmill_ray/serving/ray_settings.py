@@ -12,7 +12,7 @@ from typing import Any
 from vecmill.config import setting
 from vecmill.errors import InvalidConfig
 from vecmill_server.base.options import list_settings
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class RaySettings:
     def __post_init__(self) -> None:
         for name in ("replicas", "replica_cores", "routers", "nodes"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"{name} must be at least 1")
+            require(value is None or value >= 1, f"{name} must be at least 1")
         most = self.max_replicas
-        _require(most is None or most >= self.replicas, "max_replicas must not be less than replicas")
-        _require(self.replica_gpus >= 0, "replica_gpus must not be negative")
-        _require(self.queue_s > 0, "queue_s must be more than 0")
+        require(most is None or most >= self.replicas, "max_replicas must not be less than replicas")
+        require(self.replica_gpus >= 0, "replica_gpus must not be negative")
+        require(self.queue_s > 0, "queue_s must be more than 0")
         for name in ("upscale_delay_s", "downscale_delay_s"):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+            require(getattr(self, name) >= 0, f"{name} must not be negative")
 
     def count_nodes(self, alive: int) -> int:
         """Return the number of nodes that routers are spread over, for a cluster with so many now."""
@@ -79,11 +79,6 @@ class RaySettings:
             return cls(**{name: known[name](value) for name, value in values.items()})
         except (TypeError, ValueError) as error:
             raise InvalidConfig(f"An argument has the wrong type: {error}.") from error
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvalidConfig(f"{message}.")
 
 
 # After the last response, to close the model.

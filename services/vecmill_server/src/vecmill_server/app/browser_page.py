@@ -22,7 +22,6 @@ from urllib.parse import quote
 from starlette.types import Scope
 
 from vecmill.values.task import Task
-from vecmill_server.app.ready_message import EXAMPLES
 from vecmill_server.base.headers import HeaderList, header
 from vecmill_server.base.json_io import encode_json
 from vecmill_server.service.service import Service
@@ -57,6 +56,17 @@ $models
 </body>
 </html>
 """
+# The path and body of an example request, by the task of a model.
+EXAMPLES: Mapping[Task, tuple[str, str]] = MappingProxyType(
+    {
+        Task.EMBED: ("/v1/embeddings", '{"input": "hello"}'),
+        Task.RERANK: ("/rerank", '{"query": "hello", "documents": ["hi", "goodbye"]}'),
+        Task.CLASSIFY: ("/predict", '{"inputs": "hello"}'),
+        Task.CLASSIFY_TOKENS: ("/predict", '{"inputs": "hello"}'),
+        Task.SPARSE: ("/embed_sparse", '{"inputs": "hello"}'),
+        Task.MULTI_VECTOR: ("/embed_all", '{"inputs": "hello"}'),
+    }
+)
 # The hosts that are shown: names, IPv4 and IPv6 addresses, each with or without a port.
 _HOST = re.compile(rb"[A-Za-z0-9._-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _READ_METHODS = ("GET", "HEAD")

@@ -30,7 +30,7 @@ from vecmill.values.clock import Clock, monotonic
 from vecmill_server.app.browser_page import BrowserPage, wants_page
 from vecmill_server.app.origins import OriginRules
 from vecmill_server.app.request_options import read_path, read_request_id
-from vecmill_server.app.request_record import RequestRecords
+from vecmill_server.app.request_record import CONTEXT, RequestContext, RequestRecords
 from vecmill_server.base.error_responses import ErrorResponse, error_response, message_of, response_at
 from vecmill_server.base.errors import (
     BodyTooLarge,
@@ -45,9 +45,8 @@ from vecmill_server.base.headers import header
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.openapi.examples import examples_of
 from vecmill_server.service.api_keys import ApiKeys, KeyCheck
-from vecmill_server.service.bodies import discard_body
+from vecmill_server.service.bodies import BodyLimits, discard_body
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 logger = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ class Gateway:
         self._exact = index_routes(routes)
         self._page = BrowserPage(service)
         self._inference_routes = routes_by_path()
-        self._limits = service.body_limits
+        self._limits = BodyLimits.of(settings)
         self._app: ASGIApp = self._answer
         if settings.cors_origin:
             self._app = CORSMiddleware(

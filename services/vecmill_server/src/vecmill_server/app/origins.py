@@ -20,9 +20,8 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vecmill_server.base.address import Address
 from vecmill_server.base.errors import ForeignHost, ForeignOrigin
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import Address, ServerSettings
 
 ANY = "*"
 # Top-level domains that are not public, so that no stranger can register a name in them: RFC 6761, RFC 6762

@@ -16,10 +16,10 @@ import re
 from starlette.types import Scope
 
 from vecmill.requests import Priority
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import MalformedRequest, UnknownRoute
 from vecmill_server.base.headers import header
 from vecmill_server.base.settings import PRIORITIES
-from vecmill_server.telemetry.request_context import RequestContext
 
 PRIORITY_HEADER = b"x-priority"
 

@@ -1,15 +1,19 @@
-"""What is recorded of each request: its metrics, its trace and its line in the access log."""
+"""The context of each request, and what is recorded of it: its metrics, its trace and its line in the log."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
-from vecmill_server.http1.scope import HEAD_AT
+from vecmill.requests import Priority
+from vecmill_server.base.error_responses import ErrorResponse
+from vecmill_server.base.headers import HeaderList
+from vecmill_server.http1.request_cycle import HEAD_AT
 from vecmill_server.telemetry.logs import ACCESS_LOG
 from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
 from vecmill_server.telemetry.metrics.server_metrics import CLIENT_GONE_STATUS, ServerMetrics
-from vecmill_server.telemetry.request_context import RequestContext
-from vecmill_server.telemetry.tracing.trace import Attributes, Tracer
+from vecmill_server.telemetry.tracing.trace import Attributes, RequestTrace, Tracer
 
 access_logger = logging.getLogger(ACCESS_LOG)
 
@@ -18,6 +22,51 @@ UNTRACED_ROUTES = frozenset({"health", "livez", "readyz", "metrics"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"})
 
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
+
+# The key of the scope of a request that has its context.
+CONTEXT = "vecmill.request_context"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """The state of one request, created by the gateway and filled in by the route.
+
+    `started_at` is on the monotonic clock. `status` is 0 until the response begins. `reason` is the label of
+    the error in the response, or `None`. `texts` and `tokens` are counts for the log. `owner` is the name of
+    the API key, which is empty for keys without a name; `None` if the request needs no key. `client` is the
+    name of the client for fair sharing: of its key, otherwise its address, if there is one. `path_priority`
+    and `key_priority` are the priorities in the path and of the API key. `headers` are for the response,
+    whatever its status. `respond` makes the response to an error, and is `None` until the route sets it,
+    after it has read the body. `trace_id` is for the log, `None` unless tracing is on. `trace` is `None`
+    unless the trace is sampled.
+    """
+
+    request_id: str
+    started_at: float
+    status: int = 0
+    reason: str | None = None
+    texts: int = 0
+    tokens: int = 0
+    owner: str | None = None
+    client: str | None = None
+    path_priority: Priority | None = None
+    key_priority: Priority | None = None
+    headers: HeaderList = field(default_factory=list)
+    respond: Callable[[BaseException], ErrorResponse] | None = None
+    trace_id: str | None = None
+    trace: RequestTrace | None = None
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The ids of the request for its log lines."""
+        ids = {"request_id": self.request_id}
+        return ids if self.trace_id is None else {**ids, "trace_id": self.trace_id}
+
+    @classmethod
+    def of(cls, scope: Scope) -> "RequestContext":
+        """Return the context of the request with this scope."""
+        context: RequestContext = scope[CONTEXT]
+        return context
 
 
 class RequestRecords:

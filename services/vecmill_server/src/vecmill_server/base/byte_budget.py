@@ -12,8 +12,6 @@ Rules:
 3. Bytes that already exist, such as a head that has arrived, are counted even above the limit.
 """
 
-from types import TracebackType
-
 from vecmill.hardware.memory import available_mb
 from vecmill_server.base.errors import BodyTooLarge, BuffersFull
 
@@ -89,10 +87,5 @@ class HeldBytes:
     def __enter__(self) -> "HeldBytes":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()

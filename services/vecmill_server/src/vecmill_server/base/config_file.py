@@ -31,8 +31,9 @@ from typing import Any
 from vecmill.config import MillConfig, setting
 from vecmill.errors import InvalidConfig
 from vecmill.values.task import Task
+from vecmill_server.base.model_choice import ConfiguredModel, ModelChoice
 from vecmill_server.base.options import Setting, list_settings
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import ServerSettings, require
 
 SERVER, DEFAULTS, MODELS, MODEL, DEPLOY = "server", "defaults", "models", "model", "deploy"
 
@@ -51,22 +52,6 @@ _KINDS: Mapping[type, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredModel:
-    """A model of the file. `values` are its own values of options, by field name."""
-
-    model: str
-    values: Mapping[str, Any]
-    aliases: tuple[str, ...] = ()
-    task: Task | None = None
-    trusts_code: bool = False
-    name: str | None = None
-
-    def own_values(self, but: Collection[str]) -> dict[str, Any]:
-        """Return the values of all options except those of `but`."""
-        return {name: value for name, value in self.values.items() if name not in but}
-
-
-@dataclass(frozen=True, slots=True)
 class DeploySettings:
     """The table `[deploy]`, which `vecmill serve` only checks. Raises `InvalidConfig` for a wrong value."""
 
@@ -81,10 +66,10 @@ class DeploySettings:
     def __post_init__(self) -> None:
         for name in ("replicas", "cores", "memory_mib", "cache_gib"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"{name} must be at least 1")
-        _require(self.gpus >= 0, "gpus must not be negative")
-        _require(bool(self.image.strip()), "image must not be empty")
-        _require(self.program.is_absolute(), "program must be an absolute path")
+            require(value is None or value >= 1, f"deploy.{name} must be at least 1")
+        require(self.gpus >= 0, "deploy.gpus must not be negative")
+        require(bool(self.image.strip()), "deploy.image must not be empty")
+        require(self.program.is_absolute(), "deploy.program must be an absolute path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +115,8 @@ def _read_document(document: Mapping[str, Any]) -> ConfigFile:
 def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator[ConfiguredModel]:
     of_server = _settings_of(ServerSettings)
     extra = {
-        MODEL: Setting(of_server["host"].field, str, repeats=False),
-        "name": Setting(of_server["host"].field, str, repeats=False),
+        MODEL: of_server["host"],  # a string
+        "name": of_server["host"],
         "alias": of_server["alias"],
         "task": Setting(of_server["task"].field, Task, repeats=False),
         "trust_remote_code": Setting(of_server["trust_remote_code"].field, bool, repeats=False),
@@ -141,14 +126,14 @@ def _read_models(tables: list[Any], settings: Mapping[str, Setting]) -> Iterator
         values = _read_table(table, {**settings, **extra}, place)
         if not values.get(MODEL):
             raise InvalidConfig(f"{place}.{MODEL} is missing. It is a directory, or owner/name on a hub.")
-        yield ConfiguredModel(
-            model=values.pop(MODEL),
+        choice = ModelChoice(
+            values.pop(MODEL),
             aliases=values.pop("alias", ()),
             task=values.pop("task", None),
             trusts_code=values.pop("trust_remote_code", False),
             name=values.pop("name", None) or None,
-            values=values,
         )
+        yield ConfiguredModel(choice, values)
 
 
 def _settings_of(kind: type) -> dict[str, Setting]:
@@ -214,8 +199,3 @@ def _convert_one(kind: type, value: Any, place: str) -> Any:
     if not is_right or (isinstance(value, bool) and kind is not bool):
         raise InvalidConfig(f"{place} must be {_KINDS[kind]}.")
     return kind(value)  # type: ignore[call-arg]
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvalidConfig(f"deploy.{message}.")

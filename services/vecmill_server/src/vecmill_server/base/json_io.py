@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import orjson
+from starlette.responses import Response
 
 from vecmill.values.aliases import JsonValue
 from vecmill_server.base.errors import InvalidJson
@@ -70,6 +71,11 @@ async def run_off_loop(is_large: bool, function: Callable[[], T]) -> T:
 def encode_json(value: JsonValue) -> bytes:
     """Encode `value` as JSON. NumPy arrays must be C-contiguous and finite. Any sequence becomes a list."""
     return orjson.dumps(value, default=list, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def json_response(value: JsonValue, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response whose body is `value` as JSON."""
+    return Response(encode_json(value), status, headers, media_type="application/json")
 
 
 def encode_in_pieces(value: JsonValue) -> list[bytes]:

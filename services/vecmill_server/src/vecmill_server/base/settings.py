@@ -1,4 +1,4 @@
-"""The settings of the server, with their defaults, help texts and validation.
+"""The settings of the server, with their defaults, help texts and validation, and its listening address.
 
 The `help` metadata of a field is the text that `--help` shows, as in `vecmill.config`.
 """
@@ -54,6 +54,23 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a listening socket: a host and a port, or the path of a Unix socket.
+
+    The path of an abstract Unix socket, which is not in the file system, begins with a zero character.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+    @property
+    def is_abstract(self) -> bool:
+        """True for an abstract Unix socket."""
+        return self.path is not None and str(self.path).startswith("\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,24 +221,24 @@ class ServerSettings:
         return bool(self.api_key) or self.api_key_file is not None
 
     def __post_init__(self) -> None:
-        _require(0 <= self.port <= 65535, "port must be between 0 and 65535")
-        _require(bool(self.host), "host must not be empty")
-        _require(
+        require(0 <= self.port <= 65535, "port must be between 0 and 65535")
+        require(bool(self.host), "host must not be empty")
+        require(
             self.url_prefix == "" or (self.url_prefix.startswith("/") and not self.url_prefix.endswith("/")),
             "url_prefix must start with / and not end with it",
         )
-        _require("" not in self.api_key, "api_key must not be empty")
-        _require("" not in self.metrics_key, "metrics_key must not be empty")
-        _require(all(alias.strip() for alias in self.alias), "alias must not be empty")
+        require("" not in self.api_key, "api_key must not be empty")
+        require("" not in self.metrics_key, "metrics_key must not be empty")
+        require(all(alias.strip() for alias in self.alias), "alias must not be empty")
         for name in ("max_body_bytes", "max_header_bytes", "max_file_bytes", "max_stored_bytes"):
-            _require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
-        _require(
+            require(getattr(self, name) >= 1024, f"{name} must be at least 1024")
+        require(
             self.max_buffered_bytes is None or self.max_buffered_bytes >= 1024 * 1024,
             "max_buffered_bytes must be at least 1048576",
         )
         for name in ("max_batch_lines", "max_open_batches", "max_connections"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        _require(self.batch_keep_s is None or self.batch_keep_s > 0, "batch_keep_s must be more than 0")
+            require(getattr(self, name) >= 1, f"{name} must be at least 1")
+        require(self.batch_keep_s is None or self.batch_keep_s > 0, "batch_keep_s must be more than 0")
         for name in (
             "header_timeout_s",
             "body_timeout_s",
@@ -229,24 +246,25 @@ class ServerSettings:
             "keep_alive_s",
             "upload_timeout_s",
         ):
-            _require(getattr(self, name) > 0, f"{name} must be more than 0")
-        _require(self.max_connection_age_s >= 0, "max_connection_age_s must not be negative")
-        _require(self.lame_duck_s is None or self.lame_duck_s >= 0, "lame_duck_s must not be negative")
-        _require(self.drain_s >= 0, "drain_s must not be negative")
-        _require(
+            require(getattr(self, name) > 0, f"{name} must be more than 0")
+        require(self.max_connection_age_s >= 0, "max_connection_age_s must not be negative")
+        require(self.lame_duck_s is None or self.lame_duck_s >= 0, "lame_duck_s must not be negative")
+        require(self.drain_s >= 0, "drain_s must not be negative")
+        require(
             len(self.uds_mode) in (3, 4) and set(self.uds_mode) <= set("01234567"),
             "uds_mode must be three or four octal digits, such as 660",
         )
-        _require(self.fd is None or self.fd >= 0, "fd must not be negative")
-        _require(self.fd is None or self.uds is None, "fd and uds exclude each other")
-        _require(self.processes >= 1, "processes must be at least 1")
-        _require(
+        require(self.fd is None or self.fd >= 0, "fd must not be negative")
+        require(self.fd is None or self.uds is None, "fd and uds exclude each other")
+        require(self.processes >= 1, "processes must be at least 1")
+        require(
             self.processes == 1 or self.batch_dir is None,
             "processes and batch_dir exclude each other: only one process may use the folder. For files and "
             "batches, start another server with one process",
         )
 
 
-def _require(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
+    """Raise `InvalidConfig` with `message`, which lacks its full stop, unless the condition is true."""
     if not condition:
         raise InvalidConfig(f"{message}.")

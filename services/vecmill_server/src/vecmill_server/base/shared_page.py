@@ -12,16 +12,16 @@ Rules:
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vecmill.values.clock import Clock, monotonic
 
 T = TypeVar("T")
 
-Render = Callable[[], Awaitable[bytes]]
+Render = Callable[[], Coroutine[Any, Any, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,10 @@ class SharedPage:
         return await asyncio.shield(self._begin().page)
 
     def _begin(self) -> _Rendering:
-        self._latest = _Rendering(self._clock(), asyncio.ensure_future(self._render_page()))
+        self._latest = _Rendering(self._clock(), asyncio.create_task(self._render()))
         # An error that nobody has waited for, because all have been cancelled, is nobody's.
         self._latest.page.add_done_callback(lambda page: page.cancelled() or page.exception())
         return self._latest
-
-    async def _render_page(self) -> bytes:
-        return await self._render()
 
 
 async def call_in_thread(name: str, function: Callable[[], T]) -> T:

@@ -39,19 +39,14 @@ _EACH_FILE = f"Each file counts {FILE_BYTES} bytes more than its content."
 class StoredBytes:
     """The bytes of files, of open batches with their results, and of uploads. Use from one thread.
 
-    `owner_count` returns the number of owners that share `max_bytes`.
+    `owner_count` returns the number of owners that share `max_bytes`. `total` are the bytes of all owners.
     """
 
     def __init__(self, max_bytes: int, owner_count: Callable[[], int], stored: Mapping[str, int]) -> None:
         self._max_bytes = max_bytes
         self._owner_count = owner_count
         self._by_owner = Counter(stored)
-        self._total = self._by_owner.total()
-
-    @property
-    def total(self) -> int:
-        """The bytes of all owners."""
-        return self._total
+        self.total = self._by_owner.total()
 
     def of(self, owner: str) -> int:
         """Return the bytes of an owner."""
@@ -61,7 +56,7 @@ class StoredBytes:
         """Count bytes that will be written. Raises `StorageFull`, and then counts nothing."""
         self.check(owner, size)
         self._by_owner[owner] += size
-        self._total += size
+        self.total += size
 
     @contextmanager
     def taken(self, owner: str, size: int) -> Iterator[None]:
@@ -76,14 +71,14 @@ class StoredBytes:
     def give_back(self, owner: str, size: int) -> None:
         """Stop counting bytes that were deleted or not written."""
         self._by_owner[owner] -= size
-        self._total -= size
+        self.total -= size
         if not self._by_owner[owner]:
             del self._by_owner[owner]
 
     def check(self, owner: str, size: int) -> None:
         """Raise `StorageFull` if `size` more bytes would pass a limit."""
         share = self._max_bytes // max(1, self._owner_count())
-        own_room, room = share - self._by_owner[owner], self._max_bytes - self._total
+        own_room, room = share - self._by_owner[owner], self._max_bytes - self.total
         if size <= min(own_room, room):
             return
         if own_room < room:

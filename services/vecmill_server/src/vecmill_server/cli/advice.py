@@ -194,15 +194,6 @@ def explain_options(arguments: Sequence[str], *, known: Collection[str] = ()) ->
         yield f"  {option}: {OPTIONS[option].explain(value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadVariable:
-    """An environment variable of another server, with the advice about it, as in `Advice`."""
-
-    name: str
-    advice: str
-    replaced_by: str | None = None
-
-
 def warn_of_variables(environment: Mapping[str, str], given: Collection[str]) -> None:
     """Log one warning if `environment` has variables of TEI or Infinity. Their values are not logged.
 
@@ -210,29 +201,29 @@ def warn_of_variables(environment: Mapping[str, str], given: Collection[str]) ->
     """
     unread = find_variables(environment, given)
     if unread:
-        listed = ", ".join(f"{variable.name} ({variable.advice})" for variable in unread)
+        listed = ", ".join(f"{name} ({advice.short})" for name, advice in unread.items())
         logger.warning("environment variables of another server are not read: %s", listed)
 
 
-def find_variables(environment: Mapping[str, str], given: Collection[str]) -> list[UnreadVariable]:
+def find_variables(environment: Mapping[str, str], given: Collection[str]) -> dict[str, Advice]:
     """Return the variables of TEI and Infinity that nothing in `environment` and `given` replaces.
 
-    Generic names, such as PORT, count only beside a name in `TEI_SIGNS`.
+    Each has the advice about it. Generic names, such as PORT, count only beside a name in `TEI_SIGNS`.
     """
-    unread = [
-        variable
-        for variable in _variables(environment)
-        if variable.replaced_by not in given and variable.replaced_by not in environment
-    ]
-    has_signs = any(variable.name in TEI_SIGNS for variable in unread)
-    return [variable for variable in unread if has_signs or variable.name.startswith(INFINITY)]
+    unread = {
+        name: advice
+        for name, advice in _variables(environment)
+        if advice.replaced_by not in given and advice.replaced_by not in environment
+    }
+    has_signs = not TEI_SIGNS.isdisjoint(unread)
+    return {name: each for name, each in unread.items() if has_signs or name.startswith(INFINITY)}
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[UnreadVariable]:
+def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, Advice]]:
     for name, value in sorted(environment.items()):
         if not name.startswith(INFINITY) and name not in TEI_SIGNS | TEI_GENERIC:
             continue
         option = f"--{name.removeprefix(INFINITY).lower().replace('_', '-')}"
         advice = OPTIONS.get(option) or _VARIABLES.get(option)
         if advice is not None and not value.startswith(_SERVICE_LINK):
-            yield UnreadVariable(name, advice.short, advice.replaced_by)
+            yield name, advice

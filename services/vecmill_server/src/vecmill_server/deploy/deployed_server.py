@@ -11,7 +11,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig
 from vecmill.models.hub import HubName
 from vecmill.models.location import EMBEDDED_MODEL
-from vecmill_server.base.config_file import ConfigFile, ConfiguredModel, DeploySettings, read_config_file
+from vecmill_server.base.config_file import ConfigFile, DeploySettings, read_config_file
 from vecmill_server.base.model_choice import ModelChoice, choose_models
 from vecmill_server.base.options import build_settings, default_values
 from vecmill_server.base.settings import ServerSettings
@@ -20,7 +20,7 @@ from vecmill_server.base.settings import ServerSettings
 CONFIG_FILE = "vecmill.toml"
 # From the end of `drain_s` until the process is killed.
 LAST_SECONDS = 10
-# Files of the process beside its connections, as `connection_limits` counts.
+# Files of the process beside its connections: models, batches, threads.
 OTHER_OPEN_FILES = 1024
 
 _NOT_IN_NAMES = re.compile("[^a-z0-9]+")
@@ -35,14 +35,14 @@ class DeployedServer:
 
     `name` is made from the name of the configuration file, whose text is `text`. `directories` are the
     model directories, as absolute paths, and `hub_models` the names of models of a hub, both by their places
-    in the file. `choices` are what the models are served with, as `vecmill serve` reads the file.
+    in the file. `choices` are what the models are served with, as `vecmill serve` reads the file; if it names
+    none, the embedded model.
     """
 
     name: str
     text: str
     settings: ServerSettings
     choices: tuple[ModelChoice, ...]
-    models: tuple[ConfiguredModel, ...]
     deploy: DeploySettings
     directories: Mapping[str, Path]
     hub_models: Mapping[str, str]
@@ -54,7 +54,7 @@ class DeployedServer:
         chosen = [
             name for name in _IMAGE_OPTIONS if any(getattr(each, name, None) is not None for each in configs)
         ]
-        return ("model", *chosen) if self.models else tuple(chosen)
+        return tuple(chosen) if self.choices[0].model is None else ("model", *chosen)
 
     @property
     def stop_s(self) -> int:
@@ -118,7 +118,7 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
     of_models = {**default_values(MillConfig), **config.options}
     choices = choose_models((), config.models, of_models, ())
     _refuse_secrets(settings)
-    places = {f"models[{index}].model": each.model for index, each in enumerate(config.models)}
+    places = {f"models[{index}].model": str(each.choice.model) for index, each in enumerate(config.models)}
     if settings.api_key_file is not None:
         _require_absolute("server.api_key_file", settings.api_key_file)
     return DeployedServer(
@@ -126,7 +126,6 @@ def _check(path: Path, config: ConfigFile) -> DeployedServer:
         text=path.read_text(encoding="utf-8"),
         settings=settings,
         choices=tuple(choices),
-        models=config.models,
         deploy=config.deploy,
         directories=dict(_find_directories(places)),
         hub_models={place: model for place, model in places.items() if HubName.parse(model) is not None},

@@ -32,7 +32,7 @@ def render_files(server: DeployedServer, folder: Path) -> Rendering:
             "Remove the key."
         )
     _refuse_key_folder(server)
-    models = max(len(server.models), 1)
+    models = len(server.choices)
     # Another text has another name, so that KubeRay starts a new cluster and switches when it is ready.
     digest = hashlib.sha256(server.text.encode("utf-8")).hexdigest()[:8]
     service = fill_template(

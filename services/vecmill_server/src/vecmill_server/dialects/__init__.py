@@ -3,8 +3,8 @@
 How it works. A module declares the bodies of its API: each body (`dialect.InferenceBody`) is a class whose
 attributes are fields (`fields.Field`), which read the JSON object and describe it in the OpenAPI document.
 Its method `read` returns the request for the model and a function that writes the result. `dialect_routes`
-lists the routes of all modules. `shared_paths` names the paths at which the clients of several APIs send
-different bodies, and the keys that tell these bodies apart.
+lists the routes of all modules. `dialect.Marks` are the keys that tell the bodies of several APIs apart whose
+clients send them to the same path.
 
     HTTP body ──json_io──> JSON object ──body.read()──> self.asked(request, write, field_names)
                                                               │ mill.run(request)

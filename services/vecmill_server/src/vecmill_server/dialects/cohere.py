@@ -18,7 +18,16 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, PriorityBody
+from vecmill_server.dialects.dialect import (
+    COHERE_TOKENIZE,
+    OTHER_RERANK,
+    RERANK_PATHS,
+    TOKENIZE_PATHS,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+)
 from vecmill_server.dialects.embedding_encodings import (
     ENCODING_LIST,
     ENCODING_NAMES,
@@ -28,8 +37,7 @@ from vecmill_server.dialects.embedding_encodings import (
 )
 from vecmill_server.dialects.fields import Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import TemplatedBody
-from vecmill_server.dialects.response_parts import describe_envelope, text_pieces, write_envelope, write_usage
-from vecmill_server.dialects.shared_paths import COHERE_TOKENIZE, OTHER_RERANK, RERANK_PATHS, TOKENIZE_PATHS
+from vecmill_server.dialects.response_parts import describe_envelope, text_pieces, write_envelope
 
 _OF_PARTS = json_schema.an_object(
     ("content",),
@@ -163,22 +171,23 @@ def describe_result(document: Any) -> Schema:
     )
 
 
-def best_first(result: RerankResult, limit: int | None) -> list[int]:
-    """Return the positions of at most `limit` documents, the best first, ties in input order."""
-    positions: list[int] = (-result.scores).argsort(kind="stable")[:limit].tolist()
-    return positions
-
-
 def write_results(
-    result: RerankResult, limit: int | None, documents: Sequence[JsonValue] | None
+    result: RerankResult,
+    limit: int | None,
+    documents: Sequence[JsonValue] | None = None,
+    *,
+    score: str = "relevance_score",
+    document: str = "document",
 ) -> list[dict[str, Any]]:
-    """Write at most `limit` results, the best first, with their documents if documents are given."""
-    results: list[dict[str, Any]] = [
-        {"index": index, "relevance_score": result.scores[index]} for index in best_first(result, limit)
-    ]
+    """Write at most `limit` results, the best first, ties in input order.
+
+    `score` and `document` are the names in each result, which has its document if documents are given.
+    """
+    positions = (-result.scores).argsort(kind="stable")[:limit].tolist()
+    results: list[dict[str, Any]] = [{"index": index, score: result.scores[index]} for index in positions]
     if documents is not None:
         for each in results:
-            each["document"] = documents[each["index"]]
+            each[document] = documents[each["index"]]
     return results
 
 
@@ -201,9 +210,9 @@ def _write_ranking(
 ) -> JsonValue:
     tokens = result.token_count
     return {
-        **write_envelope("rerank", "rerank", envelope),
-        "results": write_results(result, top_n, documents),
-        "usage": write_usage(tokens),
+        **write_envelope(
+            "rerank", "rerank", envelope, tokens, results=write_results(result, top_n, documents)
+        ),
         "meta": {
             "api_version": {"version": "2"},
             "billed_units": {"search_units": 1, "input_tokens": tokens},
@@ -317,9 +326,10 @@ def _write_embeddings(
     }
 
 
-class CohereEmbedRequest(PriorityBody):
+class CohereEmbedRequest(InferenceBody):
     """The body of `/v2/embed`."""
 
+    priority = text_fields.PRIORITY
     images = fields.refused(
         "images", "`images` are not embedded: this server reads only text.", "This server reads only text."
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
 from vecmill.requests import Priority, Request
-from vecmill.results import Result, Timings
+from vecmill.results import NO_TIME, Result, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
 from vecmill_server.base.error_responses import (
@@ -23,13 +23,69 @@ from vecmill_server.base.error_responses import (
     sentence_response,
 )
 from vecmill_server.base.headers import HeaderList
-from vecmill_server.base.json_schema import Component, Schema
+from vecmill_server.base.json_schema import Component, Schema, any_of, without
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects.fields import DialectOptions, Json, RequestBody
-from vecmill_server.dialects.shared_paths import Marks
-from vecmill_server.dialects.text_fields import MODEL, PRIORITY
+from vecmill_server.dialects.text_fields import MODEL
 
 R = TypeVar("R")
+
+# The paths that several APIs share.
+EMBEDDINGS_PATHS = ("/v1/embeddings", "/embeddings")
+# The paths of llama.cpp and Mixedbread.
+RERANKING_PATHS = ("/reranking", "/v1/reranking")
+RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank", *RERANKING_PATHS)
+TOKENIZE_PATHS = ("/tokenize", "/v1/tokenize")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The keys by which a body is known: one of `any_of`, none of `none_of`, and no marks of `after`.
+
+    A key that is null counts, unless the body `needs_value`. Marks without `any_of` are those of all other
+    bodies.
+    """
+
+    any_of: tuple[str, ...] = ()
+    none_of: tuple[str, ...] = ()
+    after: tuple["Marks", ...] = ()
+    needs_value: bool = False
+
+    def fit(self, json: Json) -> bool:
+        """Return whether a body has the marks."""
+        present = [name for name in self.any_of if name in json]
+        is_marked = any(json[name] is not None for name in present) if self.needs_value else bool(present)
+        return (
+            (is_marked or not self.any_of)
+            and json.keys().isdisjoint(self.none_of)
+            and not any(other.fit(json) for other in self.after)
+        )
+
+    def restrict(self, schema: Schema) -> Schema:
+        """Return the schema of a body, restricted to bodies with the marks."""
+        absent = (*(name for other in self.after for name in other.any_of), *self.none_of)
+        rules: list[Mapping[str, Any]] = [without(*absent)] if absent else []
+        if not set(self.any_of) <= set(schema.get("required", ())):
+            rules.append(any_of(*({"required": [name]} for name in self.any_of)))
+        if not rules:
+            return schema
+        if len(rules) == 1 and "allOf" not in schema:
+            return {**schema, **rules[0]}
+        return {**schema, "allOf": [*schema.get("allOf", ()), *rules]}
+
+
+LLAMA_EMBEDDINGS = Marks(("content",), none_of=("input",))
+
+TEI_RERANK = Marks(("texts",), needs_value=True)
+VOYAGE_RERANK = Marks(("truncation", "top_k"), after=(TEI_RERANK,))
+WEAVIATE_RERANK = Marks(("property",), after=(TEI_RERANK, VOYAGE_RERANK))
+MIXEDBREAD_RERANK = Marks(("input",), none_of=("documents", "texts"))
+OTHER_RERANK = Marks(after=(TEI_RERANK, VOYAGE_RERANK, WEAVIATE_RERANK))
+
+TEI_TOKENIZE = Marks(("inputs",))
+COHERE_TOKENIZE = Marks(("text",), after=(TEI_TOKENIZE,))
+LLAMA_TOKENIZE = Marks(("content",), none_of=("prompt",), after=(TEI_TOKENIZE, COHERE_TOKENIZE))
+OTHER_TOKENIZE = Marks(after=(TEI_TOKENIZE, COHERE_TOKENIZE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +101,25 @@ class Envelope:
 Write = Callable[[Any, Envelope], JsonValue]
 
 
+@dataclass(frozen=True, slots=True)
+class CompositeResult:
+    """What a composite request found: `value`, with the counts and times that every result has."""
+
+    value: Any
+    token_count: int = 0
+    truncated_count: int = 0
+    timings: Timings = NO_TIME
+
+
 class CompositeRequest(Request[R], ABC):
     """A request that a dialect composes from other requests, depending on the model."""
 
     __slots__ = ()
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the inputs; by default there are none."""
+        return []
 
     @abstractmethod
     async def run(self, mill: Mill) -> R:
@@ -129,14 +200,15 @@ class InferenceBody(RequestBody):
     """The body of a request for a computation, in one dialect. Subclasses read and describe the body.
 
     `responses` are the schemas of the responses. Requests with `needs_engine` may be refused before they are
-    read, if the engine has too much to do. `also_read` names fields that are read but not
-    described by the class. `known` names all fields that are read or harmless. `marks` tell the body from
-    others at the same path.
+    read, if the engine has too much to do. `priority` is a field of the APIs whose clients can say one.
+    `also_read` names fields that are read but not described by the class. `known` names all fields that are
+    read or harmless. `marks` tell the body from others at the same path.
     """
 
     __slots__ = ()
 
     model = MODEL
+    priority: ClassVar[Any] = None
     needs_engine: ClassVar[bool] = True
     style: ClassVar[ResponseStyle] = USUAL_STYLE
     responses: ClassVar[tuple[Any, ...]] = ()
@@ -170,28 +242,12 @@ class InferenceBody(RequestBody):
         """
         raise NotImplementedError
 
-    def said_priority(self) -> Priority | None:
-        """Return the priority that the body says, for APIs with a field for it. Raises `InvalidRequest`."""
-        return None
-
     def asked(self, request: Request[Any], write: Write, **field_names: str) -> Asked:
         """Return a request for the body's model. Raises `InvalidRequest`."""
-        priority = self.said_priority()
+        priority = self.priority
         if priority is not None:
             request = replace(request, priority=priority)
         return Asked(self.model, request, write, field_names)
-
-
-class PriorityBody(InferenceBody):
-    """The body of an API whose clients can say a priority."""
-
-    __slots__ = ()
-
-    priority = PRIORITY
-
-    def said_priority(self) -> Priority | None:
-        """Return the priority that the body says. Raises `InvalidRequest`."""
-        return self.priority
 
 
 # Tells which of several bodies a JSON object is. Raises `UnknownModel`.

@@ -147,15 +147,10 @@ def optional(
                 found = converted if found is None else found
         return found
 
-    def describe(name: str) -> Any:
-        text = note if name == names[0] else f"Another name of `{names[0]}`, which takes precedence."
-        return (
-            json_schema.of_the_model(schema, text)
-            if depends_on_model
-            else json_schema.described(schema, text)
-        )
-
-    return Field({name: describe(name) if note else schema for name in names}, read)
+    first, *others = names
+    notes = {first: note, **dict.fromkeys(others, f"Another name of `{first}`, which takes precedence.")}
+    describe = json_schema.of_the_model if depends_on_model else json_schema.described
+    return Field({name: describe(schema, notes[name]) if note else schema for name in names}, read)
 
 
 def required(
@@ -175,11 +170,8 @@ def required(
             raise invalid(name, f"is required: {wanted}.")
         return convert(value, name)
 
-    if depends_on_model:
-        schema = json_schema.of_the_model(schema, note)
-    elif note:
-        schema = json_schema.described(schema, note)
-    return Field({name: schema}, read, (name,))
+    describe = json_schema.of_the_model if depends_on_model else json_schema.described
+    return Field({name: describe(schema, note) if note else schema}, read, (name,))
 
 
 def combined(*parts: Field[Any], read: Callable[[RequestBody], T], absent: T) -> Field[T]:
@@ -230,9 +222,12 @@ def flag(*names: str, note: str = "", depends_on_model: bool = False) -> Field[b
     return optional(names, json_schema.FLAG, to_flag, note, depends_on_model=depends_on_model)
 
 
-def choice(*names: str, choices: Sequence[str], note: str = "") -> Field[str | None]:
+def choice(
+    *names: str, choices: Sequence[str], note: str = "", depends_on_model: bool = False
+) -> Field[str | None]:
     """Return an optional string that is one of `choices`."""
-    return optional(names, json_schema.one_of_words(choices), choice_of(choices), note)
+    schema = json_schema.one_of_words(choices)
+    return optional(names, schema, choice_of(choices), note, depends_on_model=depends_on_model)
 
 
 def keyword(*names: str, values: Mapping[str, T], wanted: str, note: str) -> Field[T | None]:

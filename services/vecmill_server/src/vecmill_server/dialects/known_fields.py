@@ -8,8 +8,8 @@ ignore it.
 from collections.abc import Mapping
 
 from vecmill_server.base import json_schema
-from vecmill_server.dialects import fields
-from vecmill_server.dialects.dialect import PriorityBody
+from vecmill_server.dialects import fields, text_fields
+from vecmill_server.dialects.dialect import InferenceBody
 
 _NO_TEMPLATE = "This server has no chat templates."
 _OF_MESSAGES = "Only for `messages`, which are refused."
@@ -54,9 +54,10 @@ OLLAMA_PULL: Mapping[str, str] = {
 HUGGING_FACE: Mapping[str, str] = {"options": "Caching and waiting of Hugging Face's endpoints."}
 
 
-class TemplatedBody(PriorityBody):
+class TemplatedBody(InferenceBody):
     """A body of vLLM's clients, whose texts a chat template could change."""
 
+    priority = text_fields.PRIORITY
     padding = fields.fixed(
         "padding",
         json_schema.one_of_words(("do_not_pad",)),

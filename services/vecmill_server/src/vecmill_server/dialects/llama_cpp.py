@@ -17,10 +17,18 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.error_responses import ErrorResponse, make_response, message_of, spec_of
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, known_fields, text_fields
-from vecmill_server.dialects.dialect import USUAL_STYLE, Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import (
+    EMBEDDINGS_PATHS,
+    LLAMA_EMBEDDINGS,
+    LLAMA_TOKENIZE,
+    USUAL_STYLE,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+)
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.response_parts import Written, text_pieces
-from vecmill_server.dialects.shared_paths import EMBEDDINGS_PATHS, LLAMA_EMBEDDINGS, LLAMA_TOKENIZE
 
 CONTENT = "content"
 

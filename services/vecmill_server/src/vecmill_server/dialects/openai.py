@@ -16,7 +16,14 @@ from vecmill_server.base import json_schema
 from vecmill_server.base.headers import HeaderList
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects import fields, text_fields
-from vecmill_server.dialects.dialect import USUAL_STYLE, Asked, Envelope, InferenceRoute, server_timing
+from vecmill_server.dialects.dialect import (
+    EMBEDDINGS_PATHS,
+    USUAL_STYLE,
+    Asked,
+    Envelope,
+    InferenceRoute,
+    server_timing,
+)
 from vecmill_server.dialects.embedding_encodings import (
     EMBEDDING,
     ENCODING_NAMES,
@@ -26,8 +33,7 @@ from vecmill_server.dialects.embedding_encodings import (
 )
 from vecmill_server.dialects.fields import Field, RequestBody
 from vecmill_server.dialects.known_fields import InputBody
-from vecmill_server.dialects.response_parts import describe_envelope, write_envelope, write_usage
-from vecmill_server.dialects.shared_paths import EMBEDDINGS_PATHS
+from vecmill_server.dialects.response_parts import describe_envelope, write_envelope
 from vecmill_server.dialects.tei import TEI_HEADERS, tei_headers
 
 _RESPONSE = Component(
@@ -66,8 +72,7 @@ def write_embeddings(
         {"object": "embedding", "index": index, "embedding": embedding}
         for index, embedding in enumerate(embeddings)
     ]
-    head = write_envelope("list", "embd", envelope)
-    return {**head, "data": data, "usage": write_usage(result.token_count)}
+    return write_envelope("list", "embd", envelope, result.token_count, data=data)
 
 
 def _headers(request: Request[Any], result: Result, device: str) -> HeaderList:

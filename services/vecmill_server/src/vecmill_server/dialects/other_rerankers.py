@@ -22,50 +22,35 @@ from vecmill_server.dialects.cohere import (
     TOP_NOTE,
     RankedBody,
     RankedDocument,
-    best_first,
     describe_result,
     document_list,
     write_results,
 )
-from vecmill_server.dialects.dialect import SENTENCE_STYLE, Asked, Envelope, InferenceBody, InferenceRoute
-from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
-from vecmill_server.dialects.openai import EmbeddingsRequest
-from vecmill_server.dialects.response_parts import USAGE, write_usage
-from vecmill_server.dialects.shared_paths import (
+from vecmill_server.dialects.dialect import (
     MIXEDBREAD_RERANK,
     RERANK_PATHS,
     RERANKING_PATHS,
+    SENTENCE_STYLE,
     VOYAGE_RERANK,
     WEAVIATE_RERANK,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
     Marks,
 )
+from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
+from vecmill_server.dialects.openai import EmbeddingsRequest
+from vecmill_server.dialects.response_parts import USAGE, write_usage
 from vecmill_server.dialects.tei import with_parameters
 
 _RETURN_NOTE = "Whether results have their documents."
 
 
-def _write_entries(
-    score: str,
-    document: str,
-    limit: int | None,
-    documents: Sequence[JsonValue] | None,
-    result: RerankResult,
-) -> list[dict[str, Any]]:
-    """Write the results, the best first, with these names for the score and the document."""
-    return [
-        {
-            "index": index,
-            score: result.scores[index],
-            **({} if documents is None else {document: documents[index]}),
-        }
-        for index in best_first(result, limit)
-    ]
-
-
 def _write_mixedbread(
     top_k: int | None, documents: Sequence[JsonValue] | None, result: RerankResult, envelope: Envelope
 ) -> JsonValue:
-    entries = _write_entries("score", "input", top_k, documents, result)
+    entries = write_results(result, top_k, documents, score="score", document="input")
     return {
         "usage": write_usage(result.token_count),
         "model": envelope.model,
@@ -127,8 +112,8 @@ def _as_given(document: RankedDocument) -> JsonValue:
 
 
 def _write_nvidia(result: RerankResult, _envelope: Envelope) -> JsonValue:
-    tokens = write_usage(result.token_count)
-    return {"rankings": _write_entries("logit", "", None, None, result), "usage": tokens}
+    rankings = write_results(result, None, score="logit")
+    return {"rankings": rankings, "usage": write_usage(result.token_count)}
 
 
 def _to_passage(value: JsonValue, field: str) -> str:
@@ -209,7 +194,7 @@ class DeepInfraRankRequest(InferenceBody):
 def _write_pinecone(
     top_n: int | None, documents: Sequence[JsonValue] | None, result: RerankResult, envelope: Envelope
 ) -> JsonValue:
-    data = _write_entries("score", "document", top_n, documents, result)
+    data = write_results(result, top_n, documents, score="score")
     return {"model": envelope.model, "data": data, "usage": {"rerank_units": 1}}
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from vecmill.errors import InvalidRequest
 from vecmill.mill import Mill
 from vecmill.requests import Classify, ClassifyTokens, TextOrPair
-from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity, Timings
+from vecmill.results import ClassifyResult, ClassifyTokensResult, Entity
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base import json_schema
@@ -25,33 +25,7 @@ from vecmill_server.dialects.text_fields import RAW_SCORES, TRUNCATION_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """The result of `/predict`: labels of texts, or entities in texts.
-
-    `is_batch` tells whether the inputs were a batch.
-    """
-
-    result: ClassifyResult | ClassifyTokensResult
-    is_batch: bool
-
-    @property
-    def token_count(self) -> int:
-        """The number of tokens of the whole request."""
-        return self.result.token_count
-
-    @property
-    def timings(self) -> Timings:
-        """The seconds that the request spent in each stage."""
-        return self.result.timings
-
-    @property
-    def truncated_count(self) -> int:
-        """The number of inputs that were truncated."""
-        return self.result.truncated_count
-
-
-@dataclass(frozen=True, slots=True)
-class Predict(CompositeRequest[Prediction]):
+class Predict(CompositeRequest[ClassifyResult | ClassifyTokensResult]):
     """The inputs of `/predict`. Their meaning depends on the model: two strings are a pair, or two texts.
 
     `aggregate` is for token classifiers.
@@ -69,7 +43,7 @@ class Predict(CompositeRequest[Prediction]):
         items = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
         return [_count_characters(item) for item in items]
 
-    async def run(self, mill: Mill) -> Prediction:
+    async def run(self, mill: Mill) -> ClassifyResult | ClassifyTokensResult:
         """Return the result. Raises the same errors as `Mill.run`."""
         common: dict[str, Any] = {
             "options": self.options,
@@ -79,31 +53,30 @@ class Predict(CompositeRequest[Prediction]):
             "timeline": self.timeline,
         }
         if mill.description.task is Task.CLASSIFY_TOKENS:
-            texts, is_batch = self._texts()
-            entities = await mill.run(ClassifyTokens(texts, self.aggregate, **common))
-            return Prediction(entities, is_batch)
-        inputs, is_batch = self._texts_or_pairs()
-        labels = await mill.run(Classify(inputs, self.raw_scores, **common))
-        return Prediction(labels, is_batch)
+            return await mill.run(ClassifyTokens(self._texts(), self.aggregate, **common))
+        return await mill.run(Classify(self._texts_or_pairs(), self.raw_scores, **common))
 
-    def _texts_or_pairs(self) -> tuple[tuple[TextOrPair, ...], bool]:
-        """Return the inputs of a text classifier, and whether they are a batch. Raises `InvalidRequest`."""
+    def is_batch(self, *, of_tokens: bool) -> bool:
+        """Return whether the inputs are a batch, for a classifier of tokens or of texts."""
+        return not isinstance(self.inputs, str) and (of_tokens or not isinstance(self.inputs[0], str))
+
+    def _texts_or_pairs(self) -> tuple[TextOrPair, ...]:
+        """Return the inputs of a text classifier. Raises `InvalidRequest`."""
         if isinstance(self.inputs, str):
-            return (self.inputs,), False
-        if isinstance(self.inputs[0], str):
-            return (_to_text_or_pair(self.inputs, INPUTS),), False
-        items = enumerate(self.inputs)
-        return tuple(_to_text_or_pair(item, f"{INPUTS}[{index}]") for index, item in items), True
+            return (self.inputs,)
+        if not self.is_batch(of_tokens=False):
+            return (_to_text_or_pair(self.inputs, INPUTS),)
+        return tuple(_to_text_or_pair(item, f"{INPUTS}[{index}]") for index, item in enumerate(self.inputs))
 
-    def _texts(self) -> tuple[tuple[str, ...], bool]:
-        """Return the inputs of a token classifier, and whether they are a batch. Raises `InvalidRequest`."""
+    def _texts(self) -> tuple[str, ...]:
+        """Return the inputs of a token classifier. Raises `InvalidRequest`."""
         if self.raw_scores:
             raise fields.invalid("raw_scores", "is not for models that classify tokens.")
         if isinstance(self.inputs, str):
-            return (self.inputs,), False
+            return (self.inputs,)
         # A batch as for pairs: each text in a list of its own.
         items = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in self.inputs]
-        return tuple(fields.to_string(item, f"{INPUTS}[{index}]") for index, item in enumerate(items)), True
+        return tuple(fields.to_string(item, f"{INPUTS}[{index}]") for index, item in enumerate(items))
 
 
 def _to_text_or_pair(item: JsonValue, field: str) -> TextOrPair:
@@ -186,9 +159,14 @@ _ENTITY = Component(
 _ANSWER = json_schema.any_of([LABEL], [_ENTITY])
 
 
-def _write(limit: int | None, is_pipeline: bool, prediction: Prediction, _envelope: Envelope) -> JsonValue:
+def _write(
+    request: Predict,
+    limit: int | None,
+    is_pipeline: bool,
+    result: ClassifyResult | ClassifyTokensResult,
+    _envelope: Envelope,
+) -> JsonValue:
     """Write the entities of each text, or at most `limit` labels of each text, the best first."""
-    result = prediction.result
     answers: list[Any]
     if isinstance(result, ClassifyTokensResult):
         answers = [[_write_entity(entity) for entity in entities] for entities in result.entities]
@@ -197,7 +175,7 @@ def _write(limit: int | None, is_pipeline: bool, prediction: Prediction, _envelo
         answers = [labels[:limit] for labels in write_labels(result, last_first=not is_pipeline)]
         if is_pipeline:  # the client takes the first item of a list, also for a single text
             return answers
-    return answers if prediction.is_batch else answers[0]
+    return answers if request.is_batch(of_tokens=isinstance(result, ClassifyTokensResult)) else answers[0]
 
 
 def _write_entity(entity: Entity) -> dict[str, Any]:
@@ -245,7 +223,9 @@ class PredictRequest(TeiBody):
     def read(self) -> Asked:
         inputs, raw_scores, options = self.inputs, self.raw_scores, self.options
         request = Predict(inputs, raw_scores, self.aggregation != "none", options=options)
-        return self.asked(request, partial(_write, self.top_k, PARAMETERS in self.json), input=INPUTS)
+        return self.asked(
+            request, partial(_write, request, self.top_k, PARAMETERS in self.json), input=INPUTS
+        )
 
 
 ROUTES = (InferenceRoute("predict", ("/predict",), "Classify texts, pairs or tokens", (PredictRequest,)),)

@@ -26,13 +26,18 @@ def describe_envelope(kind: str, **data: Any) -> Any:
     return like({"id": str, "object": kind, "created": int, "model": str, "usage": USAGE, **data})
 
 
-def write_envelope(kind: str, prefix: str, envelope: Envelope) -> dict[str, Any]:
-    """Return OpenAI's envelope without `usage`. The id is `prefix` followed by the id of the request."""
+def write_envelope(kind: str, prefix: str, envelope: Envelope, tokens: int, **data: Any) -> dict[str, Any]:
+    """Return a response with `data` in OpenAI's or vLLM's envelope.
+
+    `kind` is the value of `object`. The id is `prefix` followed by the id of the request.
+    """
     return {
         "id": f"{prefix}-{envelope.request_id}",
         "object": kind,
         "created": envelope.created,
         "model": envelope.model,
+        **data,
+        "usage": write_usage(tokens),
     }
 
 

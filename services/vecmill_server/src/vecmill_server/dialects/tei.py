@@ -6,7 +6,7 @@ Source: TEI's router and client packages.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +44,21 @@ from vecmill_server.base.json_schema import Component, Schema, an_object, of_the
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import TOP_NOTE
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute, ResponseStyle
+from vecmill_server.dialects.dialect import (
+    RERANK_PATHS,
+    TEI_RERANK,
+    TEI_TOKENIZE,
+    TOKENIZE_PATHS,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+    ResponseStyle,
+)
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody, invalid
 from vecmill_server.dialects.known_fields import HUGGING_FACE
 from vecmill_server.dialects.response_parts import Written, utf8_places
-from vecmill_server.dialects.shared_paths import RERANK_PATHS, TEI_RERANK, TEI_TOKENIZE, TOKENIZE_PATHS
 
 INPUTS = "inputs"
 PARAMETERS = "parameters"
@@ -173,6 +182,8 @@ class TeiBody(InferenceBody):
     def schema(cls, settings: ServerSettings) -> Schema:
         schema = dict(super().schema(settings))
         options = {name: each for name, each in schema["properties"].items() if name not in NO_OPTIONS}
+        if not options:
+            return schema
         text = "The place of the same options in Hugging Face's clients. Those of the body take precedence."
         parameters = of_the_model(an_object((), options, nullable=True), text)
         return {**schema, "properties": {**schema["properties"], PARAMETERS: parameters}}
@@ -233,14 +244,8 @@ class TeiRerankRequest(TeiBody):
         return self.asked(request, write)
 
 
-class Sentences(NamedTuple):
-    """A sentence, and the sentences to compare with it."""
-
-    source: str
-    others: tuple[str, ...]
-
-
-def _read_sentences(body: RequestBody) -> Sentences:
+def _read_sentences(body: RequestBody) -> tuple[str, ...]:
+    """Return a sentence, and the sentences to compare with it."""
     inputs = body.json.get(INPUTS)
     if not isinstance(inputs, dict):
         raise InvalidRequest(
@@ -251,9 +256,8 @@ def _read_sentences(body: RequestBody) -> Sentences:
     for field, wanted in ((source, "a string"), (others, "a list of strings")):
         if inputs.get(field.removeprefix(f"{INPUTS}.")) is None:
             raise fields.invalid(field, f"is required: {wanted}.")
-    return Sentences(
-        fields.to_string(inputs["source_sentence"], source), fields.to_text_list(inputs["sentences"], others)
-    )
+    sentence = fields.to_string(inputs["source_sentence"], source)
+    return (sentence, *fields.to_text_list(inputs["sentences"], others))
 
 
 def _write_cosines(result: EmbedResult, _envelope: Envelope) -> JsonValue:
@@ -274,9 +278,7 @@ class SimilarityRequest(TeiBody):
     responses = (Component("SimilarityResponse", [float]),)
 
     def read(self) -> Asked:
-        sentences = self.sentences
-        texts = (sentences.source, *sentences.others)
-        request = Embed(texts, normalize=True, options=self.options)
+        request = Embed(self.sentences, normalize=True, options=self.options)
         return self.asked(request, _write_cosines, input=INPUTS)
 
 

@@ -4,7 +4,7 @@ A body of `/classify` with the key `raw_scores` comes from an Infinity client. T
 depends on `task`, by default the task of the model. Source: vLLM's protocol classes and its examples.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,10 +13,8 @@ from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, S
 from vecmill.results import (
     ClassifyResult,
     DetokenizeResult,
-    EmbedResult,
-    EmbedTokensResult,
     RerankResult,
-    ScoreTokensResult,
+    Result,
     TokenizeResult,
 )
 from vecmill.values.aliases import JsonValue
@@ -27,7 +25,14 @@ from vecmill_server.base.json_schema import Component, Schema
 from vecmill_server.base.settings import ServerSettings
 from vecmill_server.dialects import fields, text_fields
 from vecmill_server.dialects.cohere import DetokenizeRequest
-from vecmill_server.dialects.dialect import Asked, Envelope, InferenceBody, InferenceRoute
+from vecmill_server.dialects.dialect import (
+    OTHER_TOKENIZE,
+    TOKENIZE_PATHS,
+    Asked,
+    Envelope,
+    InferenceBody,
+    InferenceRoute,
+)
 from vecmill_server.dialects.embedding_encodings import EMBEDDING, ENCODING, EmbeddingEncoding
 from vecmill_server.dialects.fields import DialectOptions, Field, Json, RequestBody
 from vecmill_server.dialects.known_fields import InputBody, TemplatedBody
@@ -36,9 +41,7 @@ from vecmill_server.dialects.response_parts import (
     describe_envelope,
     write_envelope,
     write_labels,
-    write_usage,
 )
-from vecmill_server.dialects.shared_paths import OTHER_TOKENIZE, TOKENIZE_PATHS
 
 # The names of the two sides of a score, in the order of precedence.
 SCORE_KEYS = ("queries", "text_1", "data_1")
@@ -73,14 +76,9 @@ def describe_list(name: str, entry: Schema) -> Component:
     return Component(name, describe_envelope("list", data=[entry]))
 
 
-def write_list(prefix: str, data: list[dict[str, Any]], tokens: int, envelope: Envelope) -> JsonValue:
-    """Return a response with `data`. The id is `prefix` followed by the id of the request."""
-    return {**write_envelope("list", prefix, envelope), "usage": write_usage(tokens), "data": data}
-
-
 def _write_scores(result: RerankResult, envelope: Envelope) -> JsonValue:
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(result.scores)]
-    return write_list("score", data, result.token_count, envelope)
+    return write_envelope("list", "score", envelope, result.token_count, data=data)
 
 
 class ScoreRequest(TemplatedBody):
@@ -111,12 +109,11 @@ def _write_classified(result: ClassifyResult, envelope: Envelope) -> JsonValue:
         }
         for index, scores in enumerate(result.scores)
     ]
-    return write_list("classify", data, result.token_count, envelope)
+    return write_envelope("list", "classify", envelope, result.token_count, data=data)
 
 
 def _write_as_infinity(result: ClassifyResult, envelope: Envelope) -> JsonValue:
-    head = write_envelope("classify", "classify", envelope)
-    return {**head, "usage": write_usage(result.token_count), "data": write_labels(result)}
+    return write_envelope("classify", "classify", envelope, result.token_count, data=write_labels(result))
 
 
 class ClassifyRequest(InputBody):
@@ -205,37 +202,17 @@ _POOLED = describe_list(
 )
 
 
-def _write_pooled(values: Iterable[Any], tokens: int, envelope: Envelope) -> JsonValue:
-    data = [{"index": index, "object": "pooling", "data": value} for index, value in enumerate(values)]
-    return write_list("pool", data, tokens, envelope)
-
-
-def _write_embeddings(encoding: EmbeddingEncoding, result: EmbedResult, envelope: Envelope) -> JsonValue:
-    return _write_pooled(encoding.encode_result(result), result.token_count, envelope)
-
-
-def _write_token_embeddings(
-    encoding: EmbeddingEncoding, result: EmbedTokensResult, envelope: Envelope
-) -> JsonValue:
-    """Write the token embeddings of each text. In base64, the embeddings are concatenated."""
-    return _write_pooled(encoding.encode(result.embeddings), result.token_count, envelope)
-
-
-def _write_label_scores(
-    encoding: EmbeddingEncoding, result: ClassifyResult | ScoreTokensResult, envelope: Envelope
-) -> JsonValue:
-    """Write the scores of each text, or of each of its tokens, which base64 concatenates."""
-    return _write_pooled(encoding.encode(result.scores), result.token_count, envelope)
+def _write_pooled(encode: Callable[[Any], Iterable[Any]], result: Result, envelope: Envelope) -> JsonValue:
+    """Write what `encode` returns for each text. In base64, the values of its tokens are concatenated."""
+    data = [
+        {"index": index, "object": "pooling", "data": value} for index, value in enumerate(encode(result))
+    ]
+    return write_envelope("list", "pool", envelope, result.token_count, data=data)
 
 
 def _task(name: str) -> Field[str | None]:
-    return fields.optional(
-        ("task",),
-        json_schema.one_of_words((name,)),
-        fields.choice_of((name,)),
-        "The result for each text; by default what the model is for.",
-        depends_on_model=True,
-    )
+    note = "The result for each text; by default what the model is for."
+    return fields.choice("task", choices=(name,), note=note, depends_on_model=True)
 
 
 def _describe_inputs(settings: ServerSettings) -> Schema:
@@ -262,7 +239,7 @@ class PoolingEmbedRequest(InputBody):
         encoding, inputs, options = self.encoding, self.inputs, self.options
         dtypes = (encoding.dtype,)
         request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
-        return self.asked(request, partial(_write_embeddings, encoding))
+        return self.asked(request, partial(_write_pooled, encoding.encode_result))
 
 
 def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
@@ -318,7 +295,8 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
     def read(self) -> Asked:
         encoding = self.encoding
         request = EmbedTokens(self.texts, options=self.options)
-        return self.asked(request, partial(_write_token_embeddings, encoding))
+        write = partial(_write_pooled, lambda result: encoding.encode(result.embeddings))
+        return self.asked(request, write)
 
 
 class PoolingClassifyRequest(_PlainPoolingBody):
@@ -332,7 +310,7 @@ class PoolingClassifyRequest(_PlainPoolingBody):
     def read(self) -> Asked:
         encoding = self.encoding
         request = self.request_class(self.texts, self.raw_scores, options=self.options)
-        return self.asked(request, partial(_write_label_scores, encoding))
+        return self.asked(request, partial(_write_pooled, lambda result: encoding.encode(result.scores)))
 
 
 class PoolingTokenClassifyRequest(PoolingClassifyRequest):

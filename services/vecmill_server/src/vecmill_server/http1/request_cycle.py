@@ -1,4 +1,4 @@
-"""One request and its response on a connection: the `receive` and `send` of the ASGI application.
+"""One request and its response on a connection: the scope, `receive` and `send` of the ASGI application.
 
 How it works. The connection stores the body as it arrives, and `receive` hands it over. A body that arrived
 with its head needs no event, task or timer. If the application neither calls `receive` nor watches the
@@ -10,17 +10,35 @@ of the body.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill_server.base.errors import HttpError
 from vecmill_server.http1.client_output import ClientOutput
 from vecmill_server.http1.request_head import RequestHead
-from vecmill_server.http1.scope import CLIENT_WATCH, Application, Message, Scope
 
 logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# The keys of a scope below are absent where the application runs without this protocol.
+
+# A function that sets the number of seconds in which the client must send the body from now on. If they pass,
+# `receive` raises `RequestTimedOut`.
+BODY_TIME = "vecmill.body_time"
+# `RequestCycle.watch_client`.
+CLIENT_WATCH = "vecmill.client_watch"
+# The time when the head of the request was complete, on the monotonic clock; only for traces.
+HEAD_AT = "vecmill.head_at"
+# The value of the first header of each name. `base.headers`, of which connections know nothing, has it too.
+HEADER_INDEX = "vecmill.header_index"
 
 # The connection stops reading while this much of a body waits for the application.
 UNREAD_BYTES = 32 * 1024
@@ -31,6 +49,26 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 # All header lines of a response. One expression for all is much faster than one for each name and value.
 _HEADER_LINES = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+
+
+def make_scope(head: RequestHead, state: dict[str, Any], addresses: Mapping[str, Any]) -> Scope:
+    """Return the ASGI scope of a request. `addresses` are its `client` and `server`."""
+    path = head.path.decode("ascii")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "scheme": "http",
+        "method": head.method,
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": head.path,
+        "query_string": head.query,
+        "root_path": "",
+        "headers": head.headers,
+        "state": state,
+        HEADER_INDEX: head.index,
+        **addresses,
+    }
 
 
 class Connection(Protocol):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vecmill.requests import TextOrIds
 from vecmill.values.task import Task
 from vecmill_server.dialects import (
     cohere,
@@ -22,6 +21,7 @@ from vecmill_server.dialects import (
 )
 from vecmill_server.dialects.dialect import InferenceBody, InferenceRoute
 from vecmill_server.dialects.fields import DialectOptions
+from vecmill_server.dialects.token_ids import keep_ids
 from vecmill_server.openapi.operations import Api
 
 
@@ -126,8 +126,4 @@ def tasks_of_route(route: InferenceRoute) -> list[Task]:
     return [task for task in Task if all(tasks) and any(task in each for each in tasks)]
 
 
-def _keep_ids(ids: tuple[int, ...], _field: str) -> TextOrIds:
-    return ids
-
-
-_OPTIONS = DialectOptions(_keep_ids, lambda _model: None)
+_OPTIONS = DialectOptions(keep_ids, lambda _model: None)

@@ -1,7 +1,8 @@
-"""The life of the server process, from its start to its exit status."""
+"""The life of the server process, from its start to its exit status, and its signs of life."""
 
 import signal
 from enum import IntEnum
+from pathlib import Path
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -13,3 +14,29 @@ class ExitStatus(IntEnum):
     LOST = 1  # the server was stopped, and a request was lost
     SETUP = 2  # an option cannot work, or no model can be loaded; raised as `SetupError`
     FAULT = 70  # the watchdog ended the process (EX_SOFTWARE of sysexits.h)
+
+
+class Silence:
+    """A count of ticks of a watcher without a sign of life from a thread or a process.
+
+    A watcher that is stopped itself (SIGSTOP, a paused virtual machine, a sleeping laptop) does not tick, so
+    the time in which nothing ran does not count as silence.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self._patience = patience
+        self._ticks = 0
+
+    def tick(self, *, is_alive: bool) -> bool:
+        """Count a tick, and return True if there was no sign of life for `patience` ticks."""
+        self._ticks = 0 if is_alive else self._ticks + 1
+        return self._ticks >= self._patience
+
+
+def is_traced(pid: int | str = "self") -> bool:
+    """Return True if a debugger such as gdb is attached to this process; always False if not on Linux."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # not Linux, or the process has ended
+        return False
+    return "\nTracerPid:\t0\n" not in status

@@ -33,8 +33,7 @@ from typing import Any
 
 from vecmill.errors import InvalidConfig
 from vecmill.values.environment import environment_variables
-from vecmill_server.base.address import Address
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.settings import Address, ServerSettings
 
 BACKLOG = 2048  # connections that the kernel queues while the event loop is busy
 HANDSHAKE_S = 0.1  # the time for connections that have begun to be completed

@@ -5,6 +5,8 @@ import contextlib
 import gc
 import logging
 import os
+import resource
+import shlex
 import signal
 import socket
 import time
@@ -16,21 +18,26 @@ from typing import NoReturn
 
 import uvicorn
 
-from vecmill.errors import SetupError
-from vecmill.values.clock import RunningClock
-from vecmill_server.app.asgi_app import create_app
-from vecmill_server.app.ready_message import ready_message
-from vecmill_server.base.address import Address
-from vecmill_server.base.settings import LogFormat
+from vecmill.errors import SetupError, VecmillError
+from vecmill.values.clock import RunningClock, monotonic
+from vecmill.values.task import Task
+from vecmill_server.app import create_app
+from vecmill_server.app.browser_page import EXAMPLES
+from vecmill_server.base.byte_budget import ByteBudget
+from vecmill_server.base.error_responses import error_response
+from vecmill_server.base.headers import HeaderList
+from vecmill_server.base.settings import Address, LogFormat, ServerSettings
+from vecmill_server.http1.connection_limits import ConnectionLimits, ConnectionShare
 from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.process import STOP_SIGNALS, ExitStatus
-from vecmill_server.process.connections import share_connections
 from vecmill_server.process.listener import BACKLOG, Acceptor, Listener, open_listener
 from vecmill_server.process.loading import load_models, measure_ranges
 from vecmill_server.process.watchdog import Watchdog
 from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.logs import flush_log, report_setup_error
+from vecmill_server.telemetry.metrics.definitions import NO_ROUTE
+from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +49,8 @@ IDLE_S = 1.0
 # The time to answer the requests that `drain_s` was too short for.
 LAST_ANSWERS_S = 1.0
 POLL_S = 0.01
+# The files that the process opens besides connections: models, batches, threads, refused connections.
+OTHER_FILES = 256
 
 
 def run_server(service: Service, announce: Announce, listener: Listener | None = None) -> ExitStatus:
@@ -64,6 +73,39 @@ def run_server(service: Service, announce: Announce, listener: Listener | None =
     if runner.load_error is not None:
         raise runner.load_error
     return runner.exit_status
+
+
+def ready_message(service: Service, address: Address) -> str:
+    """Return the models, the address of the server and an example request for the shell.
+
+    The last lines are the addresses of the pages for browsers, unless the server listens on a Unix socket.
+    """
+    served = [model for model in service.catalog if model.failure is None]
+    names = ", ".join(model.name for model in served)
+    base, options = _base_url(service.settings.url_prefix, address)
+    if service.settings.has_api_keys:
+        options += ["-H", "authorization: Bearer YOUR_KEY"]
+    path, body = EXAMPLES[served[0].task or Task.EMBED]
+    command = ["curl", *options, f"{base}{path}", "-d", body]
+    # As systemd writes the names of abstract sockets.
+    shown = str(address.path).replace("\0", "@")
+    place = base if address.path is None else f"the socket {shown}"
+    lines = [f"vecmill serves {names} on {place}", shlex.join(command)]
+    if address.path is None:  # a browser cannot connect to a socket
+        if service.settings.console:
+            lines.append(f"To try it in a browser: {base}/")
+        lines.append(f"The API, with examples to send: {base}/docs")
+    return "\n".join(lines)
+
+
+def _base_url(prefix: str, address: Address) -> tuple[str, list[str]]:
+    if address.path is not None:
+        option = "--abstract-unix-socket" if address.is_abstract else "--unix-socket"
+        return f"http://localhost{prefix}", [option, str(address.path).removeprefix("\0")]
+    # A client cannot connect to a wildcard address, so the example uses the loopback address.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{address.port}{prefix}", []
 
 
 def end_at_once(status: ExitStatus, error: SetupError | None, log_format: LogFormat) -> NoReturn:
@@ -95,6 +137,35 @@ def uvicorn_config(service: Service, address: Address | None = None) -> uvicorn.
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
+    )
+
+
+def share_connections(
+    settings: ServerSettings, metrics: ServerMetrics, budget: ByteBudget, *, is_traced: bool = False
+) -> ConnectionShare:
+    """Return what all connections of a server with these settings share."""
+
+    def refuse(error: VecmillError) -> tuple[int, HeaderList, bytes]:
+        response = error_response(error)
+        metrics.request_done(NO_ROUTE, response.status, 0.0)
+        metrics.error_answered(response.reason)
+        return response.status, response.headers, response.body
+
+    trace_clock = monotonic if is_traced else None
+    return ConnectionShare(limit_connections(settings), budget, refuse, trace_clock)
+
+
+def limit_connections(settings: ServerSettings) -> ConnectionLimits:
+    """Return the limits in `settings`. The process must be able to open a file for each connection."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ConnectionLimits(
+        min(settings.max_connections, max(1, open_files - OTHER_FILES)),
+        settings.max_header_bytes,
+        settings.header_timeout_s,
+        settings.body_timeout_s,
+        settings.keep_alive_s,
+        settings.write_timeout_s,
+        settings.max_connection_age_s,
     )
 
 

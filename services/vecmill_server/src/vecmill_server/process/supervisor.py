@@ -42,9 +42,8 @@ from vecmill.errors import InvalidConfig
 from vecmill.hardware.cores import available_cores
 from vecmill_server.base.byte_budget import default_budget_bytes
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.process import STOP_SIGNALS, ExitStatus
+from vecmill_server.process import STOP_SIGNALS, ExitStatus, Silence, is_traced
 from vecmill_server.process.listener import Listener, open_listener
-from vecmill_server.process.liveness import Silence, is_traced
 from vecmill_server.service.drain import PROBE_MEMORY_S, Drain
 from vecmill_server.telemetry.siblings import Siblings, open_page_sockets
 

@@ -34,8 +34,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from vecmill_server.base.catalog import ModelState
-from vecmill_server.process import ExitStatus
-from vecmill_server.process.liveness import Silence, is_traced
+from vecmill_server.process import ExitStatus, Silence, is_traced
 from vecmill_server.service.drain import Phase
 from vecmill_server.service.service import Service
 

@@ -91,7 +91,8 @@ class KeyHolder:
 class ApiKeys:
     """The keys that open a server. `keys` have no name; the keys in `file` have names.
 
-    The file is read at once, and then once a second after `watch` was called.
+    The file is read at once, and then once a second after `watch` was called. `owner_count` is the number of
+    owners; the keys without a name have one owner.
     """
 
     def __init__(
@@ -118,11 +119,6 @@ class ApiKeys:
                     f"The key file {file} cannot be read: {error.strerror}. Name another with --api-key-file."
                 ) from error
         self._set(named)
-
-    @property
-    def owner_count(self) -> int:
-        """The number of owners. The keys without a name have one owner."""
-        return self._owner_count
 
     def find_holder(self, keys: Iterable[bytes]) -> KeyHolder | None:
         """Return the holder of the first key that is valid; `None` if none is."""
@@ -174,7 +170,7 @@ class ApiKeys:
     def _set(self, named: KeyLines) -> None:
         # A new dictionary in one assignment, because requests read it in another thread.
         self._known: KeyLines = {**self._unnamed, **named}
-        self._owner_count = count_owners(self._known)
+        self.owner_count = count_owners(self._known)
 
     def _find(self, key: bytes) -> KeyHolder | None:
         # The time of a lookup tells nothing about the known digests: before bytes, the dictionary compares

@@ -16,7 +16,7 @@ from vecmill_server.base.errors import (
 )
 from vecmill_server.base.headers import index_headers
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.http1.scope import BODY_TIME, CLIENT_WATCH
+from vecmill_server.http1.request_cycle import BODY_TIME, CLIENT_WATCH
 
 # After a body is refused, the rest of the body is read and discarded, because a client that is still
 # sending does not read the response. These two constants bound the discarding.

@@ -44,58 +44,47 @@ class Phase(IntEnum):
 
 
 class Drain:
-    """The current phase and the end of its time. Times are seconds on one monotonic clock."""
+    """The current phase and the end of its time. Times are seconds on one monotonic clock.
+
+    `is_forced` is True if a second stop was requested, so that the process exits without waiting. `probed_at`
+    is the time of the last readiness probe, and minus infinity before the first.
+    """
 
     def __init__(self, *, lame_duck_s: float | None) -> None:
         """`lame_duck_s` of `None` means the default, which depends on the readiness probes."""
+        self.phase = Phase.READY
+        self.is_forced = False
+        self.probed_at = -math.inf
         self._lame_duck_s = lame_duck_s
-        self._probed_at = -math.inf
-        self._phase = Phase.READY
         self._lame_duck_ends_at = 0.0
-        self._is_forced = False
-
-    @property
-    def phase(self) -> Phase:
-        """The current phase."""
-        return self._phase
 
     @property
     def is_serving(self) -> bool:
         """True if no stop has been requested."""
-        return self._phase is Phase.READY
-
-    @property
-    def is_forced(self) -> bool:
-        """True if a second stop was requested, so that the process exits without waiting."""
-        return self._is_forced
-
-    @property
-    def probed_at(self) -> float:
-        """The time of the last readiness probe, and minus infinity before the first."""
-        return self._probed_at
+        return self.phase is Phase.READY
 
     def note_probe(self, now: float) -> None:
         """Note that a readiness probe has asked."""
-        self._probed_at = now
+        self.probed_at = now
 
     def stop(self, now: float, *, at_once: bool = False) -> None:
         """Request a stop; `at_once` skips the lame-duck time. Safe in a signal handler."""
-        if self._phase is not Phase.READY:
-            self._is_forced = True
-            self._phase = Phase.STOPPED
+        if self.phase is not Phase.READY:
+            self.is_forced = True
+            self.phase = Phase.STOPPED
             return
         lame_duck_s = self._lame_duck_s
         if lame_duck_s is None:
-            lame_duck_s = DEFAULT_LAME_DUCK_S if now - self._probed_at <= PROBE_MEMORY_S else 0.0
+            lame_duck_s = DEFAULT_LAME_DUCK_S if now - self.probed_at <= PROBE_MEMORY_S else 0.0
         self._lame_duck_ends_at = now + lame_duck_s
-        self._phase = Phase.DRAINING if at_once else Phase.LAME_DUCK
+        self.phase = Phase.DRAINING if at_once else Phase.LAME_DUCK
 
     def advance(self, now: float) -> Phase:
         """Return the phase at `now`, which becomes DRAINING when the lame-duck time is over."""
-        if self._phase is Phase.LAME_DUCK and now >= self._lame_duck_ends_at:
-            self._phase = Phase.DRAINING
-        return self._phase
+        if self.phase is Phase.LAME_DUCK and now >= self._lame_duck_ends_at:
+            self.phase = Phase.DRAINING
+        return self.phase
 
     def finish(self) -> None:
         """Enter STOPPED: every accepted request was answered, or `drain_s` is over."""
-        self._phase = Phase.STOPPED
+        self.phase = Phase.STOPPED

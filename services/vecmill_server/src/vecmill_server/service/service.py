@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -22,7 +23,6 @@ from vecmill.values.task import Task
 from vecmill_server.base.byte_budget import ByteBudget, default_budget_bytes
 from vecmill_server.base.catalog import ANY_NAME, Catalog, ModelState, ServedModel, accepts_any_name
 from vecmill_server.base.json_io import LargeJson
-from vecmill_server.base.json_measure import DocumentLimits
 from vecmill_server.base.model_choice import ModelChoice, apply_named_options, own_name, read_tasks
 from vecmill_server.base.settings import RerankDocument, ServerSettings
 from vecmill_server.batches.batch_service import BatchService
@@ -32,13 +32,12 @@ from vecmill_server.batches.store import StoreThread
 from vecmill_server.dialects.fields import DialectOptions
 from vecmill_server.dialects.token_ids import choose_ids_reader
 from vecmill_server.service.api_keys import ApiKeys
-from vecmill_server.service.bodies import BodyLimits
 from vecmill_server.service.drain import Drain
 from vecmill_server.service.unknown_words import UnknownFields, UnknownNames
 from vecmill_server.telemetry.logs import adopt_hub_log
 from vecmill_server.telemetry.metrics.server_metrics import ServerMetrics
 from vecmill_server.telemetry.siblings import Siblings
-from vecmill_server.telemetry.tracing.start import start_tracing
+from vecmill_server.telemetry.tracing import start_tracing
 from vecmill_server.telemetry.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)
@@ -94,16 +93,6 @@ class Service:
     def _suffices(self, states: Sequence[ModelState]) -> bool:
         are_ready = (state is ModelState.READY for state in states)
         return all(are_ready) if self.settings.strict else any(are_ready)
-
-    @property
-    def body_limits(self) -> BodyLimits:
-        """The limits on request bodies."""
-        return BodyLimits.of(self.settings)
-
-    @property
-    def document_limits(self) -> DocumentLimits:
-        """The limits on JSON documents."""
-        return self.catalog.document_limits
 
 
 def load_service(models: Sequence[ModelChoice], settings: ServerSettings, config: MillConfig) -> Service:
@@ -163,8 +152,7 @@ def assemble_service(
         on_unknown_name = UnknownNames(metrics.count_unknown_names()).add
     catalog = Catalog(models, settings.alias, on_unknown_name)
     for model in models:
-        metrics.watch_queue(model.name, model.mill)
-        metrics.watch_model(model.name, partial(_is_ready, model))
+        metrics.watch_model(model.name, model.mill, partial(_is_ready, model))
     options = DialectOptions(
         choose_ids_reader(settings.token_ids),
         catalog.task_of,
@@ -173,43 +161,36 @@ def assemble_service(
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
     if keys is not None:
         metrics.watch_keys()
-    unknown_fields = UnknownFields(metrics)
-    batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields, tracer)
     budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())
     metrics.watch_budget(budget)
     drain = Drain(lame_duck_s=settings.lame_duck_s)
-    return Service(
-        settings, catalog, metrics, drain, options, budget, unknown_fields, batches, keys, tracer=tracer
+    unknown_fields = UnknownFields(metrics)
+    service = Service(
+        settings, catalog, metrics, drain, options, budget, unknown_fields, keys=keys, tracer=tracer
     )
-
-
-def _assemble_batches(
-    settings: ServerSettings,
-    catalog: Catalog,
-    metrics: ServerMetrics,
-    options: DialectOptions,
-    keys: ApiKeys | None,
-    unknown_fields: UnknownFields,
-    tracer: Tracer | None,
-) -> BatchService | None:
     if settings.batch_dir is None:
-        return None
+        return service
+    return replace(service, batches=_assemble_batches(service, settings.batch_dir))
+
+
+def _assemble_batches(service: Service, folder: Path) -> BatchService:
+    """Return the files and batches of `service`, which are stored in `folder`."""
+    settings, keys = service.settings, service.keys
     limits = StoreLimits(
         settings.max_open_batches,
         settings.max_stored_bytes,
         lambda: 1 if keys is None else keys.owner_count,
     )
-    thread = StoreThread(settings.batch_dir, limits)
     context = BatchContext(
-        thread,
+        StoreThread(folder, limits),
         settings,
-        catalog,
-        metrics,
-        options,
+        service.catalog,
+        service.metrics,
+        service.dialect_options,
         time.time,
         monotonic,
-        report_unknown=unknown_fields.report,
-        tracer=tracer,
+        report_unknown=service.unknown_fields.report,
+        tracer=service.tracer,
     )
     return BatchService(context)
 

@@ -1,16 +1,16 @@
 """The routes of OpenAI's Batch API: `/files` and `/batches`, also under `/v1` and at Azure's paths."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from vecmill.values.aliases import JsonValue
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base.errors import BatchesOff
 from vecmill_server.base.headers import header
-from vecmill_server.base.json_io import decode_object, encode_json, run_off_loop
+from vecmill_server.base.json_io import decode_object, json_response, run_off_loop
 from vecmill_server.base.json_schema import STRING, Component, Schema, described, word
 from vecmill_server.batches.batch_request import BatchRequest, read_page
 from vecmill_server.batches.batch_service import BatchService
@@ -20,7 +20,6 @@ from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_
 from vecmill_server.service.api_keys import UNNAMED
 from vecmill_server.service.bodies import BodyLimits, read_body, stream_body
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import RequestContext
 
 # The default and maximum lengths of pages, as OpenAI's.
 MOST_FILES = 10_000
@@ -78,7 +77,7 @@ class FileRoutes:
             with budget.hold() as held:
                 # The most bytes of the file that wait to be written to the disk.
                 held.reserve(min(size or WRITE_BYTES, WRITE_BYTES, budget.large_limit))
-                return _json((await batches.upload(owner, kind, size, body)).to_json())
+                return json_response((await batches.upload(owner, kind, size, body)).to_json())
         page = read_page(request.query_params, default=MOST_FILES, most=MOST_FILES)
         files, has_more = await batches.files(owner, page, request.query_params.get("purpose") or None)
         return await _list(files, has_more)
@@ -88,8 +87,8 @@ class FileRoutes:
         batches, owner, file_id = _batches(self._service), _owner(request), request.path_params["id"]
         if request.method == "DELETE":
             await batches.delete_file(owner, file_id)
-            return _json({"id": file_id, "object": "file", "deleted": True})
-        return _json((await batches.file(owner, file_id)).to_json())
+            return json_response({"id": file_id, "object": "file", "deleted": True})
+        return json_response((await batches.file(owner, file_id)).to_json())
 
     async def content(self, request: Request) -> Response:
         """Return the content of a file."""
@@ -117,19 +116,19 @@ class BatchRoutes:
             with self._service.budget.hold() as held:
                 body = await read_body(request.scope, request.receive, self._limits, held)
             new = BatchRequest(decode_object(body), self._service.dialect_options).read()
-            return _json((await batches.create(owner, new)).to_json())
+            return json_response((await batches.create(owner, new)).to_json())
         page = read_page(request.query_params, default=BATCHES_BY_DEFAULT, most=MOST_BATCHES)
         return await _list(*await batches.batches(owner, page))
 
     async def one(self, request: Request) -> Response:
         """Describe a batch, with its progress."""
         batches, batch_id = _batches(self._service), request.path_params["id"]
-        return _json((await batches.batch(_owner(request), batch_id)).to_json())
+        return json_response((await batches.batch(_owner(request), batch_id)).to_json())
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch: no more of its requests are run."""
         batches, batch_id = _batches(self._service), request.path_params["id"]
-        return _json((await batches.cancel(_owner(request), batch_id)).to_json())
+        return json_response((await batches.cancel(_owner(request), batch_id)).to_json())
 
 
 def _batches(service: Service) -> BatchService:
@@ -145,7 +144,7 @@ def _owner(request: Request) -> str:
 
 async def _list(kept: list[FileObject] | list[BatchObject], has_more: bool) -> Response:
     def write() -> Response:
-        return _json(
+        return json_response(
             {
                 "object": "list",
                 "data": [one.to_json() for one in kept],
@@ -156,10 +155,6 @@ async def _list(kept: list[FileObject] | list[BatchObject], has_more: bool) -> R
         )
 
     return await run_off_loop(len(kept) > MOST_ON_LOOP, write)
-
-
-def _json(value: Mapping[str, JsonValue]) -> Response:
-    return Response(encode_json(value), media_type="application/json")
 
 
 _DELETED = Component("FileDeleted", {"id": str, "object": "file", "deleted": bool})

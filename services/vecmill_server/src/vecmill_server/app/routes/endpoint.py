@@ -20,6 +20,7 @@ from vecmill.results import (
     ScoreTokensResult,
 )
 from vecmill_server.app.request_options import choose_priority, requested_timeout_s
+from vecmill_server.app.request_record import CONTEXT, RequestContext
 from vecmill_server.base.byte_budget import HeldBytes
 from vecmill_server.base.errors import ClientGone
 from vecmill_server.base.headers import HeaderList
@@ -34,10 +35,9 @@ from vecmill_server.base.json_measure import measure_document
 from vecmill_server.dialects.dialect import Asked, Choose, Envelope, InferenceBody, InferenceRoute
 from vecmill_server.dialects.dialect_routes import routes_by_path
 from vecmill_server.dialects.fields import Json
-from vecmill_server.service.bodies import read_body, watch_client
+from vecmill_server.service.bodies import BodyLimits, read_body, watch_client
 from vecmill_server.service.service import Service
 from vecmill_server.service.unknown_words import list_names
-from vecmill_server.telemetry.request_context import CONTEXT, RequestContext
 from vecmill_server.telemetry.tracing.trace import Stage
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ class Endpoint:
 
     def __init__(self, service: Service, route: InferenceRoute) -> None:
         self._service = service
-        self._limits = service.body_limits
-        self._document_limits = service.document_limits
+        self._limits = BodyLimits.of(service.settings)
+        self._document_limits = service.catalog.document_limits
         self._run_large = service.large_json.run
         self._options = service.dialect_options
         self._report_unknown = service.unknown_fields.report

@@ -12,7 +12,7 @@ from vecmill_server.app.browser_page import BrowserPage, ConsolePage, wants_page
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState
 from vecmill_server.base.error_responses import UNAVAILABLE_RETRY_S
-from vecmill_server.base.json_io import encode_json
+from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.openapi.operations import Paths, as_json, at, get
 from vecmill_server.service.service import Service
@@ -75,9 +75,8 @@ def tell_readiness(service: Service) -> Response:
 
 
 def _respond(service: Service, status_code: int, status: str, **more: object) -> Response:
-    body = encode_json({"status": status, "unix": service.wall_clock(), **more})
     headers = {"retry-after": f"{UNAVAILABLE_RETRY_S:.0f}"} if status_code == 503 else None
-    return Response(body, status_code, headers, media_type="application/json")
+    return json_response({"status": status, "unix": service.wall_clock(), **more}, status_code, headers)
 
 
 # The status of a server that is not ready is the first of these states that one of its models is in.

@@ -12,19 +12,18 @@ from starlette.routing import Route
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
-from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
+from vecmill_server.app.request_record import RequestContext
 from vecmill_server.base import json_schema
 from vecmill_server.base.catalog import ModelState, ServedModel
-from vecmill_server.base.json_io import encode_json
+from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.ollama import DETAILS, describe_details
 from vecmill_server.dialects.tei import TEI_STYLE
 from vecmill_server.openapi.operations import Api, Paths, as_json, at, describe_error, get, path_parameter
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import RequestContext
 
 # The operations that a model supports, by the names of Infinity's routes.
 CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
@@ -101,7 +100,7 @@ class Models:
         `models` has the format of llama.cpp's server, and the fields that Cohere's clients read.
         """
         listed = self._service.catalog.listed()
-        return _json(
+        return json_response(
             {
                 "object": "list",
                 "data": [self._entry(model) for model in listed],
@@ -114,7 +113,7 @@ class Models:
 
         For an alias, `id` is the alias and `root` is the name of the model.
         """
-        return _json(self._entry(self._service.catalog.describe(request.path_params["id"])))
+        return json_response(self._entry(self._service.catalog.describe(request.path_params["id"])))
 
     async def info(self, request: Request) -> Response:
         """Describe the first model in TEI's format; 503 with TEI's error body if it cannot answer."""
@@ -138,23 +137,23 @@ class Models:
             "sha": None,
             "docker_label": None,
         }
-        return _json(answer)
+        return json_response(answer)
 
     async def tags(self, request: Request) -> Response:
         """List all models and aliases in Ollama's format."""
         listed = self._service.catalog.listed()
-        return _json(
+        return json_response(
             {"models": [ollama_entry(model, self._modified) for model in listed]},
         )
 
     async def running(self, request: Request) -> Response:
         """List the loaded models in Ollama's format."""
         loaded = (model for model in self._service.catalog if model.state in _ANSWERING)
-        return _json({"models": [running_entry(model) for model in loaded]})
+        return json_response({"models": [running_entry(model) for model in loaded]})
 
     async def version(self, request: Request) -> Response:
         """Return the version of the server, which Ollama's clients request."""
-        return _json({"version": __version__})
+        return json_response({"version": __version__})
 
     def _entry(self, model: ServedModel) -> dict[str, object]:
         backlog = model.mill.backlog
@@ -176,7 +175,7 @@ class Models:
             },
         }
         try:
-            description, info = model.mill.description, model.mill.info
+            description, info, accuracy = model.mill.description, model.mill.info, model.mill.accuracy
         except NotReady:
             return entry
         return entry | {
@@ -187,7 +186,7 @@ class Models:
             "backend": info.name,
             "engine": info.name,
             "precision": info.precision,
-            "accuracy": _accuracy(model.mill.accuracy),
+            "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
         }
 
@@ -262,15 +261,6 @@ def _pooling(description: ModelDescription) -> str:
     """Return the name of the pooling; `mean`, the most common, if there is none."""
     modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
     return str(modes[0][0]) if modes else "mean"
-
-
-def _accuracy(found: Accuracy | None) -> dict[str, object] | None:
-    """Return the measured accuracy of the served engine and precision, or `None`."""
-    return None if found is None else asdict(found)
-
-
-def _json(value: object) -> Response:
-    return Response(encode_json(value), media_type="application/json")
 
 
 _COSINE = json_schema.nullable(float)

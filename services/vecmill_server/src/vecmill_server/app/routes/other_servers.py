@@ -12,12 +12,12 @@ from vecmill.errors import NotReady
 from vecmill.hardware.cores import available_cores
 from vecmill.values.clock import Clock, monotonic
 from vecmill_server import __version__
-from vecmill_server.base.json_io import encode_json
+from vecmill_server.app.request_record import RequestContext
+from vecmill_server.base.json_io import json_response
 from vecmill_server.base.json_schema import Component
 from vecmill_server.dialects.llama_cpp import LLAMA_STYLE, llama_response
 from vecmill_server.openapi.operations import Api, Paths, as_json, describe_error, get
 from vecmill_server.service.service import Service
-from vecmill_server.telemetry.request_context import RequestContext
 
 
 def routes_of_other_servers(service: Service) -> list[Route]:
@@ -25,7 +25,7 @@ def routes_of_other_servers(service: Service) -> list[Route]:
     server, has_keys = LlamaServer(service), service.settings.has_api_keys
 
     async def auth(request: Request) -> Response:
-        return _json({"auth": has_keys})
+        return json_response({"auth": has_keys})
 
     return [
         Route("/v1/health", server.health, methods=["GET"], name="health"),
@@ -47,14 +47,14 @@ class LlamaServer:
         self._service.drain.note_probe(self._clock())
         if not self._service.is_ready:
             raise NotReady("Loading model")
-        return _json({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def props(self, request: Request) -> Response:
         """Return the properties of the first model that clients of an embedding server read."""
         RequestContext.of(request.scope).respond = llama_response
         model = self._service.catalog.resolve_serving(None)
         description, info = model.mill.description, model.mill.info
-        return _json(
+        return json_response(
             {
                 "default_generation_settings": {"n_ctx": description.max_tokens},
                 "total_slots": info.lanes_on(available_cores()),
@@ -68,10 +68,6 @@ class LlamaServer:
                 "is_sleeping": False,
             }
         )
-
-
-def _json(value: object) -> Response:
-    return Response(encode_json(value), media_type="application/json")
 
 
 _PROPS = Component(

@@ -6,10 +6,15 @@ has a page of its own. With several processes, the page of one of them may be ha
 is made of them as well, so the page of all is no older than that of one process would be.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -21,14 +26,10 @@ from vecmill_server.base.shared_page import SharedPage, call_in_thread
 from vecmill_server.openapi.operations import Paths, get
 from vecmill_server.service.service import Service
 from vecmill_server.telemetry.metrics.metric_aliases import AliasTable, ServedRoutes
-from vecmill_server.telemetry.metrics.metrics_page import (
-    OPENMETRICS_TYPE,
-    TEXT_TYPE,
-    MetricsCopy,
-    write_openmetrics,
-    write_text,
-)
+from vecmill_server.telemetry.metrics.server_metrics import MetricsCopy
 
+TEXT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+OPENMETRICS_TYPE = openmetrics.CONTENT_TYPE_LATEST
 # The format that has exemplars, for clients that ask for it.
 OPENMETRICS = "application/openmetrics-text"
 
@@ -70,6 +71,26 @@ def metrics_routes(service: Service, others: Sequence[Route]) -> list[Route]:
 def _write_page(write: Write, copy: MetricsCopy, aliases: AliasTable | None) -> bytes:
     families = copy.families()
     return write(families if aliases is None else [*families, *aliases.rename(copy.counts)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Families(Collector):
+    families: Sequence[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
+
+def write_text(families: Sequence[Metric]) -> bytes:
+    """Return the page in the text format of Prometheus, `TEXT_TYPE`. It has no exemplars."""
+    return generate_latest(_Families(families))
+
+
+def write_openmetrics(families: Sequence[Metric]) -> bytes:
+    """Return the page in the format OpenMetrics, `OPENMETRICS_TYPE`."""
+    # The default escaping replaces the colon in the names of samples, which is valid in vLLM's names.
+    page: bytes = openmetrics.generate_latest(_Families(families), escaping=openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
+    return page
 
 
 def _served(service: Service, routes: Sequence[Route]) -> ServedRoutes:

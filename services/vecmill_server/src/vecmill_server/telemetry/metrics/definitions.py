@@ -1,15 +1,10 @@
-"""The declarations of all metrics: name, help text, labels, and the values of labels that are fixed."""
+"""The declarations of all metrics: name, help text and labels."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-from vecmill.values.observer import LaneState, Rejection
-from vecmill_server.base.error_responses import REASONS
 
 
 class Outcome(StrEnum):
@@ -26,55 +21,19 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
 NO_ROUTE = "none"
-# The words of `batches.objects.BatchStatus`.
-BATCH_STATUSES = (
-    "validating",
-    "failed",
-    "in_progress",
-    "finalizing",
-    "completed",
-    "expired",
-    "cancelling",
-    "cancelled",
-)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """The declaration of one metric.
-
-    `values` has the possible values of labels that have a fixed set of them. `condition` tells when the
-    metric exists; it is empty for a metric that always exists.
-    """
+    """The declaration of one metric."""
 
     name: str
     text: str
     labels: tuple[str, ...] = ()
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    condition: str = ""
-
-    kind: ClassVar[str]
-
-    @property
-    def shown_name(self) -> str:
-        """The name that a reader of the metrics sees, without the suffixes of a histogram."""
-        return self.name
-
-    @property
-    def samples(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the exposed samples, with their labels."""
-        return {self.shown_name: self.labels}
 
 
 class CounterDefinition(Definition):
     """The declaration of a counter. Its samples have the suffix `_total`."""
-
-    kind = "counter"
-
-    @property
-    def shown_name(self) -> str:
-        """The name with the suffix `_total`."""
-        return f"{self.name}_total"
 
     def create(self, registry: CollectorRegistry) -> Counter:
         """Return a new counter in `registry`."""
@@ -87,8 +46,6 @@ class CounterDefinition(Definition):
 
 class GaugeDefinition(Definition):
     """The declaration of a gauge."""
-
-    kind = "gauge"
 
     def create(self, registry: CollectorRegistry) -> Gauge:
         """Return a new gauge in `registry`."""
@@ -105,26 +62,12 @@ class HistogramDefinition(Definition):
 
     buckets: tuple[float, ...] = _SECONDS
 
-    kind = "histogram"
-
-    @property
-    def samples(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the exposed samples, with their labels."""
-        return {
-            f"{self.name}_bucket": (*self.labels, "le"),
-            f"{self.name}_sum": self.labels,
-            f"{self.name}_count": self.labels,
-        }
-
     def create(self, registry: CollectorRegistry) -> Histogram:
         """Return a new histogram in `registry`."""
         return Histogram(self.name, self.text, self.labels, buckets=self.buckets, registry=registry)
 
 
 _OF_MODEL = ("model",)
-_WITH_KEYS = "with API keys"
-_ON_LINUX = "on Linux"
-_ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
 
 # Requests.
 REQUESTS = CounterDefinition(
@@ -138,12 +81,11 @@ DURATIONS = HistogramDefinition(
     "Time from the request headers to the end of the response.",
     ("route",),
 )
-ERRORS = CounterDefinition("vecmill_http_errors", "Error responses.", ("reason",), {"reason": tuple(REASONS)})
+ERRORS = CounterDefinition("vecmill_http_errors", "Error responses.", ("reason",))
 REJECTIONS = CounterDefinition(
     "vecmill_rejections",
     "Requests refused before admission.",
     ("model", "reason"),
-    {"reason": tuple(Rejection)},
 )
 UNKNOWN_FIELDS = CounterDefinition(
     "vecmill_unknown_fields",
@@ -153,7 +95,6 @@ UNKNOWN_FIELDS = CounterDefinition(
 UNKNOWN_MODEL_NAMES = CounterDefinition(
     "vecmill_unknown_model_names",
     "Requests with an unknown model name that --alias '*' served.",
-    condition="with `--alias '*'`",
 )
 
 # The use by key.
@@ -161,13 +102,11 @@ KEY_TEXTS = CounterDefinition(
     "vecmill_key_texts",
     "Texts of answered requests and stored batch lines, by the owner of the API key.",
     ("key", "model"),
-    condition=_WITH_KEYS,
 )
 KEY_TOKENS = CounterDefinition(
     "vecmill_key_tokens",
     "Tokens of answered requests and stored batch lines, by the owner of the API key.",
     ("key", "model"),
-    condition=_WITH_KEYS,
 )
 
 # The queue, and what limits the server.
@@ -194,7 +133,6 @@ TEXTS_FINISHED = CounterDefinition(
     "vecmill_texts_finished",
     "Admitted texts, by outcome.",
     ("model", "outcome"),
-    {"outcome": tuple(Outcome)},
 )
 TEXTS_JOINED = CounterDefinition(
     "vecmill_texts_joined", "Texts that joined an identical text's computation.", _OF_MODEL
@@ -236,7 +174,6 @@ LANE_STATE = GaugeDefinition(
     "vecmill_lane_state",
     "1 for the current state of the lane, 0 for other states.",
     ("model", "lane", "state"),
-    {"state": tuple(LaneState)},
 )
 
 # OpenAI's Batch API.
@@ -244,13 +181,11 @@ BATCH_LINES = CounterDefinition(
     "vecmill_batch_api_lines",
     "Ended requests of batches, by outcome.",
     ("outcome",),
-    {"outcome": ("completed", "failed", "dropped")},
 )
 BATCHES_ENDED = CounterDefinition(
     "vecmill_batch_api_batches",
     "Ended batches, by status.",
     ("status",),
-    {"status": BATCH_STATUSES},
 )
 
 # The process and its machine.
@@ -267,23 +202,10 @@ MEMORY_USED = GaugeDefinition(
     "vecmill_memory_used_bytes",
     "Memory in use in the container, without cached files that can be freed; of the machine, if the "
     "container has no limit.",
-    condition=_ON_LINUX,
 )
 MEMORY_LIMIT = GaugeDefinition(
     "vecmill_memory_limit_bytes",
     "Memory limit of the container; memory of the machine, if the container has no limit.",
-    condition=_ON_LINUX,
-)
-# Exposed by prometheus_client.
-PROCESS = (
-    GaugeDefinition("process_resident_memory_bytes", "Memory of the process.", condition=_ON_LINUX),
-    GaugeDefinition("process_virtual_memory_bytes", "Virtual memory of the process.", condition=_ON_LINUX),
-    CounterDefinition("process_cpu_seconds", "Processor time of the process.", condition=_ON_LINUX),
-    GaugeDefinition("process_open_fds", "Open file descriptors of the process.", condition=_ON_LINUX),
-    GaugeDefinition("process_max_fds", "Most file descriptors of the process.", condition=_ON_LINUX),
-    GaugeDefinition(
-        "process_start_time_seconds", "Start of the process, in Unix seconds.", condition=_ON_LINUX
-    ),
 )
 
 # GPUs.
@@ -291,55 +213,10 @@ GPU_MEMORY_USED = GaugeDefinition(
     "vecmill_gpu_memory_used_bytes",
     "Memory in use on the GPU, by all processes.",
     ("gpu",),
-    condition=_ON_CUDA,
 )
-GPU_MEMORY_TOTAL = GaugeDefinition(
-    "vecmill_gpu_memory_total_bytes", "Memory of the GPU.", ("gpu",), condition=_ON_CUDA
-)
+GPU_MEMORY_TOTAL = GaugeDefinition("vecmill_gpu_memory_total_bytes", "Memory of the GPU.", ("gpu",))
 GPU_BUSY = GaugeDefinition(
     "vecmill_gpu_busy_ratio",
     "Fraction of the last sample period in which the GPU ran a kernel, from 0 to 1.",
     ("gpu",),
-    condition=_ON_CUDA,
 )
-
-BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
-    "What limits the server": (
-        QUEUE_SECONDS,
-        QUEUE_TEXTS,
-        QUEUE_TOKENS,
-        QUEUE_WAITS,
-        TEXTS_RUNNING,
-        TEXTS_OPEN,
-        BUFFERED_BYTES,
-        BUFFERED_BYTES_LIMIT,
-    ),
-    "Requests": (REQUESTS, DURATIONS, ERRORS, REJECTIONS, UNKNOWN_FIELDS, UNKNOWN_MODEL_NAMES),
-    "Use by key": (KEY_TEXTS, KEY_TOKENS),
-    "Texts and tokens": (
-        TEXTS_ADMITTED,
-        TEXTS_FINISHED,
-        TEXTS_JOINED,
-        TEXTS_TRUNCATED,
-        TOKENS_ADMITTED,
-        TOKENS,
-        COMPUTED_TOKENS,
-    ),
-    "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
-    "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
-    "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
-    "The process and its machine": (
-        MEMORY_USED,
-        MEMORY_LIMIT,
-        *PROCESS,
-        LOG_LINES_DROPPED,
-        BUILD_INFO,
-    ),
-    "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
-}
-
-
-def all_definitions() -> Iterator[Definition]:
-    """Yield the declarations of all metrics, by topic."""
-    for definitions in BY_TOPIC.values():
-        yield from definitions

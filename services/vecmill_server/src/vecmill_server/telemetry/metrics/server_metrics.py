@@ -1,21 +1,25 @@
 """The registry of the metrics, and the counters of HTTP requests, API keys, batches and models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
 
 from vecmill.mill import Mill
 from vecmill.values.observer import BatchRecord, BatchTimeline, LaneState, Observer, Rejection
 from vecmill_server.base.byte_budget import ByteBudget
 from vecmill_server.base.error_responses import REASONS
 from vecmill_server.telemetry.metrics import definitions
-from vecmill_server.telemetry.metrics.metrics_page import MetricsCopy
 from vecmill_server.telemetry.metrics.state_collectors import (
     GpuCollector,
+    KeyModel,
     KeyUse,
     LogCollector,
     QueueCollector,
+    Use,
     add_process_metrics,
+    key_families,
 )
 from vecmill_server.telemetry.tracing.trace import exemplar_of
 
@@ -97,6 +101,29 @@ class ModelObserver(Observer):
             self._lane_children[lane] = children
         for each, child in children.items():
             child.set(each is state)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsCopy:
+    """All counts as they were at one moment, and the collectors that read the process and its machine.
+
+    The copy is made on the event loop, in 1 to 2 ms with one model. The values of the process and its machine
+    are read from the operating system, which takes longer.
+
+    `key_use` is `None` without API keys. `gpus` is `None` if no model runs on an NVIDIA GPU.
+    """
+
+    counts: tuple[Metric, ...]
+    key_use: Mapping[KeyModel, Use] | None
+    machine: CollectorRegistry
+    gpus: GpuCollector | None
+
+    def families(self) -> list[Metric]:
+        """Return all metrics. Reads files of the operating system and the GPUs, so call it in a thread."""
+        if self.gpus is not None:
+            self.gpus.read()
+        of_keys = () if self.key_use is None else key_families(self.key_use)
+        return [*self.counts, *of_keys, *self.machine.collect()]
 
 
 # The status, in metrics and logs only, of a request whose client disconnected before the response.
@@ -181,12 +208,9 @@ class ServerMetrics:
         """
         return ModelObserver(self._model_metrics, model, on_batch)
 
-    def watch_queue(self, model: str, mill: Mill) -> None:
-        """Report the queue of a model, read at each scrape."""
+    def watch_model(self, model: str, mill: Mill, is_ready: Callable[[], bool]) -> None:
+        """Report the queue of a model, and whether the model is ready, read at each scrape."""
         self._queues.mills[model] = mill
-
-    def watch_model(self, model: str, is_ready: Callable[[], bool]) -> None:
-        """Report whether a model is ready, read at each scrape."""
         self._queues.is_ready[model] = is_ready
 
     def watch_log(self, dropped: Callable[[], int]) -> None:

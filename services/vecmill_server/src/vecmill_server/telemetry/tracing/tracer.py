@@ -20,7 +20,7 @@ from contextlib import suppress
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler
@@ -28,6 +28,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from vecmill.errors import InvalidConfig
 from vecmill.values.clock import monotonic
 from vecmill.values.observer import BatchTimeline
 from vecmill_server import __version__
@@ -252,6 +253,20 @@ class OpenTelemetryTracer:
         links = [Link(trace.context) for trace in traces[:MAX_LINKS]]
         writer = _Writer(self._resource, self._ids, None)
         self._sender.send(writer.write(root, batch_context(batch), None, SpanKind.INTERNAL, links))
+
+
+def make_tracer() -> OpenTelemetryTracer:
+    """Return the tracer that OpenTelemetry's environment variables describe. Raises `InvalidConfig`."""
+    # The provider reads the variables of the sampler and of the resource. It makes no spans here.
+    provider = TracerProvider(shutdown_on_exit=False)
+    resource = provider.resource.merge(Resource({"service.version": __version__}))
+    if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "vecmill"}))
+    try:
+        sender = SpanSender()
+    except ValueError as error:  # such as OTEL_BSP_MAX_QUEUE_SIZE below OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+        raise InvalidConfig(f"OpenTelemetry refuses a value of its OTEL_ variables: {error}") from error
+    return OpenTelemetryTracer(provider.sampler, resource, sender)
 
 
 def batch_context(batch: BatchTimeline) -> SpanContext:

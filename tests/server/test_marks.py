@@ -7,10 +7,9 @@ import jsonschema_rs
 import pytest
 
 from vecmill_server.base.settings import ServerSettings
-from vecmill_server.dialects.dialect import InferenceBody
+from vecmill_server.dialects.dialect import InferenceBody, Marks
 from vecmill_server.dialects.dialect_routes import ROUTES, routes_by_path
 from vecmill_server.dialects.fields import DialectOptions, Json
-from vecmill_server.dialects.shared_paths import Marks
 from vecmill_server.dialects.token_ids import keep_ids
 
 KEYS = ("content", "documents", "input", "inputs", "prompt", "property", "query", "text", "texts", "top_k")
