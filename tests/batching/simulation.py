@@ -15,7 +15,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, QueueFull
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 ZEROS = np.zeros(2**16, np.int64)
 ROW = np.ones((1, 2), np.float32)

@@ -18,8 +18,8 @@ from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
-from vecmill.vectors.transforms import dense
+from vecmill.values.engine_plan import CostModel
+from vecmill.vectors import dense
 
 pytestmark = pytest.mark.promise("answered-once", "all-or-nothing", "deadlines-kept", "no-starvation")
 

@@ -8,7 +8,7 @@ from vecmill.config import MillConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed, QueueFull, RequestTooLarge
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 ROW = np.ones((1, 2), np.float32)
 PER_TOKEN_S = 1e-3

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from vecmill.values import pip_command as module
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 
 def test_the_command_names_the_interpreter() -> None:
@@ -36,7 +36,5 @@ def test_an_environment_of_uvx_is_not_changed(folder: str, monkeypatch: pytest.M
 
 
 def test_setuptools_can_be_imported_afterwards() -> None:
-    code = (
-        "from vecmill.values.pip_command import pip_command; pip_command('install', 'a'); import setuptools"
-    )
+    code = "from vecmill.values.messages import pip_command; pip_command('install', 'a'); import setuptools"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

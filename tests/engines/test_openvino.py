@@ -30,7 +30,7 @@ from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import dense
 from vecmill.verification.comparison import compare_embeddings
 
 pytest.importorskip("openvino", reason="the openvino engine needs openvino")

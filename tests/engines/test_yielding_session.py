@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecmill.engines.yielding_session import NICENESS, YieldingSession
+from vecmill.engines.long_texts import NICENESS, YieldingSession
 
 THREADS = Path("/proc/self/task")
 

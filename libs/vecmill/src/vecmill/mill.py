@@ -47,7 +47,7 @@ from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import check_engine

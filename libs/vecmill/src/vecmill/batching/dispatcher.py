@@ -35,7 +35,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer, Rejection, RunTimeline
 
 TICK_S = 1.0  # how often hangs are looked for while something runs

@@ -39,7 +39,7 @@ from vecmill.errors import DeadlineExceeded, QueueFull, RequestTooLarge, Vecmill
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import BatchTimeline, RunTimeline
 
 # Requests whose time limit seems too short for an idle machine are tried for at most this part of the time.

@@ -19,7 +19,7 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, compute_in_groups
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import Precision
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
-from vecmill.engines.groups import compute_groups, group_long_texts, is_long
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.exported import ExportedGraph
@@ -23,8 +22,8 @@ from vecmill.values.embeddings import (
     SparseEmbedding,
     UnitEmbedding,
 )
-from vecmill.values.engine_info import EngineInfo
-from vecmill.vectors.transforms import dense, scale_to_unit, stack_embeddings
+from vecmill.values.engine_plan import EngineInfo
+from vecmill.vectors import dense, scale_to_unit, stack_embeddings
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -48,14 +47,6 @@ class Session(Protocol):
         ...
 
     def run(self, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
-        """Compute the outputs with these `names`, by default all outputs."""
-        ...
-
-
-class Shrinking(Protocol):
-    """The calls of a session that may have run options."""
-
-    def run(self, names: list[str] | None, feed: dict[str, Any], run_options: Any = None) -> list[Any]:
         """Compute the outputs with these `names`, by default all outputs."""
         ...
 
@@ -94,42 +85,6 @@ class RaggedCall:
 
     def _feed(self, batch: Batch) -> dict[str, Any]:
         return {name: getattr(batch, name) for name in self._inputs}
-
-
-class LongTextCall(RaggedCall):
-    """A call of a graph with attention in blocks, in which each long text is computed alone.
-
-    Long texts are computed in `long_session`, which may be `session`. A long text may need more memory than
-    all later calls. `shrinking` are run options that free the unused memory of the session, and `release`
-    returns freed memory to the system.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        output_shape: OutputShape,
-        long_session: Shrinking,
-        shrinking: Any,
-        release: Callable[[], None],
-    ) -> None:
-        super().__init__(session)
-        self._release = release
-        self._long_session = long_session
-        self._output_shape = output_shape
-        self._shrinking = shrinking
-
-    def __call__(self, batch: Batch) -> list[Any]:
-        """Compute the outputs for `batch`."""
-        shape = batch.output_shape(self._output_shape)
-        return compute_groups(self._compute, batch, group_long_texts(batch), shape)
-
-    def _compute(self, batch: Batch) -> list[Any]:
-        if not is_long(batch):
-            return super().__call__(batch)
-        try:
-            return self._long_session.run(self._outputs.of(batch), self._feed(batch), self._shrinking)
-        finally:
-            self._release()
 
 
 class IndexedCall:

@@ -31,7 +31,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embedding
-from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.observer import Observer
 
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.

@@ -22,8 +22,7 @@ from vecmill.tokenization.tokenizer import Spans
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.scores import activate_logits, softmax
-from vecmill.vectors.transforms import dense, stack_embeddings
+from vecmill.vectors import activate_logits, dense, softmax, stack_embeddings
 
 
 async def classify(admission: Admission, request: Classify) -> ClassifyResult:

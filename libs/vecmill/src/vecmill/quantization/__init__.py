@@ -17,10 +17,9 @@ a few layers cause most of the loss of accuracy.
 """
 
 from vecmill.quantization.calibration import calibration_sequences, held_out_sequences
-from vecmill.quantization.matrices import find_matrices
 from vecmill.quantization.rewriting import compress_weights, quantize_graph
 from vecmill.quantization.rounding import RoundedLayer, round_layers
-from vecmill.quantization.selection import output_losses, select_layers
+from vecmill.quantization.selection import find_matrices, output_losses, select_layers
 
 __all__ = [
     "RoundedLayer",

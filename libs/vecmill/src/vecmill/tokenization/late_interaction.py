@@ -19,7 +19,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import dense
 
 
 def encode_side(

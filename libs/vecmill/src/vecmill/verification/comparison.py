@@ -16,8 +16,7 @@ from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.embeddings import Embedding, SparseEmbedding
-from vecmill.vectors.scores import cosine_at, max_similarity
-from vecmill.vectors.transforms import dense, normalize_embeddings
+from vecmill.vectors import cosine_at, dense, max_similarity, normalize_embeddings
 from vecmill.verification.model_outputs import (
     CheckInputs,
     ModelOutputs,

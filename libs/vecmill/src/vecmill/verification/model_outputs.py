@@ -17,8 +17,7 @@ from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.scores import activate_logits
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import activate_logits, dense
 
 # More than twice the number of best documents that are compared.
 DOCUMENTS_PER_QUERY = 30

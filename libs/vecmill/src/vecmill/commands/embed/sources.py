@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from vecmill.errors import InvalidCorpus, MissingExtra
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 PART_TEXTS = 256
 PART_CHARACTERS = 1_000_000

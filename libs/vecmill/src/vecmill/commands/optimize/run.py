@@ -30,9 +30,9 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import default_engine, find_engine
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InvalidConfig, SetupError
-from vecmill.hardware.topology import Topology
+from vecmill.hardware.cores import Topology
 from vecmill.models import ModelDescription, fingerprint_model, locate_model
-from vecmill.serving_plan.machine import Machine, runtime_versions
+from vecmill.serving_plan.manifest import Machine, runtime_versions
 from vecmill.serving_plan.plans import JsonObject, write_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan

@@ -42,10 +42,9 @@ from vecmill.serving_plan.plans import Accuracy, JsonObject, read_plan, write_ac
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
-from vecmill.values.engine_info import CostModel
-from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.engine_plan import CostModel, EnginePlan
 from vecmill.values.observer import Observer
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import dense
 from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison, compare_with_reference
 from vecmill.verification.model_outputs import CheckInputs, ModelProcessor, compute_singly, make_check_inputs
 from vecmill.verification.reference import LoadedReference, StoredReference, store_outputs

@@ -32,8 +32,7 @@ from vecmill.hardware.processor import processor_name
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
-from vecmill.values.engine_info import EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import EngineInfo, EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
