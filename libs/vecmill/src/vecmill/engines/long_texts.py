@@ -122,7 +122,7 @@ class LongTextCall(RaggedCall):
             self._release()
 
 
-# Linux gives a thread of this value a tenth of a core that it shares with a usual thread.
+# Added to the niceness of the process. Linux then gives the thread a tenth of a core that it shares.
 NICENESS = 10
 
 _Task = tuple[Callable[[], Any], Future[Any]]
@@ -169,5 +169,6 @@ def _work(tasks: "SimpleQueue[_Task | None]") -> None:
 def _lower_priority() -> None:
     """Lower the priority of this thread, where threads have priorities of their own."""
     if sys.platform == "linux":
+        thread = threading.get_native_id()
         with suppress(OSError):  # a sandbox may forbid it; the session then works as any other
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
