@@ -283,7 +283,6 @@ def _record(work: SealedBatch, outcomes: Outcomes, inference_s: float) -> BatchR
         texts=len(work.jobs),
         tokens=sum(job.tokens for job in work.jobs),
         computed_tokens=outcomes.computed_tokens,
-        lane_width=work.width,
         inference_s=inference_s,
         waits_s=work.waits_s,
         timeline=work.timeline,

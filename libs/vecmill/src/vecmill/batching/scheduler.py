@@ -257,7 +257,7 @@ class Scheduler:
         pairs = zip(jobs, outcomes, strict=True)
         ended = [request for job, outcome in pairs for request in self.queue.finish(job, outcome, now)]
         for request in ended:
-            if request.is_try and request.error is None:  # the prediction is wrong
+            if request.terms.is_try and request.error is None:  # the prediction is wrong
                 self._next_try_at = now
         return ended
 
