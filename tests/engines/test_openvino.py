@@ -227,7 +227,7 @@ def test_int8_rows_do_not_depend_on_company_or_width(embedded: ModelDescription,
 def test_making_int8_weights_needs_onnx_runtime_and_says_so(
     tiny: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "vecmill.quantization", None)
+    monkeypatch.setitem(sys.modules, "vecmill.quantization.calibration", None)
     monkeypatch.setattr("vecmill.engines.openvino.multiplies_bytes", lambda: True)
     with pytest.raises(MissingExtra, match=r"needs onnxruntime: .*pip install 'vecmill\[cpu\]'"):
         load(tiny, tmp_path, precision=Precision.INT8)

@@ -15,7 +15,7 @@ give way to the calls of short texts.
 
 Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
 themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
-that another program exported (`engines.exported`) are prepared and opened like the graphs that vecmill
+that another program exported (`engines.session_calls`) are prepared and opened like the graphs that vecmill
 builds.
 """
 
@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Self
 import onnxruntime
 
 from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
-from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
 from vecmill.engines.long_texts import (
     LongTextCall,
     Shrinking,
@@ -55,6 +54,9 @@ from vecmill.engines.session_calls import (
     ModelCall,
     RaggedCall,
     make_embeddings,
+    open_exported,
+    prepare_exported,
+    read_prepared,
 )
 from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_line
 from vecmill.hardware.cores import lane_widths
@@ -344,7 +346,8 @@ def _quantize(description: "ModelDescription", precision: Precision, plain: Path
     """Write the int8 graph of a model beside the fp32 graph `plain`, and return its path."""
     from vecmill.architectures.build import build_graph
     from vecmill.graphs.finish import write_graph
-    from vecmill.quantization import calibration_sequences, quantize_graph
+    from vecmill.quantization.calibration import calibration_sequences
+    from vecmill.quantization.rewriting import quantize_graph
 
     logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
     graph = build_graph(description, in_blocks=True)

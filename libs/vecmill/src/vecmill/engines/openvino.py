@@ -11,7 +11,7 @@ the cores at once. The streams share one packed copy of the weights. Calls go th
 any free stream. If calls ran on the caller's thread, OpenVINO would bind each thread to a stream at its first
 call, and might bind two threads to the same stream.
 
-An int8 model is a graph with int8 weights (`quantization.compression`). OpenVINO quantises the activations,
+An int8 model is a graph with int8 weights (`quantization.rewriting`). OpenVINO quantises the activations,
 and computes all other operators in bf16 on processors with native bf16. The linear layers that would lose the
 most accuracy in int8 keep their weights (`engines.openvino_int8`).
 
