@@ -176,14 +176,9 @@ async def score_tokens(admission: Admission, request: ScoreTokens) -> ScoreToken
     require_task(description, Task.CLASSIFY_TOKENS, asked="score the labels of tokens")
     head = description.head
     assert head is not None
-
-    def encode() -> Slices[list[TokenSequence]]:
-        found = yield from admission.tokenizer.encode_with_spans_in_slices(
-            request.texts, truncation=truncation
-        )
-        return [sequence for sequence, _ in found]
-
-    done = await admission.run(request, encode)
+    done = await admission.run(
+        request, lambda: admission.tokenizer.encode_in_slices(request.texts, truncation=truncation)
+    )
 
     def score() -> tuple[FloatArray, ...]:
         logits = map(dense, done.embeddings)

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -155,7 +156,7 @@ def _search(
 ) -> Measurements:
     """Search the best plan. After Ctrl-C writes a report of the measurements and raises `Interrupted`."""
     scratch = Path(setup.texts_file).parent
-    with WorkerBench(setup, scratch, limit_s=options.time_limit_s) as bench:
+    with closing(WorkerBench(setup, scratch, limit_s=options.time_limit_s)) as bench:
         search = Search(
             found.space,
             JournalledBench(bench, journal),
@@ -253,10 +254,8 @@ def _prepare(plan: EnginePlan, setup: WorkerSetup, directory: Path) -> None:
     """
     folder = clear_prepared(directory).resolve()
     placed = replace(setup, model=str(directory.resolve()), graph=None, cache_dir=str(folder))
-    worker = Worker()
-    try:
-        worker.request("load", timeout_s=PREPARE_TIMEOUT_S, setup=asdict(placed), plan=write_plan(plan))
-    except CandidateFailed as failure:
-        raise SetupError(f"The model does not load from {directory}: {failure}.") from failure
-    finally:
-        worker.close()
+    with closing(Worker()) as worker:
+        try:
+            worker.request("load", timeout_s=PREPARE_TIMEOUT_S, setup=asdict(placed), plan=write_plan(plan))
+        except CandidateFailed as failure:
+            raise SetupError(f"The model does not load from {directory}: {failure}.") from failure

@@ -273,9 +273,9 @@ class RequestHandler:
 def _accuracy(found: EmbeddingComparison | ScoreComparison, reference: str) -> Accuracy:
     off, scale = found.largest_difference, found.scale
     if isinstance(found, ScoreComparison):
-        return Accuracy(reference, found.inputs, off, scale, None, None, found.decisions_kept)
+        return Accuracy(reference, found.count, off, scale, None, None, found.decisions_kept)
     return Accuracy(
-        reference, found.texts, off, scale, found.cosine_min, found.cosine_mean, found.neighbours_kept
+        reference, found.count, off, scale, found.cosine_min, found.cosine_mean, found.neighbours_kept
     )
 
 

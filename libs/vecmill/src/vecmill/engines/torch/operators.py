@@ -110,11 +110,6 @@ def softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
     return torch.softmax(x, axis)
 
 
-def where(condition: torch.Tensor, one: Any, other: Any) -> torch.Tensor:
-    """Return `one` where `condition` is true, else `other`."""
-    return torch.where(condition, one, other)
-
-
 def shape_of(x: torch.Tensor) -> Shape:
     """Return the sizes of all axes."""
     return tuple(x.shape)
@@ -123,11 +118,6 @@ def shape_of(x: torch.Tensor) -> Shape:
 def size_of(x: torch.Tensor) -> int:
     """Return the number of entries."""
     return int(x.numel())
-
-
-def gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
-    """Apply the Gaussian error linear unit."""
-    return functional.gelu(x, approximate=approximate)
 
 
 def conv1d(
@@ -171,11 +161,6 @@ def attend(
 def cast(x: torch.Tensor, *, to: int) -> torch.Tensor:
     """Return `x` in the dtype with the ONNX number `to`."""
     return x.to(_DTYPES[int(to)])
-
-
-def arange(start: int, end: int, step: int, *, device: torch.device) -> torch.Tensor:
-    """Return `start`, `start + step` and so on, below `end`."""
-    return torch.arange(start, end, step, device=device)
 
 
 def reduce_max(x: torch.Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1) -> torch.Tensor:
@@ -252,7 +237,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Equal": _elementwise(operator.eq),
     "Expand": torch.broadcast_to,
     "Gather": gather,
-    "Gelu": gelu,
+    "Gelu": functional.gelu,
     "Gemm": gemm,
     "Greater": _elementwise(operator.gt),
     "GreaterOrEqual": _elementwise(operator.ge),
@@ -266,7 +251,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Mul": _elementwise(operator.mul),
     "Not": torch.logical_not,
     "Pow": torch.pow,
-    "Range": arange,
+    "Range": torch.arange,
     "ReduceL2": reduce_l2,
     "ReduceMax": reduce_max,
     "ReduceMean": reduce_mean,
@@ -285,6 +270,6 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Tanh": torch.tanh,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
-    "Where": where,
+    "Where": torch.where,
 }
 """The function of each ONNX operator; `program` adds the function of joined attention."""
