@@ -89,7 +89,7 @@ class Machine:
                 self.now = until_s
                 return
             self.now = min(times)
-            self._tell(self.scheduler.expire(self.now))
+            self._tell(self.scheduler.queue.expire(self.now))
             while self.events and self.events[0][0] <= self.now:
                 heapq.heappop(self.events)[2]()
             while self.calls and self.calls[0][0] <= self.now:

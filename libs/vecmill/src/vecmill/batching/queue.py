@@ -247,7 +247,10 @@ class Queue:
         return [request for job in jobs for request in self.finish(job, error, now)]
 
     def next_deadline(self) -> float | None:
-        """Return the earliest deadline of a request that may still be open."""
+        """Return the earliest deadline of a request that may still be open.
+
+        May be called without the lock.
+        """
         return self._deadlines[0][0] if self._deadlines else None
 
     def _issue(
