@@ -59,11 +59,6 @@ def unsqueeze(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
     return x
 
 
-def squeeze(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """Return `x` without `axes`, which have size 1."""
-    return x.squeeze(tuple(axes))
-
-
 def slice_axes(
     x: torch.Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
 ) -> torch.Tensor:
@@ -163,25 +158,13 @@ def cast(x: torch.Tensor, *, to: int) -> torch.Tensor:
     return x.to(_DTYPES[int(to)])
 
 
-def reduce_max(x: torch.Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1) -> torch.Tensor:
-    """Return the maximum along `axes`."""
-    assert axes is not None
-    return x.amax(tuple(axes), keepdim=bool(keepdims))
+def _reduction(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that applies `compute` along `axes`."""
 
+    def reduce(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
+        return compute(x, dim=tuple(axes), keepdim=bool(keepdims))
 
-def reduce_sum(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """Return the sum along `axes`."""
-    return x.sum(tuple(axes), keepdim=bool(keepdims))
-
-
-def reduce_mean(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """Return the mean along `axes`."""
-    return x.mean(tuple(axes), keepdim=bool(keepdims))
-
-
-def reduce_l2(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """Return the square root of the sum of squares along `axes`."""
-    return torch.linalg.vector_norm(x, dim=tuple(axes), keepdim=bool(keepdims))
+    return reduce
 
 
 def _elementwise(compute: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
@@ -252,10 +235,10 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Not": torch.logical_not,
     "Pow": torch.pow,
     "Range": torch.arange,
-    "ReduceL2": reduce_l2,
-    "ReduceMax": reduce_max,
-    "ReduceMean": reduce_mean,
-    "ReduceSum": reduce_sum,
+    "ReduceL2": _reduction(torch.linalg.vector_norm),
+    "ReduceMax": _reduction(torch.amax),
+    "ReduceMean": _reduction(torch.mean),
+    "ReduceSum": _reduction(torch.sum),
     "Relu": torch.relu,
     "Reshape": reshape,
     "Shape": shape_of,
@@ -265,7 +248,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Slice": slice_axes,
     "Softmax": softmax,
     "Sqrt": torch.sqrt,
-    "Squeeze": squeeze,
+    "Squeeze": torch.squeeze,
     "Sub": _elementwise(operator.sub),
     "Tanh": torch.tanh,
     "Transpose": transpose,
