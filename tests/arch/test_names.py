@@ -10,7 +10,7 @@ from support.source_tree import Module, modules
 SHARED = {
     "command": "the command line of one command",
     "errors": "the tree of errors",
-    "exported": "graphs that were exported elsewhere: found, read, run",
+    "exported": "graphs that were exported elsewhere: found, and read",
     "options": "options of command lines",
     "progress": "progress on a terminal",
     "run": "the run of one command",

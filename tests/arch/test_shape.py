@@ -68,11 +68,11 @@ def remote_code(module: Module) -> Iterator[str]:
 
 
 PLANTED: dict[Callable[[Module], Iterator[str]], tuple[str, str]] = {
-    long_modules: ("vecmill.vectors.transforms", "x = 1\n" * (MAX_MODULE_LINES + 1)),
-    long_functions: ("vecmill.vectors.transforms", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
+    long_modules: ("vecmill.vectors", "x = 1\n" * (MAX_MODULE_LINES + 1)),
+    long_functions: ("vecmill.vectors", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
     vague_names: ("vecmill.utils", ""),
     unsorted_exports: ("vecmill", "__all__ = ['b', 'a']"),
-    undocumented: ("vecmill.vectors.transforms", "'''Embeddings.'''\ndef check(): ..."),
+    undocumented: ("vecmill.vectors", "'''Embeddings.'''\ndef check(): ..."),
     remote_code: ("vecmill.models", "load(path, trust_remote_code=True)"),
 }
 
@@ -91,7 +91,7 @@ def test_planted_offence_is_found(find: Callable[[Module], Iterator[str]]) -> No
 
 def test_only_code_counts_for_the_limit_of_a_module() -> None:
     text = '"""Embeddings."""\n' + "# why\n\n" * MAX_MODULE_LINES + "x = 1\n" * MAX_MODULE_LINES
-    assert list(long_modules(Module.parse("vecmill.vectors.transforms", text))) == []
+    assert list(long_modules(Module.parse("vecmill.vectors", text))) == []
 
 
 def test_there_are_sources_to_judge() -> None:

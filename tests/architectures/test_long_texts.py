@@ -14,7 +14,7 @@ from vecmill.architectures.registry import find_graph_class, read_encoder
 from vecmill.graphs import softmax_attention
 from vecmill.graphs.batch_layout import RaggedLayout
 from vecmill.graphs.ops import Ops
-from vecmill.models.long_texts import LONG_TEXT_TOKENS
+from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.models.weights import Weights
 from vecmill.values.batch import Batch, TokenSequence
 

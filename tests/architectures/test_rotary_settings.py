@@ -9,7 +9,7 @@ from vecmill.architectures.modernbert import ModernBertConfig
 from vecmill.architectures.registry import read_encoder
 from vecmill.architectures.rotary_bert import RotaryBertConfig
 from vecmill.errors import CorruptModel, SetupError, UnsupportedModel
-from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
+from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow
 from vecmill.models.rope import Rope
 
 NOMIC_PUBLISHED: dict[str, Any] = {

@@ -15,7 +15,7 @@ from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, QueueFull
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 ZEROS = np.zeros(2**16, np.int64)
 ROW = np.ones((1, 2), np.float32)
@@ -89,7 +89,7 @@ class Machine:
                 self.now = until_s
                 return
             self.now = min(times)
-            self._tell(self.scheduler.expire(self.now))
+            self._tell(self.scheduler.queue.expire(self.now))
             while self.events and self.events[0][0] <= self.now:
                 heapq.heappop(self.events)[2]()
             while self.calls and self.calls[0][0] <= self.now:

@@ -25,7 +25,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer
 
 POISON = 666

@@ -17,7 +17,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer
 
 ONE_TEXT_A_CALL = MillConfig(hang_s=1e6, batch=BatchConfig(max_batch_tokens=1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from batching.simulation import Machine
+from support.queue_rules import check_queue
 from vecmill.batching.policy import SHORT_CALL_S
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.requests import Priority
@@ -63,7 +64,7 @@ def run_clients(count: int, seconds: float = 60.0, *, names: bool, pace_error: f
     machine.delivered = sum(client.delivered for client in clients)  # type: ignore[attr-defined]
     machine.failed = sum(client.failed for client in clients)  # type: ignore[attr-defined]
     machine.run(10 * seconds)
-    machine.queue.check()
+    check_queue(machine.queue)
     return machine
 
 

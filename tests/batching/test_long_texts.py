@@ -16,7 +16,7 @@ from vecmill.config import MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import LaneState, Observer
 
 CONFIG = MillConfig(hang_s=10.0, queue=QueueConfig(timeout_s=1e6))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from batching.simulation import Machine
+from support.queue_rules import check_queue
 from vecmill.batching.queue import CLIENT_SHARE
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
@@ -104,7 +105,7 @@ def check(mixes: range) -> None:
         mix = Mix(draw, others=1 if number % 4 else draw.randrange(2, 6))
         for name in mix.refusals():
             assert mix.has_several(), (number, name)
-        mix.machine.queue.check()
+        check_queue(mix.machine.queue)
 
 
 @pytest.mark.promise("nobody-shut-out")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from vecmill.batching.pace import CALLS_NEEDED, FIRST_TOKENS, MEMORY, PAIR_TOKENS, TRY_EVERY, BatchSize, Pace
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 
 def test_before_any_call_the_warm_up_decides() -> None:

@@ -10,7 +10,7 @@ from vecmill.batching.ticket import Terms
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 # With a millisecond for each token, a batch of 192 tokens makes this cost small.
 FIXED_S = 192 * 0.03 * 1e-3

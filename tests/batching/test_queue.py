@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.queue_rules import check_queue
 from vecmill.batching import queue as queue_module
 from vecmill.batching.queue import Queue, Room
 from vecmill.batching.ticket import Job, QueuedRequest, Terms, TicketState
@@ -126,7 +127,7 @@ def test_a_failure_shared_by_two_texts_of_a_request_ends_it_once() -> None:
     request = admit(queue, 1, 1)
     (job,) = take_all(queue)
     assert queue.finish(job, InferenceFailed("scripted"), 1.0) == [request]
-    queue.check()
+    check_queue(queue)
 
 
 def test_cancelled_texts_leave_the_line_at_once() -> None:
@@ -184,7 +185,7 @@ def test_a_text_waits_in_the_first_request_that_needs_it_and_stays_when_that_one
     assert job.home is second
     queue.cancel(second, 1.0)
     assert job.home is bulk
-    queue.check()
+    check_queue(queue)
 
 
 def test_a_request_that_shares_all_its_texts_costs_nothing_more() -> None:
@@ -200,7 +201,7 @@ def test_requests_of_one_client_take_turns_with_those_of_another() -> None:
         admit(queue, text, client="many")
     admit(queue, 10, client="few")
     admit(queue, 11, client="few")
-    clients = [request.client for request in queue.lines[Priority.INTERACTIVE].requests()]
+    clients = [request.terms.client for request in queue.lines[Priority.INTERACTIVE].requests()]
     assert clients[:4] == ["many", "few", "many", "few"]
 
 
@@ -290,7 +291,7 @@ def test_the_cost_of_each_length_is_predicted_once_a_request() -> None:
     queue.admit(sequences, Terms(Priority.BULK, 1.0), 0.0, queue.costs_s(sequences))
     assert sorted(predicted) == [1, 2, 3]
     assert queue.lines[Priority.BULK].waiting_s == pytest.approx(sum(map(len, sequences)) * 1e-3)
-    queue.check()
+    check_queue(queue)
 
 
 def test_joining_and_leaving_does_not_clear_the_account_of_a_client() -> None:
@@ -307,6 +308,6 @@ def test_a_text_that_many_clients_wait_for_survives_the_client_that_asked_first(
     queue = make_queue()
     first, *others = (admit(queue, 1, client=str(number)) for number in range(100))
     queue.cancel(first, 1.0)
-    queue.check()
+    check_queue(queue)
     (job,) = take_all(queue)
     assert queue.finish(job, ROW, 2.0) == others

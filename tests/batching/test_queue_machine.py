@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from support.queue_rules import check_queue
 from vecmill.batching import line as line_module
 from vecmill.batching.forecast import Forecast
 from vecmill.batching.pace import Pace
@@ -18,8 +19,8 @@ from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
-from vecmill.vectors.transforms import dense
+from vecmill.values.engine_plan import CostModel
+from vecmill.vectors import dense
 
 pytestmark = pytest.mark.promise("answered-once", "all-or-nothing", "deadlines-kept", "no-starvation")
 
@@ -72,7 +73,7 @@ class QueueMachine(RuleBasedStateMachine):
             ticket.job.tokens
             for request in self.open_requests()
             for ticket in request.tickets
-            if request.client == client and ticket.state is TicketState.QUEUED
+            if request.terms.client == client and ticket.state is TicketState.QUEUED
         ]
         most_texts, most_tokens = LIMITS.max_queue_texts, LIMITS.max_queue_tokens
         share = not own or (
@@ -90,7 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert place.delay_s >= 0
             terms = replace(terms, deadline=terms.deadline + place.extra_s)
             self.admitted.append(self.queue.admit(sequences, terms, self.now))
-            assert all(other.may_wait for other in place.later)
+            assert all(other.terms.may_wait for other in place.later)
             self.queue.put_off(place.later, place.others_s)
 
     @precondition(lambda self: not self.queue.is_empty and len(self.running) < 3)
@@ -148,7 +149,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def give_up_the_hopeless(self) -> None:
         hopeless = self.forecast.hopeless(self.now)
-        assert all(request.priority is Priority.BULK for request in hopeless)
+        assert all(request.terms.priority is Priority.BULK for request in hopeless)
         assert self.queue.give_up(hopeless, self.now) == hopeless
         assert all(request.finished_at == self.now for request in hopeless)
 
@@ -159,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def rules_hold(self) -> None:
-        self.queue.check()
+        check_queue(self.queue)
 
     @invariant()
     def every_row_is_its_own(self) -> None:
@@ -184,7 +185,7 @@ class QueueMachine(RuleBasedStateMachine):
         while not self.queue.is_empty:
             self.take(1, True)
             self.finish(0, set())
-        self.queue.check()
+        check_queue(self.queue)
         assert self.queue.open_texts == self.queue.waiting_texts == self.queue.waiting_tokens == 0
         assert self.queue.counts.admitted == self.queue.counts.ended
         assert all(request.finished_at is not None for request in self.admitted)

@@ -8,7 +8,7 @@ from vecmill.config import MillConfig, QueueConfig
 from vecmill.errors import DeadlineExceeded, InferenceFailed, QueueFull, RequestTooLarge
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 ROW = np.ones((1, 2), np.float32)
 PER_TOKEN_S = 1e-3
@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_with_a_time_or_for_good() -> None:
     assert full.value.retry_after_s > 0
     with pytest.raises(RequestTooLarge):
         it.admit(texts(3, 4, 5), Ask(client="b"), 0.0)
-    assert it.counts_snapshot().admitted == 2
+    assert it.queue.snapshot().admitted == 2
 
 
 def test_a_request_that_seems_too_late_is_tried_on_an_idle_machine_now_and_then() -> None:
@@ -78,12 +78,12 @@ def test_requests_end_early_once() -> None:
     cancelled = it.admit(texts(1), Ask(), 0.0)
     expired = it.admit(texts(2), Ask(timeout_s=5.0), 0.0)
     failed = it.admit(texts(3), Ask(Priority.BACKGROUND), 0.0)
-    it.cancel(cancelled, 1.0)
-    assert it.next_deadline() is not None
-    assert it.expire(5.0) == [expired]
-    assert it.fail_all(InferenceFailed("scripted"), 6.0) == [failed]
+    it.queue.cancel(cancelled, 1.0)
+    assert it.queue.next_deadline() is not None
+    assert it.queue.expire(5.0) == [expired]
+    assert it.queue.fail_all(InferenceFailed("scripted"), 6.0) == [failed]
     assert not it.has_waiting_texts
-    counts = it.counts_snapshot()
+    counts = it.queue.snapshot()
     assert (counts.cancelled, counts.expired, counts.failed, counts.open) == (1, 1, 1, 0)
 
 

@@ -27,7 +27,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import write_text
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings

@@ -15,6 +15,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from support.http_server import DIM, MODEL, QUIET, build_service
+from support.queue_rules import check_queue
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.config import BatchConfig, MillConfig
 from vecmill.directory_layouts import describe_model
@@ -187,7 +188,7 @@ class Stage:
         assert counts.open == 0
         assert counts.admitted == ended
         with dispatcher._lock:
-            dispatcher.scheduler.queue.check()
+            check_queue(dispatcher.scheduler.queue)
         assert dispatcher._futures == {}
         assert admission.idle.is_set()
         assert not admission._tokenizing._waiting_characters

@@ -199,7 +199,7 @@ async def test_a_request_that_is_left_behind_is_noticed(monkeypatch: pytest.Monk
     async with stage() as it:
         # A request, cancelled after its body was received, whose text stays in the queue and is computed.
         it.engine.spoil, it.engine.trip = make_hold(it), Trip(1)
-        monkeypatch.setattr(it.dispatcher.scheduler, "cancel", lambda request, now: None)
+        monkeypatch.setattr(it.dispatcher.scheduler.queue, "cancel", lambda request, now: None)
         await it.ask(embeddings("left"), cancel=Trip(2))
         with pytest.raises(AssertionError):
             await it.assert_at_rest()

@@ -13,7 +13,7 @@ from support.client_packages import GROUPS, drive, drive_npm, ensure_environment
 from support.http_server import DIM, MODEL, HttpServer, occupy, serve_in_thread, wait_until
 from vecmill.config import BatchConfig, MillConfig, QueueConfig
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings
 
 # Long enough for the slowest package to be imported.

@@ -15,7 +15,7 @@ from vecmill.engines import ENGINES, EngineEntry
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import MissingExtra
 from vecmill.values.engine_plan import Precision
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 
 class Crowded:

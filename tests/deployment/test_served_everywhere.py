@@ -246,7 +246,7 @@ def embed_here(path: Path, environment: Environment, *more: str) -> Served:
             patch.setenv(name, value)
         words = ["texts.csv", "--output", "vectors.npy", "--config", str(path), *more]
         values = dict(embed.make_context("embed", words).params)
-        found = parse_options(values.pop("corpus"), values.pop("output"), values)
+        found = parse_options(values.pop("corpus"), values.pop("output"), values).choice
     return Served.of(found.model, found.config, found.task, found.trusts_code)
 
 

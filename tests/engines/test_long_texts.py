@@ -17,10 +17,10 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.engines.base import Engine
 from vecmill.engines.buckets import select_texts
-from vecmill.engines.groups import compute_groups, count_padded, group_long_texts
+from vecmill.engines.long_texts import compute_groups, count_padded, group_long_texts
 from vecmill.engines.onnx import OnnxEngine
 from vecmill.models import ModelDescription, locate_model
-from vecmill.models.long_texts import LONG_TEXT_TOKENS, has_long_texts
+from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import OutputShape
@@ -117,7 +117,7 @@ def tiny(model: tuple[str, Path]) -> TinyFamily:
 @pytest.fixture(scope="module")
 def description(model: tuple[str, Path], tiny: TinyFamily) -> ModelDescription:
     found = describe_model(locate_model(model[1]))
-    assert has_long_texts(found)
+    assert found.has_long_texts
     return found
 
 
@@ -212,7 +212,7 @@ def test_outputs_of_separate_calls_are_in_the_order_of_the_texts(output_shape: O
 def test_graphs_without_blocks_in_the_cache_are_not_used(engine: Engine) -> None:
     assert isinstance(engine, OnnxEngine)
     assert "-blocks-" in engine.prepared_model_path.parent.name
-    assert not has_long_texts(describe_model(locate_model()))
+    assert not describe_model(locate_model()).has_long_texts
 
 
 @pytest.mark.full

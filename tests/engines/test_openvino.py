@@ -30,7 +30,7 @@ from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import dense
 from vecmill.verification.comparison import compare_embeddings
 
 pytest.importorskip("openvino", reason="the openvino engine needs openvino")
@@ -227,7 +227,7 @@ def test_int8_rows_do_not_depend_on_company_or_width(embedded: ModelDescription,
 def test_making_int8_weights_needs_onnx_runtime_and_says_so(
     tiny: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "vecmill.quantization", None)
+    monkeypatch.setitem(sys.modules, "vecmill.quantization.calibration", None)
     monkeypatch.setattr("vecmill.engines.openvino.multiplies_bytes", lambda: True)
     with pytest.raises(MissingExtra, match=r"needs onnxruntime: .*pip install 'vecmill\[cpu\]'"):
         load(tiny, tmp_path, precision=Precision.INT8)

@@ -19,7 +19,7 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings, UnitEmbedding
 from vecmill.values.engine_plan import EnginePlan
-from vecmill.vectors.transforms import stack_embeddings, stack_raw_embeddings
+from vecmill.vectors import stack_embeddings, stack_raw_embeddings
 
 TEXTS = ("a text", "another one, that is longer", "")
 

@@ -18,7 +18,7 @@ from support.graph_session import GraphSession
 from vecmill.engines.onnx import _open_prepared, _options, _store
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel
 from vecmill.engines.providers import ON_CPU
-from vecmill.graphs.external_weights import ALIGNMENT_BYTES, stored_offsets
+from vecmill.graphs.external_data import ALIGNMENT_BYTES, stored_offsets
 from vecmill.graphs.finish import write_graph
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch

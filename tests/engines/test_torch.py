@@ -33,8 +33,7 @@ from vecmill.errors import (
 from vecmill.models import Task, locate_model
 from vecmill.requests import ClassifyTokens, EmbedTokens
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.engine_info import EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import EngineInfo, EnginePlan, Precision
 
 TOLERANCE = 1e-4
 TEXTS = ["x", "", "in the [SEP] end", *mixed_texts(5, 12), "the one " * 60]

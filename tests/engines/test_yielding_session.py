@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecmill.engines.yielding_session import NICENESS, YieldingSession
+from vecmill.engines.long_texts import NICENESS, YieldingSession
 
 THREADS = Path("/proc/self/task")
 
@@ -50,6 +50,21 @@ def test_one_thread_of_low_priority_opens_the_session_and_runs_all_calls() -> No
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
 
+def test_the_priority_is_lower_than_that_of_a_nice_process() -> None:
+    session = Recorded()
+
+    def serve() -> None:
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + 3)
+        YieldingSession(lambda: session).run(None, {"x": 1})
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    nice = threading.Thread(target=serve)
+    nice.start()
+    nice.join()
+    assert session.priorities == [min(before + 3 + NICENESS, 19)]
+
+
 def test_the_threads_of_onnx_runtime_inherit_the_priority() -> None:
     import onnxruntime
 
@@ -61,11 +76,11 @@ def test_the_threads_of_onnx_runtime_inherit_the_priority() -> None:
         options.intra_op_num_threads = 3
         return onnxruntime.InferenceSession(small_graph(), options, providers=["CPUExecutionProvider"])
 
-    before = native_threads()
+    before, usual = native_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     session = YieldingSession(open_session)
     added = native_threads() - before
     assert len(added) >= 3  # the caller and two more
-    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in added} == {NICENESS}
+    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in added} == {usual + NICENESS}
     (found,) = session.run(None, {"x": np.ones(4, np.float32)})
     np.testing.assert_array_equal(found, np.full(4, 2, np.float32))
 

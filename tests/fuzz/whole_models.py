@@ -17,8 +17,7 @@ from support.task_models import save_causal, save_colbert, save_splade, save_tas
 from support.tiny_models import TinyBert, save_tiny_bert
 from tasks.test_chat_templates import PUBLISHED, save_reranker
 from vecmill.architectures.registry import ARCHITECTURES
-from vecmill.serving_plan.machine import Machine
-from vecmill.serving_plan.manifest import SCHEMA
+from vecmill.serving_plan.manifest import SCHEMA, Machine
 from vecmill.serving_plan.plans import write_plan
 from vecmill.values.engine_plan import EnginePlan
 

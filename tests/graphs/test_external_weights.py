@@ -9,8 +9,8 @@ import pytest
 
 from vecmill.engines.onnx import _store
 from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE
-from vecmill.graphs import external_weights
-from vecmill.graphs.external_weights import ALIGNMENT_BYTES, align_weights, stored_offsets
+from vecmill.graphs import external_data
+from vecmill.graphs.external_data import ALIGNMENT_BYTES, align_weights, stored_offsets
 from vecmill.graphs.finish import write_graph
 from vecmill.graphs.ops import Ops
 from vecmill.models.weights import StoredTensor
@@ -62,7 +62,7 @@ def test_what_lies_badly_is_moved(tmp_path: Path, shape: tuple[int, int]) -> Non
 
 def test_the_runtime_itself_aligns_nothing_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Once this fails, the module is no longer needed.
-    monkeypatch.setattr(external_weights, "align_weights", lambda graph, weights: None)
+    monkeypatch.setattr(external_data, "align_weights", lambda graph, weights: None)
     store(tmp_path, (1, WIDTH))
     assert sorted(offset % ALIGNMENT_BYTES for offset in read_offsets(tmp_path)) == [0, 8, 8]
 

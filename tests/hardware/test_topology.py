@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vecmill.hardware import topology
-from vecmill.hardware.cores import available_cores
-from vecmill.hardware.topology import Topology, lane_widths
+from vecmill.hardware import cores
+from vecmill.hardware.cores import Topology, available_cores, lane_widths
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def test_processors_of_no_node_are_a_node(tmp_path: Path) -> None:
 
 def test_a_plan_without_widths_has_one_core_and_the_wide_call(monkeypatch: pytest.MonkeyPatch) -> None:
     two_nodes = Topology(tuple(frozenset(frozenset({core}) for core in range(8)) for _ in range(2)))
-    monkeypatch.setattr(topology.Topology, "read", lambda: two_nodes)
+    monkeypatch.setattr(cores.Topology, "read", lambda: two_nodes)
     assert lane_widths((), 16) == (1, 8)
     assert lane_widths((), 5) == (1, 5)
     assert lane_widths((), 1) == (1,)

@@ -10,7 +10,7 @@ from vecmill.commands.main import main as run_command
 from vecmill.engines.base import Engine
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 
 def main(options: list[str]) -> None:

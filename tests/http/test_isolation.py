@@ -18,7 +18,7 @@ from vecmill.mill import Mill
 from vecmill.models import Task
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings
 
 MESSAGE = "/home/operator/models/model.safetensors is truncated."

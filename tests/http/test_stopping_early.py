@@ -22,7 +22,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import FakeEngine
 from vecmill.errors import CorruptModel
 from vecmill.models import locate_model
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 TESTS = Path(__file__).parent.parent
 SOON_S = 6.0  # the watchdog would end the process after 10 s

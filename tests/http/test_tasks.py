@@ -11,7 +11,7 @@ from support.http_server import HttpServer, serve_in_thread
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row, hash_sparse_row, hash_token_rows
 from vecmill.models import Task, locate_model
-from vecmill.vectors.scores import sigmoid, softmax
+from vecmill.vectors import sigmoid, softmax
 from vecmill_server.base.settings import ServerSettings, TokenIds
 
 HELLO, WORLD = [101, 7592, 102], [101, 2088, 102]

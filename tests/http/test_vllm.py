@@ -11,7 +11,7 @@ from support.described_models import row_of, token_ids
 from support.http_server import DIM, MODEL, HttpServer
 from vecmill.engines.fake import hash_token_rows
 from vecmill.models import Task
-from vecmill.vectors.scores import softmax
+from vecmill.vectors import softmax
 
 
 def post(client: httpx.Client, path: str, *, status: int = 200, **body: Any) -> Any:

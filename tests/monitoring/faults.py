@@ -27,7 +27,7 @@ from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.hardware.memory import read_memory_use
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import ServerSettings, TokenIds
 from vecmill_server.telemetry.metrics import state_collectors
 

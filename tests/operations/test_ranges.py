@@ -23,7 +23,7 @@ from vecmill.requests import Priority
 from vecmill.values.aliases import FloatArray
 from vecmill.values.sample_texts import sample_texts
 from vecmill.values.task import Task
-from vecmill.vectors.transforms import find_ranges, truncate_embeddings
+from vecmill.vectors import find_ranges, truncate_embeddings
 
 DIM = 384
 TEXT = "a text that is not in the sample"

@@ -11,7 +11,7 @@ from vecmill import Mill, MillConfig, TextOptions, Truncation
 from vecmill.engines.fake import hash_row
 from vecmill.errors import InputTooLong, InvalidRequest, UnknownPrompt
 from vecmill.models import Task
-from vecmill.vectors.scores import sigmoid
+from vecmill.vectors import sigmoid
 
 FAKE = MillConfig(engine="fake")
 QUERIES, DOCUMENTS = ["hello", "world", "hello world"], ["a cat", "a dog", "hello"]

@@ -18,6 +18,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.operations.classify import Speller
 from vecmill.tokenization.building.assembly import read_tokenizer
 from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 
 TEXTS = [
@@ -161,7 +162,7 @@ def test_token_types_of_pairs_are_those_of_transformers(
     (directory / "config.json").write_text(json.dumps(config))
     theirs = transformers.AutoTokenizer.from_pretrained(directory)("a", "a").get("token_type_ids")
     changed = replace(description, config=config)
-    (ours,) = PairTokenizer(Tokenizer.load(changed), changed).encode([("a", "a")])
+    (ours,) = complete(PairTokenizer(Tokenizer.load(changed), changed).encode_in_slices([("a", "a")]))
     assert ours.token_type_ids.tolist() == (theirs or [0] * len(ours))
 
 
@@ -176,7 +177,7 @@ def test_token_types_of_byte_pairs_are_zero(base: ModelDescription, names: Any, 
     settings |= {} if names is None else {"model_input_names": names}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     description = describe(base, tmp_path, config)
-    (ours,) = PairTokenizer(Tokenizer.load(description), description).encode([("a", "a")])
+    (ours,) = complete(PairTokenizer(Tokenizer.load(description), description).encode_in_slices([("a", "a")]))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("a", "a")
     assert ours.token_ids.tolist() == theirs["input_ids"]
     assert ours.token_type_ids.tolist() == theirs.get("token_type_ids", [0] * 6)

@@ -22,7 +22,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, EnginePlan
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import dense
 from vecmill.verification.model_outputs import ModelProcessor, compute_in_batches, make_check_inputs
 from vecmill.verification.precision_gate import load_gated_engine
 

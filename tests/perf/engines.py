@@ -26,7 +26,7 @@ from support.source_tree import ROOT
 from support.texts import hard_texts, mixed_texts
 from vecmill.errors import SetupError
 from vecmill.hardware.cores import available_cores
-from vecmill.serving_plan.machine import runtime_versions
+from vecmill.serving_plan.manifest import runtime_versions
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import DEFAULT_ENGINE
 from vecmill.verification.comparison import compare_embeddings

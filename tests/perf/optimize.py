@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def search_all(
     """
     found = collect_context(optimize_options)
     setup = write_worker_setup(found, optimize_options, scratch)
-    with WorkerBench(setup, scratch, limit_s=PATIENCE_S, clock=monotonic) as bench:
+    with closing(WorkerBench(setup, scratch, limit_s=PATIENCE_S, clock=monotonic)) as bench:
         safe = found.space.safe_kinds[0]
         measured = Measurements(safe, {safe: bench.screen(safe)})
         for plan in found.space.kinds:

@@ -19,8 +19,10 @@ from vecmill.errors import UnsupportedModel
 from vecmill.graphs.finish import write_graph
 from vecmill.hardware.processor import multiplies_bytes
 from vecmill.models import ModelDescription, locate_model
-from vecmill.quantization import calibration, calibration_sequences, quantize_graph, rounding
-from vecmill.quantization.matrices import find_matrices
+from vecmill.quantization import calibration, rounding
+from vecmill.quantization.calibration import calibration_sequences
+from vecmill.quantization.rewriting import quantize_graph
+from vecmill.quantization.selection import find_matrices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence

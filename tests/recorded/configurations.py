@@ -31,7 +31,7 @@ from vecmill.errors import DeviceLost
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill_server.base.settings import MetricAliases, RerankDocument, TokenIds
 
 ONE_CORE = MillConfig(cores=1)

@@ -20,8 +20,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import fingerprint_model, locate_model
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.serving_plan.choice_at_load import apply_config, plan_model, plan_serving
-from vecmill.serving_plan.machine import Machine, runtime_versions
-from vecmill.serving_plan.manifest import PREPARED_FOLDER, Manifest
+from vecmill.serving_plan.manifest import PREPARED_FOLDER, Machine, Manifest, runtime_versions
 from vecmill.values.engine_plan import EnginePlan, Precision
 
 SAFE = EnginePlan("onnx", Precision.FP32, "cpu", (1, 2), None, 512)

@@ -16,7 +16,7 @@ from vecmill.engines.fake import FakeEngine, FaultScript, hash_row
 from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import BatchRecord, LaneState, Observer, Rejection
 
 PER_TOKEN_S = 1e-5

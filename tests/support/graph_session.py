@@ -8,7 +8,7 @@ import onnxruntime
 from vecmill.graphs.finish import write_graph
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.vectors.transforms import normalize_embeddings
+from vecmill.vectors import normalize_embeddings
 
 
 class GraphSession:

@@ -20,7 +20,7 @@ from vecmill.hardware.cores import available_cores
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription, locate_model
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill_server.app.routes.prometheus import PAGE_AGE_S
 from vecmill_server.base.catalog import ServedModel
 from vecmill_server.base.settings import ServerSettings

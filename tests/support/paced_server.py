@@ -11,7 +11,7 @@ from vecmill.commands.main import main as run_command
 from vecmill.engines.fake import FakeEngine
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 
 # About those of the embedded model on a core of a small machine.
 FIXED_S = 2e-3

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -44,6 +45,10 @@ def read(description: ModelDescription, processor: Any = TYPED, **changes: Any) 
     return tokenizer.library, PairTokenizer(tokenizer, changed)
 
 
+def encode(pairs: PairTokenizer, batch: Sequence[tuple[str, str]], **options: Any) -> list[TokenSequence]:
+    return complete(pairs.encode_in_slices(batch, **options))
+
+
 def test_lengths_are_those_of_the_library() -> None:
     library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
     library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -64,7 +69,7 @@ def test_pairs_are_put_together_and_cut_as_by_the_library(
     texts = [*hard_texts(), *mixed_texts(3, 20)]
     every = [*zip(texts, reversed(texts), strict=True), *itertools.pairwise(texts)]
     batch = [pair for pair in every if library.encode(*pair).ids]  # those without tokens are refused
-    ours = pairs.encode(batch)
+    ours = encode(pairs, batch)
     library.enable_truncation(
         description.max_tokens, strategy="longest_first", direction="left" if left else "right"
     )
@@ -77,16 +82,16 @@ def test_pairs_are_put_together_and_cut_as_by_the_library(
 
 def test_token_types_are_left_out_where_the_tokenizer_gives_none(description: ModelDescription) -> None:
     _, pairs = read(description, tokenizer_config={"model_input_names": ["input_ids", "attention_mask"]})
-    (sequence,) = pairs.encode([("the", "the")])
+    (sequence,) = encode(pairs, [("the", "the")])
     assert not sequence.token_type_ids.any()
 
 
 def test_pairs_that_differ_in_any_way_have_keys_of_their_own(description: ModelDescription) -> None:
     _, pairs = read(description)
     batch = [("the of", "it"), ("the", "of it"), ("the of it", ""), ("", "the of it"), ("the", "it")]
-    keys = {sequence.key for sequence in pairs.encode(batch)}
+    keys = {sequence.key for sequence in encode(pairs, batch)}
     assert len(keys) == len(batch)
-    assert pairs.encode(batch)[0].key == pairs.encode([batch[0]])[0].key
+    assert encode(pairs, batch)[0].key == encode(pairs, [batch[0]])[0].key
     # The same ids with other types, another prompt, or tokens that are not seen, are computed apart.
     variants = [
         TokenSequence.of([5, 6]),
@@ -100,17 +105,24 @@ def test_pairs_that_differ_in_any_way_have_keys_of_their_own(description: ModelD
 
 def test_the_prompt_goes_before_the_first_text_alone(description: ModelDescription) -> None:
     _, pairs = read(description)
-    prompted, plain = pairs.encode([("of it", "the")], prompt="the "), pairs.encode([("the of it", "the")])
+    prompted, plain = (
+        encode(pairs, [("of it", "the")], prompt="the "),
+        encode(pairs, [("the of it", "the")]),
+    )
     assert prompted[0].key == plain[0].key
 
 
 def test_a_long_pair_is_refused_where_it_may_not_be_cut(description: ModelDescription) -> None:
     _, pairs = read(description)
     with pytest.raises(InputTooLong, match="is 48 tokens, however you requested 63 tokens") as refusal:
-        pairs.encode([("the", "the"), ("the " * 30, "of " * 30)], truncation=Truncation(is_allowed=False))
+        complete(
+            pairs.encode_in_slices(
+                [("the", "the"), ("the " * 30, "of " * 30)], truncation=Truncation(is_allowed=False)
+            )
+        )
     assert refusal.value.field == "input"
     with pytest.raises(InvalidRequest, match=r"input\[1\]` is not valid Unicode"):
-        pairs.encode([("a", "b"), ("a", "\ud83d")])
+        encode(pairs, [("a", "b"), ("a", "\ud83d")])
 
 
 @pytest.mark.parametrize("limit", [4, 11, 47])
@@ -121,13 +133,15 @@ def test_a_request_may_choose_the_end_and_the_length(
     library, pairs = read(description)
     texts = mixed_texts(4, 12)
     batch = [*itertools.pairwise(texts), ("the " * 60, "of it"), ("it", "a b c " * 30)]
-    found = pairs.encode(batch, truncation=Truncation(keeps_end=keeps_end, max_tokens=limit))
+    found = complete(
+        pairs.encode_in_slices(batch, truncation=Truncation(keeps_end=keeps_end, max_tokens=limit))
+    )
     library.enable_truncation(limit, strategy="longest_first", direction="left" if keeps_end else "right")
     for sequence, (first, second) in zip(found, batch, strict=True):
         assert sequence.token_ids.tolist() == library.encode(first, second).ids
     assert max(map(len, found)) == limit
     with pytest.raises(InputTooLong, match=f"is {limit} tokens"):
-        pairs.encode(batch, truncation=Truncation(is_allowed=False, max_tokens=limit))
+        encode(pairs, batch, truncation=Truncation(is_allowed=False, max_tokens=limit))
 
 
 def test_prose_is_cut_to_what_a_request_asks_and_keeps_its_end(description: ModelDescription) -> None:
@@ -135,7 +149,9 @@ def test_prose_is_cut_to_what_a_request_asks_and_keeps_its_end(description: Mode
     library, pairs = read(description, pair_template=template)
     end = list(library.encode(" end .", add_special_tokens=False).ids)
     for limit in (len(end), 9, 20):
-        (sequence,) = pairs.encode([("a", "it " * 100)], truncation=Truncation(max_tokens=limit))
+        (sequence,) = complete(
+            pairs.encode_in_slices([("a", "it " * 100)], truncation=Truncation(max_tokens=limit))
+        )
         assert len(sequence) == limit
         assert sequence.token_ids.tolist()[-len(end) :] == end
 
@@ -156,13 +172,13 @@ def test_a_template_is_filled_in_one_pass_and_its_end_is_kept(description: Model
         return list(library.encode(text, add_special_tokens=False).ids)
 
     plain, tricky, prompted = (
-        *pairs.encode([("a", "b"), ("{document}", "{query}")]),
-        *pairs.encode([("a", "b")], prompt="two"),
+        *encode(pairs, [("a", "b"), ("{document}", "{query}")]),
+        *encode(pairs, [("a", "b")], prompt="two"),
     )
     assert plain.token_ids.tolist() == ids("the one of a is b end .")
     assert tricky.token_ids.tolist() == ids("the one of {document} is {query} end .")
     assert prompted.token_ids.tolist() == ids("the two of a is b end .")
-    (long,) = pairs.encode([("a", "it " * 100)])
+    (long,) = encode(pairs, [("a", "it " * 100)])
     assert len(long) == description.max_tokens
     assert long.token_ids.tolist()[-len(ids(" end .")) :] == ids(" end .")
     assert long.token_ids.tolist()[:5] == ids("the one of a is")

@@ -231,7 +231,7 @@ def test_sequences_are_those_of_whole_texts(
             else:
                 pairs = [(query, text) for text in texts]  # noqa: B023
                 reader = PairTokenizer(tokenizer, description)  # noqa: B023
-                sequences = reader.encode(pairs, prompt=prompt, truncation=truncation)
+                sequences = complete(reader.encode_in_slices(pairs, prompt=prompt, truncation=truncation))
             return [[s.token_ids.tolist(), s.token_type_ids.tolist(), s.prompt_length] for s in sequences]
 
         for prompt in prompts:
@@ -260,7 +260,7 @@ def test_what_all_texts_begin_with_is_tokenised_once() -> None:
     assert sum(map(len, read)) < len(prompt) + 50 * 100
     read.clear()
     pairs = PairTokenizer(tokenizer, describe("template", 10_000, truncate_left=False))
-    pairs.encode([(prompt, f"document number {number}") for number in range(50)])
+    complete(pairs.encode_in_slices([(prompt, f"document number {number}") for number in range(50)]))
     assert sum(map(len, read)) < 2 * len(prompt) + 50 * 100
 
 

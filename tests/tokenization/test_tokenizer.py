@@ -87,7 +87,7 @@ def test_only_a_short_text_is_read_with_the_interpreter_lock(
 def test_long_texts_are_cut_and_counted(tokenizer: Tokenizer, words: int, kept: int) -> None:
     (sequence,) = tokenizer.encode(["the " * words])
     assert len(sequence) == kept
-    assert len(tokenizer.split(["the " * words], special=True)[0]) == words + 2
+    assert len(complete(tokenizer.split_in_slices(["the " * words], special=True))[0]) == words + 2
     if words + 2 > kept:
         with pytest.raises(InputTooLong) as refusal:
             tokenizer.encode(["the " * words], truncation=Truncation(is_allowed=False))
@@ -120,8 +120,10 @@ def test_a_request_may_choose_the_end_and_the_length(
     kept = body[len(body) - room :] if keeps_end else body[:room]
     (sequence,) = model.encode([text], truncation=truncation)
     assert sequence.token_ids.tolist() == [whole[0], *kept, whole[-1]]
-    assert [token.token_id for token in model.split([text], special=True)[0]] == whole.tolist()
-    ((placed, spans),) = model.encode_with_spans([text], truncation=truncation)
+    assert [
+        token.token_id for token in complete(model.split_in_slices([text], special=True))[0]
+    ] == whole.tolist()
+    ((placed, spans),) = complete(model.encode_with_spans_in_slices([text], truncation=truncation))
     assert placed.token_ids.tolist() == sequence.token_ids.tolist()
     letters = [text[start:end] for start, end in zip(spans.starts[1:-1], spans.ends[1:-1], strict=True)]
     assert letters == (text.split()[len(body) - room :] if keeps_end else text.split()[:room])
@@ -144,20 +146,20 @@ def test_the_limit_of_a_request_is_the_one_that_its_refusal_names(tokenizer: Tok
 @pytest.mark.parametrize("count", [1, 5, 1_000])
 def test_texts_are_cut_after_a_token(tokenizer: Tokenizer, count: int) -> None:
     texts = [*hard_texts(), *mixed_texts(3, 20)]
-    for text, cut in zip(texts, tokenizer.cut_texts(texts, count), strict=True):
+    for text, cut in zip(texts, complete(tokenizer.cut_texts_in_slices(texts, count)), strict=True):
         assert text.startswith(cut)
-        (whole, kept) = tokenizer.split([text, cut], special=False)
+        (whole, kept) = complete(tokenizer.split_in_slices([text, cut], special=False))
         assert [token.token_id for token in kept] == [token.token_id for token in whole[:count]]
 
 
 def test_tokens_know_where_they_stand(tokenizer: Tokenizer) -> None:
     text = "the  end of it"
-    (tokens,) = tokenizer.split([text], special=True)
+    (tokens,) = complete(tokenizer.split_in_slices([text], special=True))
     assert [token.is_special for token in (tokens[0], tokens[-1])] == [True, True]
     assert (tokens[0].start, tokens[0].end) == (None, None)
     assert not any(token.is_special for token in tokens[1:-1])
     assert "".join(text[token.start : token.end] for token in tokens[1:-1]) == text.replace(" ", "")
-    (plain,) = tokenizer.split([text], special=False)
+    (plain,) = complete(tokenizer.split_in_slices([text], special=False))
     assert plain == tokens[1:-1]
 
 
@@ -180,9 +182,9 @@ def test_a_text_without_tokens_is_refused_where_the_model_adds_none(tmp_path: Pa
     with pytest.raises(InvalidRequest, match=r"input\[1\]` has no tokens"):
         tokenizer.encode(["the", " "])
     with pytest.raises(InvalidRequest, match=r"input\[0\]` has no tokens"):
-        tokenizer.encode_with_spans([""])
+        complete(tokenizer.encode_with_spans_in_slices([""]))
     with pytest.raises(InvalidRequest, match=r"input\[1\]` has no tokens"):
-        PairTokenizer(tokenizer, description).encode([("", "the"), ("", " ")])
+        complete(PairTokenizer(tokenizer, description).encode_in_slices([("", "the"), ("", " ")]))
 
 
 def test_without_truncation_a_long_text_is_refused_in_the_words_clients_know(tokenizer: Tokenizer) -> None:
@@ -279,7 +281,7 @@ def test_a_long_text_lets_other_threads_run(tokenizer: Tokenizer) -> None:
     finished = threading.Event()
 
     def encode() -> None:
-        tokenizer.split([text], special=True)
+        complete(tokenizer.split_in_slices([text], special=True))
         finished.set()
 
     thread = threading.Thread(target=encode)

@@ -44,7 +44,7 @@ def test_a_text_is_cut_if_it_has_a_token_too_many(left: bool, end: str) -> None:
     texts = [words(count, end, left=left) for count in (0, 1, 9, 10, 11, 12, 100, 3_000)]
     expected = [False, False, False, False, True, True, True, True]
     assert [one.is_truncated for one in tokenizer.encode(texts)] == expected
-    assert [one.is_truncated for one, _ in tokenizer.encode_with_spans(texts)] == expected
+    assert [one.is_truncated for one, _ in complete(tokenizer.encode_with_spans_in_slices(texts))] == expected
     prompted = tokenizer.encode([words(count, end, left=left) for count in (8, 9)], prompt="a dog ")
     assert [one.is_truncated for one in prompted] == [False, True]
 
@@ -101,15 +101,12 @@ def test_a_pair_is_cut_if_its_texts_together_are_too_long(
     for first in (0, 1, room // 2, room - 1, room, room + 1, 500):
         pairs = [(words(first), words(second)) for second in (0, 1, room - first, room - first + 1, 800)]
         expected = [first + len(second.split()) > room for _, second in pairs]
-        assert [one.is_truncated for one in tokenizer.encode(pairs)] == expected, first
+        assert [one.is_truncated for one in complete(tokenizer.encode_in_slices(pairs))] == expected, first
 
 
 @pytest.mark.parametrize("end", EMPTY_ENDS, ids=len)
 def test_the_end_of_a_pair_may_be_empty(end: str) -> None:
     tokenizer = two_texts(13, left=False)
-    assert [
-        one.is_truncated for one in tokenizer.encode([(words(3), words(7, end)), (words(10, end), "")])
-    ] == [
-        False,
-        False,
-    ]
+    pairs = [(words(3), words(7, end)), (words(10, end), "")]
+    found = complete(tokenizer.encode_in_slices(pairs))
+    assert [one.is_truncated for one in found] == [False, False]

@@ -45,7 +45,7 @@ ROWS = np.random.default_rng(3).standard_normal((60, 32)).astype(np.float32)
 
 def test_equal_rows_agree_in_everything() -> None:
     found = compare_embeddings(ROWS, ROWS)
-    assert (found.texts, found.largest_difference, found.neighbours_kept) == (60, 0.0, 1.0)
+    assert (found.count, found.largest_difference, found.neighbours_kept) == (60, 0.0, 1.0)
     assert found.cosine_min == pytest.approx(1.0)
 
 
@@ -120,7 +120,7 @@ def test_a_reranker_is_judged_by_each_query_s_best_documents() -> None:
     found = compare_outputs(Task.RERANK, pairs, scores(wrong), scores(right))
     assert isinstance(found, ScoreComparison)
     # Of 25, the ten best of one order are the ten worst of the other.
-    assert (found.inputs, found.worst_input, found.decisions_kept) == (50, 0, 0.5)
+    assert (found.count, found.worst_input, found.decisions_kept) == (50, 0, 0.5)
     assert found.largest_difference == pytest.approx(24 / 50)
     few = compare_outputs(Task.RERANK, pairs[:5], scores(wrong[:5]), scores(right[:5]))
     assert isinstance(few, ScoreComparison)

@@ -22,7 +22,7 @@ from vecmill.commands.embed.sources import PART_TEXTS
 from vecmill.config import InputConfig
 from vecmill.requests import Embed
 from vecmill.values.embeddings import OutputDtype
-from vecmill.vectors.transforms import quantize
+from vecmill.vectors import quantize
 
 INPUTS = [".jsonl", ".csv", ".parquet"]
 OUTPUTS = [".parquet", ".npy", ".jsonl"]

@@ -11,7 +11,7 @@ from vecmill.commands.optimize.choice import Goal, choose
 from vecmill.commands.optimize.output_directory import OptimizationResult
 from vecmill.commands.optimize.report import write_report
 from vecmill.commands.optimize.search import Search
-from vecmill.serving_plan.machine import Machine
+from vecmill.serving_plan.manifest import Machine
 from vecmill.serving_plan.plans import Accuracy, describe_plan, kind_of
 from vecmill.values.engine_plan import EnginePlan
 

@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_an_engine_is_examined_in_a_process_of_its_own() -> None:
 
 
 def test_the_bench_loads_checks_and_measures(setup: WorkerSetup, tmp_path: Path) -> None:
-    with WorkerBench(setup, tmp_path, limit_s=60.0) as bench:
+    with closing(WorkerBench(setup, tmp_path, limit_s=60.0)) as bench:
         safe, planted = bench.screen(SAFE), bench.screen(PLANTED)
         assert safe.accuracy.worst_cosine > 0.999999
         assert safe.accuracy.reference == "onnx fp32, each text alone"
@@ -74,7 +75,7 @@ def test_the_bench_loads_checks_and_measures(setup: WorkerSetup, tmp_path: Path)
 
 def test_a_plan_that_does_not_load_fails_alone(setup: WorkerSetup, tmp_path: Path) -> None:
     impossible = replace(SAFE, precision=Precision.FP16)
-    with WorkerBench(setup, tmp_path, limit_s=60.0) as bench:
+    with closing(WorkerBench(setup, tmp_path, limit_s=60.0)) as bench:
         bench.screen(SAFE)
         with pytest.raises(CandidateFailed, match="fp16"):
             bench.screen(impossible)
@@ -85,7 +86,7 @@ def test_a_plan_that_does_not_load_fails_alone(setup: WorkerSetup, tmp_path: Pat
 
 def test_near_the_end_nobody_is_waited_for_long(setup: WorkerSetup, tmp_path: Path) -> None:
     times = iter((0.0, 0.0, 80.0, 95.0, 300.0))
-    with WorkerBench(setup, tmp_path, limit_s=100.0, clock=lambda: next(times)) as bench:
+    with closing(WorkerBench(setup, tmp_path, limit_s=100.0, clock=lambda: next(times))) as bench:
         assert bench._timeout_s(30.0) == 100.0  # without the safe plan there is no result
         bench._safe = SAFE
         assert [bench._timeout_s(30.0) for _ in range(4)] == [30.0, 20.0, 10.0, 10.0]
@@ -93,7 +94,7 @@ def test_near_the_end_nobody_is_waited_for_long(setup: WorkerSetup, tmp_path: Pa
 
 def test_no_more_processes_live_than_there_is_room_for(setup: WorkerSetup, tmp_path: Path) -> None:
     plans = [replace(PLANTED, lane_widths=(width,)) for width in (1, 2)]
-    with WorkerBench(setup, tmp_path, limit_s=60.0) as bench:
+    with closing(WorkerBench(setup, tmp_path, limit_s=60.0)) as bench:
         bench.screen(SAFE)
         bench._max_workers = 2
         for plan in plans:

@@ -12,8 +12,7 @@ from typing import Any
 import platformdirs
 
 from vecmill.errors import InvalidConfig
-from vecmill.values.engine_info import EngineInfo
-from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
+from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EngineInfo, EnginePlan, Precision
 
 
 def setting(default: Any, help_text: str) -> Any:

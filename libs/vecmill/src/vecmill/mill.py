@@ -47,7 +47,7 @@ from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.engine_info import CostModel, EngineInfo
+from vecmill.values.engine_plan import CostModel, EngineInfo
 from vecmill.values.observer import Observer, Rejection
 from vecmill.verification.precision_gate import load_gated_engine
 from vecmill.verification.self_check import check_engine
@@ -94,7 +94,7 @@ class Mill:
         self._clock = clock
         self._description = model if isinstance(model, ModelDescription) else None
         self._engine: Engine | None = None
-        self._accuracy: Accuracy | None = None
+        self.accuracy: Accuracy | None = None  # that `vecmill optimize` measured for the served plan
         self._cache_dir: Path | None = None  # of an engine that the configuration names
         self._admission: Admission | None = None
         self._state = MillState.LOADING
@@ -208,11 +208,6 @@ class Mill:
         return self._engine.info
 
     @property
-    def accuracy(self) -> Accuracy | None:
-        """The accuracy that `vecmill optimize` measured for the served plan, `None` if it measured none."""
-        return self._accuracy
-
-    @property
     def batch_tokens(self) -> int:
         """The tokens of a full batch; before the model is loaded, as configured."""
         if self._admission is None:
@@ -321,7 +316,7 @@ class Mill:
         engine = self._given_engine
         if engine is None:
             served = plan_model(description, self.config)
-            self._accuracy = served.accuracy
+            self.accuracy = served.accuracy
             # The folder of an optimised plan is not written to after it was made.
             self._cache_dir = self.config.cache_dir or default_cache_dir()
             cores = self._budget.total

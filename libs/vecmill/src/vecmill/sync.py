@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from vecmill.config import MillConfig
 from vecmill.mill import Mill
 from vecmill.models import ModelDescription
-from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import EngineInfo
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,7 +16,7 @@ import click
 
 from vecmill.commands.embed.options import ENGINE_OPTIONS, TEXT_OPTIONS
 from vecmill.errors import MissingExtra
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 from vecmill_ray.serving.ray_settings import RaySettings
 from vecmill_server.base.options import build_settings, settings_options
 

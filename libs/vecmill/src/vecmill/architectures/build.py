@@ -12,7 +12,6 @@ from vecmill.graphs.ops import Ops
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
-from vecmill.models.long_texts import has_long_texts
 from vecmill.models.weights import Weights
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -40,7 +39,7 @@ def build_graph(
     layout = layout_class(
         op,
         has_unseen=description.task is Task.MULTI_VECTOR,
-        has_long=in_blocks and has_long_texts(description),
+        has_long=in_blocks and description.has_long_texts,
     )
     encoder = _open_encoder(description, op, layout)
     x = encoder.encode()

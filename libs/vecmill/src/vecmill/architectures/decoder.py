@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.attention_window import BIDIRECTIONAL, CAUSAL, AttentionWindow
 from vecmill.models.config_fields import (
     MOST_HEAD_DIM,
     MOST_LAYERS,
@@ -24,7 +23,7 @@ from vecmill.models.config_fields import (
     read_token_id,
     refuse_unless,
 )
-from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow, EncoderConfig
 from vecmill.models.rope import FULL, SLIDING, Rope, read_rope, read_rope_by_layer_type
 from vecmill.values.messages import not_supported
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from vecmill.architectures.decoder import DecoderLayer, make_layers, read_layer_types
-from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
 from vecmill.models.config_fields import (
     MOST_LAYERS,
     activation,
@@ -18,7 +17,7 @@ from vecmill.models.config_fields import (
     refuse_unless,
     size,
 )
-from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow, EncoderConfig
 from vecmill.models.rope import FULL, SLIDING, read_rope_by_layer_type
 
 _THETAS = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vecmill.errors import UnsupportedModel
-from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.transformers_config import TransformersConfig
+from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
 
 if TYPE_CHECKING:
     from vecmill.graphs.encoder import EncoderGraph

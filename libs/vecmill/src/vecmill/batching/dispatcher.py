@@ -35,7 +35,7 @@ from vecmill.hardware.budget import CoreBudget
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock, monotonic
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import Observer, Rejection, RunTimeline
 
 TICK_S = 1.0  # how often hangs are looked for while something runs
@@ -106,7 +106,7 @@ class Dispatcher:
     def counts_snapshot(self) -> CountsSnapshot:
         """Return all counts of texts as they are at one moment."""
         with self._lock:
-            return self.scheduler.counts_snapshot()
+            return self.scheduler.queue.snapshot()
 
     def refuse_if_full(
         self,
@@ -126,7 +126,8 @@ class Dispatcher:
             delay_s = self.least_delay_s(client, most_tokens) if priority is None else 0.0
             if likely_costs_s and not delay_s:
                 with self._lock:
-                    delay_s = self.scheduler.likely_delay_s(likely_costs_s, client, priority, self._clock())
+                    now, forecast = self._clock(), self.scheduler.forecast
+                    delay_s = forecast.likely_delay_s(likely_costs_s, client, priority, now)
             if delay_s:
                 raise queue_full(delay_s)
         except VecmillError as error:
@@ -142,7 +143,8 @@ class Dispatcher:
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
-        if not self.scheduler.may_delay(client):  # the lock may be taken, and almost all requests end here
+        # The lock may be taken, and almost all requests end here.
+        if not self.scheduler.forecast.delays(client):
             return 0.0
         with self._lock:
             return self.scheduler.least_delay_s(client, most_tokens)
@@ -173,7 +175,7 @@ class Dispatcher:
             await future
         except BaseException:  # nobody waits for it any more
             with self._change:
-                self.scheduler.cancel(request, self._clock())
+                self.scheduler.queue.cancel(request, self._clock())
                 self.lanes.wake_others()
             raise
         finally:
@@ -196,7 +198,7 @@ class Dispatcher:
             return
         with self._change:
             self._closing = True
-            ended = self.scheduler.fail_all(_shutting_down(), self._clock())
+            ended = self.scheduler.queue.fail_all(_shutting_down(), self._clock())
             self.lanes.end()
             self.lanes.wake_others()
         self._resolve(ended)
@@ -206,7 +208,7 @@ class Dispatcher:
             await asyncio.to_thread(self.lanes.join)
         finally:
             with self._change:
-                ended = self.scheduler.fail_all(_shutting_down(), self._clock(), also_running=True)
+                ended = self.scheduler.queue.fail_all(_shutting_down(), self._clock(), also_running=True)
             self._resolve(ended)
             self.lanes.leave()
 
@@ -218,7 +220,7 @@ class Dispatcher:
         self._timer = None  # first, so that the next request sets the timer again whatever fails here
         now = self._clock()
         with self._change:
-            ended = self.scheduler.expire(now)
+            ended = self.scheduler.queue.expire(now)
             if ended:
                 self.lanes.wake_others()
         self._resolve(ended + self.lanes.tick())
@@ -240,7 +242,7 @@ class Dispatcher:
     def _arm_timer(self) -> None:
         """Set the timer to the next deadline, or to the next tick if that is sooner."""
         assert self._loop is not None
-        now, deadline = self._clock(), self.scheduler.next_deadline()
+        now, deadline = self._clock(), self.scheduler.queue.next_deadline()
         delay_s = TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - now))
         if self._timer is not None:
             self._timer.cancel()

@@ -225,7 +225,7 @@ class Forecast:
         end_s = max((ahead.counted_s + cost_s) / rate, CAUTION * self.own_s(costs_s))
         by_s, later = cost_s / rate, self._find_later(line, ahead, now)
         if ahead.is_newcomer:
-            put_off = [each for each, _ in later if each.may_wait]
+            put_off = [each for each, _ in later if each.terms.may_wait]
             return Place(
                 max(0.0, end_s - left_s), self._extra_s(ahead.extra_s), self._extra_s(cost_s), put_off
             )
@@ -280,7 +280,7 @@ def _ahead_of(line: Line, terms: Terms, cost_s: float) -> _Ahead:
     for request in line.requests():
         if request.tag > tag:
             break
-        by_client[request.client] = by_client.get(request.client, 0.0) + request.waiting_s
+        by_client[request.terms.client] = by_client.get(request.terms.client, 0.0) + request.waiting_s
     is_newcomer = not line.waiting_s_of(terms.client)
     extra_s = max(by_client.values(), default=0.0) if is_newcomer and terms.may_wait else 0.0
     return _Ahead(tag, sum(by_client.values()), extra_s, is_newcomer)

@@ -293,7 +293,7 @@ class LaneWatch:
         if not self.is_lost:
             return []
         error = LaneLost("Every worker of this server is lost. It has to be restarted.")
-        return self._scheduler.fail_all(error, self._clock())
+        return self._scheduler.queue.fail_all(error, self._clock())
 
     def _count_lanes(self) -> None:
         self._scheduler.count_lanes(sum(not lane.is_lost for lane in self._lanes))

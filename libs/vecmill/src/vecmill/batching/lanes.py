@@ -166,7 +166,7 @@ class Lanes:
         The caller holds the lock.
         """
         now = self._clock()
-        overdue = self._scheduler.expire(now) + self._scheduler.give_up_hopeless(now)
+        overdue = self._scheduler.queue.expire(now) + self._scheduler.give_up_hopeless(now)
         if overdue:
             self._settle(overdue)
             self.wake_others()
@@ -246,7 +246,7 @@ class Lanes:
                 lane.release(self._budget, LaneState.IDLE)
                 lane.call = None
             elif not was_given_up:
-                ended = self._scheduler.fail_all(failure, now)
+                ended = self._scheduler.queue.fail_all(failure, now)
         if was_given_up:
             return self.watch.take_back(lane)
         self._settle(ended)
@@ -283,7 +283,6 @@ def _record(work: SealedBatch, outcomes: Outcomes, inference_s: float) -> BatchR
         texts=len(work.jobs),
         tokens=sum(job.tokens for job in work.jobs),
         computed_tokens=outcomes.computed_tokens,
-        lane_width=work.width,
         inference_s=inference_s,
         waits_s=work.waits_s,
         timeline=work.timeline,

@@ -96,14 +96,14 @@ class Line:
 
     def place(self, request: QueuedRequest, cost_s: float) -> None:
         """Give `request` its tag. Its jobs are added afterwards."""
-        request.tag = self.tag_for(request.client, cost_s)
-        client = self._client(request.client)
+        request.tag = self.tag_for(request.terms.client, cost_s)
+        client = self._client(request.terms.client)
         client.ends_at = max(self._virtual_time, client.ends_at) + cost_s
 
     def add(self, job: Job) -> None:
         """Add `job` to the request that is its home, at the end."""
         home = job.home
-        client = self._client(home.client)
+        client = self._client(home.terms.client)
         if not home.waiting:
             insort(self._order, (home.tag, home.number, home))
             self._waiting_clients += not client.requests
@@ -122,13 +122,13 @@ class Line:
     def adopt(self, job: Job) -> None:
         """Add `job`, for which another request was charged, and charge the client of its new home."""
         self.add(job)
-        client = self._clients[job.home.client]
+        client = self._clients[job.home.terms.client]
         client.ends_at = max(self._virtual_time, client.ends_at) + job.cost_s
 
     def remove(self, job: Job) -> None:
         """Remove `job` from the line and from its home."""
         home = job.home
-        client = self._clients[home.client]
+        client = self._clients[home.terms.client]
         del home.waiting[job]
         home.waiting_s -= job.cost_s
         client.waiting_s -= job.cost_s
@@ -155,7 +155,7 @@ class Line:
 
     def drop(self, job: Job) -> None:
         """Remove `job`, which is not computed on behalf of its home, and credit the client with its cost."""
-        self._clients[job.home.client].ends_at -= job.cost_s
+        self._clients[job.home.terms.client].ends_at -= job.cost_s
         self.remove(job)
 
     def count_longest(self, is_counted: Callable[[Job], bool]) -> int:
@@ -213,20 +213,3 @@ class Line:
                 if each.requests or each.ends_at > self._virtual_time
             }
             self._most_clients = 2 * len(self._clients) + _MOST_IDLE_CLIENTS
-
-    def check(self) -> None:
-        """Assert that the indexes agree. Slow; for tests only."""
-        jobs = list(self)
-        by_length = [job for length in self._lengths for job in self._by_length[length]]
-        assert set(jobs) == set(by_length)
-        assert len(jobs) == len(by_length) == len(self)
-        assert all(job.home is request for request in self.requests() for job in request.waiting)
-        assert all(request.waiting for request in self.requests())
-        assert self._order == sorted(self._order)
-        assert all(job.tokens == length for length in self._lengths for job in self._by_length[length])
-        assert self._lengths == sorted(self._by_length)
-        assert self.tokens == sum(job.tokens for job in jobs)
-        assert abs(self.waiting_s - sum(job.cost_s for job in jobs)) < 1e-6
-        waiting = {request.client for request in self.requests()}
-        assert waiting == {name for name, each in self._clients.items() if each.requests}
-        assert self._waiting_clients == len(waiting)

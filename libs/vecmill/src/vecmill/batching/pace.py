@@ -37,8 +37,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from vecmill.values.engine_info import CostModel
-from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS
+from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, CostModel
 
 # A text of this length spends as much time in attention as in everything else. The factors replace this
 # guess as soon as long texts are measured.

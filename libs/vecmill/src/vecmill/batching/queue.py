@@ -53,7 +53,7 @@ _URGENCY = {priority: rank for rank, priority in enumerate(Priority)}
 
 def _place(request: QueuedRequest) -> tuple[int, float, int]:
     """Return the place of a request among all lines: the lowest goes first."""
-    return _URGENCY[request.priority], request.tag, request.number
+    return _URGENCY[request.terms.priority], request.tag, request.number
 
 
 class Room(StrEnum):
@@ -154,16 +154,7 @@ class Queue:
         """
         assert sequences
         number = next(self._numbers)
-        request = QueuedRequest(
-            number,
-            terms.priority,
-            terms.client,
-            now,
-            terms.deadline,
-            may_wait=terms.may_wait,
-            is_try=terms.is_try,
-            timeline=terms.timeline,
-        )
+        request = QueuedRequest(number, terms, now, terms.deadline)
         costs_s = self.costs_s(sequences) if costs_s is None else costs_s
         self.lines[terms.priority].place(request, sum(costs_s))
         # A request lists its jobs with the longest first.
@@ -256,7 +247,10 @@ class Queue:
         return [request for job in jobs for request in self.finish(job, error, now)]
 
     def next_deadline(self) -> float | None:
-        """Return the earliest deadline of a request that may still be open."""
+        """Return the earliest deadline of a request that may still be open.
+
+        May be called without the lock.
+        """
         return self._deadlines[0][0] if self._deadlines else None
 
     def _issue(
@@ -266,11 +260,11 @@ class Queue:
         if job is None:
             job = Job(sequence, len(sequence), request, now, cost_s)
             self._jobs[sequence.key] = job
-            self.lines[request.priority].add(job)
+            self.lines[request.terms.priority].add(job)
         else:
             self._counts_of(request).joined += 1
-            if request.timeline is not None:
-                request.timeline.joined_texts += 1
+            if request.terms.timeline is not None:
+                request.terms.timeline.joined_texts += 1
             if not job.running and _place(request) < _place(job.home):
                 self._move_home(job, request)
         ticket = Ticket(request, index, job)
@@ -287,12 +281,12 @@ class Queue:
 
     def _start(self, ticket: Ticket, now: float) -> None:
         ticket.move(TicketState.RUNNING)
-        self._leave_waiting(ticket)
+        self._count_waiting(ticket, -1)
         request, batch = ticket.request, ticket.job.batch
         if request.started_at is None:
             request.started_at = now
-        if request.timeline is not None and batch is not None:
-            request.timeline.enter(batch)
+        if request.terms.timeline is not None and batch is not None:
+            request.terms.timeline.enter(batch)
 
     def _fail(self, ticket: Ticket, error: VecmillError, now: float) -> QueuedRequest:
         request = ticket.request
@@ -307,7 +301,7 @@ class Queue:
     ) -> bool:
         """Move `ticket` to a final state, and return whether its request ended as a result."""
         if ticket.state is TicketState.QUEUED:
-            self._leave_waiting(ticket)
+            self._count_waiting(ticket, -1)
         ticket.move(state)
         counts = self._counts_of(ticket.request)
         setattr(counts, state, getattr(counts, state) + 1)
@@ -332,11 +326,8 @@ class Queue:
         elif job.home is left and all(ticket.request is not left for ticket in job.tickets):
             self._move_home(job, min((ticket.request for ticket in job.tickets), key=_place))
 
-    def _leave_waiting(self, ticket: Ticket) -> None:
-        self._count_waiting(ticket, -1)
-
     def _count_waiting(self, ticket: Ticket, change: int) -> None:
-        tokens, client = change * ticket.job.tokens, ticket.request.client
+        tokens, client = change * ticket.job.tokens, ticket.request.terms.client
         self.waiting_texts += change
         self.waiting_tokens += tokens
         own = self._waiting_of.get(client)
@@ -348,7 +339,7 @@ class Queue:
             del self._waiting_of[client]
 
     def _counts_of(self, request: QueuedRequest) -> Counts:
-        return self.own_counts if request.client == OWN_WORK else self.counts
+        return self.own_counts if request.terms.client == OWN_WORK else self.counts
 
     def _forget(self, job: Job) -> None:
         if self._jobs.get(job.sequence.key) is job:
@@ -360,24 +351,3 @@ class Queue:
         if len(self._deadlines) > 2 * len(self._open) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[1] in self._open]
             heapq.heapify(self._deadlines)
-
-    def check(self) -> None:
-        """Assert every rule of this file. Slow; for tests only."""
-        for line in self.lines.values():
-            line.check()
-        waiting = {job for line in self.lines.values() for job in line}
-        jobs = set(self._jobs.values())
-        tickets = [ticket for job in jobs for ticket in job.tickets]
-        queued = [ticket for ticket in tickets if ticket.state is TicketState.QUEUED]
-        assert waiting == {job for job in jobs if not job.running}
-        assert all(job.tickets for job in waiting)
-        for job in waiting:
-            assert _place(job.home) == min(_place(ticket.request) for ticket in job.tickets)
-        assert all(ticket.state is TicketState.RUNNING for ticket in tickets if ticket.job.running)
-        assert all(ticket.state is TicketState.QUEUED for ticket in tickets if not ticket.job.running)
-        assert self.open_texts == len(tickets)
-        own = self.own_counts
-        assert self.counts.admitted + own.admitted == self.counts.ended + own.ended + self.open_texts
-        assert sum(each.texts for each in self._waiting_of.values()) == self.waiting_texts
-        assert self.waiting_texts == len(queued) <= self._config.max_queue_texts
-        assert self.waiting_tokens == sum(t.job.tokens for t in queued) <= self._config.max_queue_tokens

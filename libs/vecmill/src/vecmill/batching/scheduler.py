@@ -2,7 +2,7 @@
 
 It is one object over the queue (`queue`, `line`), the choice of batches (`policy`), and the predicted times
 (`forecast`, `pace`). A request goes through `admit`, its texts through `take` and `finish`. It may end early
-through `cancel`, `expire` or `fail_all`.
+through `give_up_hopeless`, and through `cancel`, `expire` or `fail_all` of the queue.
 
 Admission. The priority and the time limit of a request follow from its predicted time. A request is admitted
 whole or not at all: if there is room for its texts, and if the forecast finds a place for it. A request whose
@@ -33,13 +33,13 @@ from vecmill.batching.forecast import Forecast
 from vecmill.batching.pace import Pace
 from vecmill.batching.policy import Policy, is_long
 from vecmill.batching.queue import Queue, Room
-from vecmill.batching.ticket import CountsSnapshot, Job, QueuedRequest, Terms
+from vecmill.batching.ticket import Job, QueuedRequest, Terms
 from vecmill.config import MillConfig
 from vecmill.errors import DeadlineExceeded, QueueFull, RequestTooLarge, VecmillError
 from vecmill.requests import Priority
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.values.engine_info import CostModel
+from vecmill.values.engine_plan import CostModel
 from vecmill.values.observer import BatchTimeline, RunTimeline
 
 # Requests whose time limit seems too short for an idle machine are tried for at most this part of the time.
@@ -150,17 +150,6 @@ class Scheduler:
         """Whether texts wait."""
         return not self.queue.is_empty
 
-    def counts_snapshot(self) -> CountsSnapshot:
-        """Return all counts of the texts of clients."""
-        return self.queue.snapshot()
-
-    def next_deadline(self) -> float | None:
-        """Return the earliest deadline of a request that may still be open.
-
-        May be called without the lock.
-        """
-        return self.queue.next_deadline()
-
     # Admission.
 
     def refuse_unless_room(self, texts: int, tokens: int, client: str | None) -> None:
@@ -178,13 +167,6 @@ class Scheduler:
         if room is Room.FULL:
             raise queue_full(self.forecast.waiting_s)
 
-    def may_delay(self, client: str | None) -> bool:
-        """Return whether even the smallest request of `client` has to wait for room.
-
-        May be called without the lock.
-        """
-        return self.forecast.delays(client)
-
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return at least how long any request of at most so many tokens waits for room; 0 if it may fit."""
         return self.forecast.least_delay_s(client, self.pace.text_cost_s(most_tokens))
@@ -192,15 +174,6 @@ class Scheduler:
     def costs_s(self, tokens: Iterable[int]) -> list[float]:
         """Return the predicted core seconds of texts of so many tokens."""
         return list(map(self.pace.text_cost_s, tokens))
-
-    def likely_delay_s(
-        self, costs_s: Sequence[float], client: str | None, priority: Priority | None, now: float
-    ) -> float:
-        """Return how long a request of about these core seconds has to wait.
-
-        It is 0 unless the request is surely bulk work.
-        """
-        return self.forecast.likely_delay_s(costs_s, client, priority, now)
 
     def admit(self, sequences: Sequence[TokenSequence], ask: Ask, now: float) -> QueuedRequest:
         """Admit `sequences` together, at least one.
@@ -257,7 +230,7 @@ class Scheduler:
         pairs = zip(jobs, outcomes, strict=True)
         ended = [request for job, outcome in pairs for request in self.queue.finish(job, outcome, now)]
         for request in ended:
-            if request.is_try and request.error is None:  # the prediction is wrong
+            if request.terms.is_try and request.error is None:  # the prediction is wrong
                 self._next_try_at = now
         return ended
 
@@ -277,24 +250,9 @@ class Scheduler:
 
     # Requests that end early.
 
-    def cancel(self, request: QueuedRequest, now: float) -> None:
-        """Cancel `request`, whose client no longer waits for the result."""
-        self.queue.cancel(request, now)
-
-    def expire(self, now: float) -> list[QueuedRequest]:
-        """End every request whose deadline is at or before `now`, and return these requests."""
-        return self.queue.expire(now)
-
     def give_up_hopeless(self, now: float) -> list[QueuedRequest]:
         """End the bulk requests that have not begun and can no longer end in time, and return them."""
         return self.queue.give_up(self.forecast.hopeless(now), now)
-
-    def fail_all(self, error: VecmillError, now: float, *, also_running: bool = False) -> list[QueuedRequest]:
-        """End every waiting text with `error`, and return the requests that ended as a result.
-
-        With `also_running`, running texts end too, and their outcomes are dropped.
-        """
-        return self.queue.fail_all(error, now, also_running=also_running)
 
     def _make_terms(self, own_s: float, ask: Ask, now: float) -> Terms:
         """Return the terms of a request that takes `own_s` on an idle machine.

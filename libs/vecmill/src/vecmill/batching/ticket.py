@@ -69,12 +69,11 @@ class QueuedRequest:
 
     `embeddings[i]` is the output for ticket `i`, `error` the reason why the request as a whole failed.
     `waiting` holds the waiting jobs that are at home in this request, of `waiting_s` core seconds, and `tag`
-    its place in the line of its priority. `may_wait` and `is_try` are those of the terms.
+    its place in the line of its priority. `deadline` is that of the terms, unless it was put off.
     """
 
     number: int
-    priority: Priority
-    client: str | None
+    terms: Terms
     admitted_at: float
     deadline: float
     tickets: list["Ticket"] = field(default_factory=list)
@@ -86,9 +85,6 @@ class QueuedRequest:
     tag: float = 0.0
     waiting: OrderedDict["Job", None] = field(default_factory=OrderedDict)
     waiting_s: float = 0.0
-    may_wait: bool = True
-    is_try: bool = False
-    timeline: RunTimeline | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -112,12 +108,12 @@ class Job:
     @property
     def priority(self) -> Priority:
         """The priority of the line in which the job waits."""
-        return self.home.priority
+        return self.home.terms.priority
 
     @property
     def timeline(self) -> RunTimeline | None:
         """The timeline of the first request that waits for the job and has a timeline."""
-        found = (ticket.request.timeline for ticket in self.tickets)
+        found = (ticket.request.terms.timeline for ticket in self.tickets)
         return next((timeline for timeline in found if timeline is not None), None)
 
 

@@ -17,10 +17,9 @@ import click
 from vecmill.commands.engines import list_engines
 from vecmill.commands.options import CACHE_DIR
 from vecmill.config import default_cache_dir
-from vecmill.hardware.cores import available_cores
+from vecmill.hardware.cores import Topology, available_cores
 from vecmill.hardware.memory import available_mb, memory_limit_mb
 from vecmill.hardware.processor import instruction_sets, processor_model
-from vecmill.hardware.topology import Topology
 from vecmill.values.environment import environment_variables
 
 OWN_DISTRIBUTIONS = {

@@ -6,7 +6,7 @@ import click
 
 from vecmill.engines import ENGINES, EngineEntry, find_engine
 from vecmill.errors import SetupError
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 _HEADINGS = ("engine", "installed", "device", "precisions")
 

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 import click
 
 from vecmill.errors import VecmillError
-from vecmill.values.pip_command import FIND_LINKS_HINT, pip_command
+from vecmill.values.messages import FIND_LINKS_HINT, pip_command
 
 ENTRY_POINT_GROUP = "vecmill.commands"
 

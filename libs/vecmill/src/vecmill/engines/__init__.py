@@ -17,10 +17,9 @@ from vecmill.engines.base import Engine, EngineClass
 from vecmill.engines.providers import installed_wheels, refuse_mixed_wheels
 from vecmill.errors import InvalidConfig, MissingExtra, UnsupportedModel
 from vecmill.models.directory import load_failures
-from vecmill.models.transformers_config import TransformersConfig
+from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
-from vecmill.values.messages import show
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command, show
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription

@@ -17,8 +17,7 @@ from vecmill.errors import InvalidConfig
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.clock import Clock, monotonic
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel, EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription

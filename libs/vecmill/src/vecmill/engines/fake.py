@@ -17,12 +17,11 @@ import numpy as np
 
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import DeviceLost, InferenceFailed
-from vecmill.hardware.topology import lane_widths
+from vecmill.hardware.cores import lane_widths
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings, OutputShape, SparseEmbedding
-from vecmill.values.engine_info import CostModel, EngineInfo
-from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription

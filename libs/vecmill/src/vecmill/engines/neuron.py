@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
 from vecmill.engines.buckets import Bucket, BucketGrid, pad_texts, select_texts
 from vecmill.engines.prepared import PreparedModel, prepare_model
-from vecmill.engines.session_calls import StagesCall, join_embeddings, make_embeddings
+from vecmill.engines.session_calls import STAGES_FILE, StagesCall, join_embeddings, make_embeddings
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel
 from vecmill.models import ModelDescription, Task, prepared_name
 from vecmill.models.config_fields import read_token_id
@@ -30,13 +30,11 @@ from vecmill.models.weights import fp32_bytes
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embedding, Embeddings
-from vecmill.values.engine_info import CostModel, EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
 logger = logging.getLogger(__name__)
 
 DEVICE = "neuron"
-STAGES_FILE = "stages.onnx"
 
 # The compiler's default is bf16 multiplication; fp32 has to be requested.
 _OFFERED = (Precision.FP32, Precision.BF16)
@@ -152,8 +150,7 @@ class NeuronEngine:
             parallel_calls=1,
             batch_tokens=plan.max_batch_tokens or grid.buckets[-1].texts * grid.lengths[0],
         )
-        padding = read_token_id(description.config, "pad_token_id", None)
-        pad_id = max(0, padding or 0)
+        pad_id = max(0, read_token_id(description.config, "pad_token_id", None) or 0)
         with prepared.closed_on_error():
             stages = (
                 StagesCall(open_cpu_session(prepared.folder / STAGES_FILE, cores)) if gives_tokens else None

@@ -10,12 +10,12 @@ The threads of a wide session spin while a call runs: waking a thread for each o
 many operators do. They go on for `SPIN_US` after the call, so that a client that sends its next text at once
 finds them awake, and then sleep, so that an idle lane leaves its cores to other lanes.
 
-Long texts that use all cores have a session of their own (`yielding_session`). Its threads do not spin, and
+Long texts that use all cores have a session of their own (`long_texts`). Its threads do not spin, and
 give way to the calls of short texts.
 
 Execution providers other than the CPU provider (`engines.providers`) optimise graphs and pack weights by
 themselves. For these providers the folder holds the plain graph, and one session serves all calls. Graphs
-that another program exported (`engines.exported`) are prepared and opened like the graphs that vecmill
+that another program exported (`engines.session_calls`) are prepared and opened like the graphs that vecmill
 builds.
 """
 
@@ -31,8 +31,13 @@ from typing import TYPE_CHECKING, Any, Self
 import onnxruntime
 
 from vecmill.engines.base import EngineCapabilities, choose_precision, warm_engine
-from vecmill.engines.exported import open_exported, prepare_exported, read_prepared
-from vecmill.engines.groups import count_padded, group_long_texts
+from vecmill.engines.long_texts import (
+    LongTextCall,
+    Shrinking,
+    YieldingSession,
+    count_padded,
+    group_long_texts,
+)
 from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import (
     MODEL_FILE,
@@ -46,24 +51,22 @@ from vecmill.engines.prepared import (
 from vecmill.engines.providers import ON_CPU, ProviderChoice, check_started, choose_provider, list_devices
 from vecmill.engines.session_calls import (
     IndexedCall,
-    LongTextCall,
     ModelCall,
     RaggedCall,
-    Shrinking,
     make_embeddings,
+    open_exported,
+    prepare_exported,
+    read_prepared,
 )
-from vecmill.engines.yielding_session import YieldingSession
 from vecmill.errors import DeviceLost, InferenceFailed, UnsupportedModel, one_line
+from vecmill.hardware.cores import lane_widths
 from vecmill.hardware.memory import return_freed_memory
 from vecmill.hardware.processor import multiplies_bytes, processor_name
-from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
-from vecmill.models.long_texts import has_long_texts
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel, EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -184,7 +187,7 @@ def _prepare(
     """Return the prepared folder of a model for a device, filled if it is missing."""
     name = f"{prepared_name(description)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
-    name += "blocks-" if choice.is_cpu and has_long_texts(description) else ""
+    name += "blocks-" if choice.is_cpu and description.has_long_texts else ""
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
     name += processor_name() if choice.is_cpu else "plain"
 
@@ -219,7 +222,7 @@ def _build_in_memory(description: "ModelDescription") -> PreparedModel:
         prepared.built = BuiltGraph(description.exported_graph)
         return prepared
     from vecmill.architectures.build import build_graph
-    from vecmill.graphs.external_weights import serialize_graph
+    from vecmill.graphs.external_data import serialize_graph
 
     graph, weights = serialize_graph(build_graph(description, in_blocks=True), WEIGHTS_FILE)
     gc.collect()
@@ -239,7 +242,7 @@ def _open_call(
             description, prepared.folder, session, lambda path: open_cpu_session(path, threads)
         )
     if choice.is_cpu:
-        if has_long_texts(description):
+        if description.has_long_texts:
             long_session: Shrinking = session
             if threads > 1 and prepared.built is None:  # else a session of its own packs weights of its own
                 long_session = _open_for_long_texts(prepared, choice, threads)
@@ -343,7 +346,8 @@ def _quantize(description: "ModelDescription", precision: Precision, plain: Path
     """Write the int8 graph of a model beside the fp32 graph `plain`, and return its path."""
     from vecmill.architectures.build import build_graph
     from vecmill.graphs.finish import write_graph
-    from vecmill.quantization import calibration_sequences, quantize_graph
+    from vecmill.quantization.calibration import calibration_sequences
+    from vecmill.quantization.rewriting import quantize_graph
 
     logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
     graph = build_graph(description, in_blocks=True)
@@ -371,7 +375,7 @@ def _copy(graph: Path, folder: Path) -> None:
 
 def _store(plain: Path, folder: Path) -> None:
     """Have ONNX Runtime optimise the graph `plain`, and write it with packed weights to `folder`."""
-    from vecmill.graphs.external_weights import align_weights
+    from vecmill.graphs.external_data import align_weights
 
     options = _options(threads=1)
     options.optimized_model_filepath = str(folder / MODEL_FILE)

@@ -11,7 +11,7 @@ the cores at once. The streams share one packed copy of the weights. Calls go th
 any free stream. If calls ran on the caller's thread, OpenVINO would bind each thread to a stream at its first
 call, and might bind two threads to the same stream.
 
-An int8 model is a graph with int8 weights (`quantization.compression`). OpenVINO quantises the activations,
+An int8 model is a graph with int8 weights (`quantization.rewriting`). OpenVINO quantises the activations,
 and computes all other operators in bf16 on processors with native bf16. The linear layers that would lose the
 most accuracy in int8 keep their weights (`engines.openvino_int8`).
 
@@ -34,14 +34,13 @@ from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
 from vecmill.errors import InferenceFailed, InvalidConfig, UnsupportedModel, one_line
+from vecmill.hardware.cores import lane_widths
 from vecmill.hardware.processor import multiplies_bytes, processor_name
-from vecmill.hardware.topology import lane_widths
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import TOKEN_OUTPUT, Embeddings
-from vecmill.values.engine_info import CostModel, EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.engines.openvino_int8 import OpenFolder

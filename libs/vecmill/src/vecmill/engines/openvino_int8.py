@@ -19,11 +19,11 @@ from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, compute_in_groups
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import Precision
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
-    from vecmill.quantization import RoundedLayer
+    from vecmill.quantization.rounding import RoundedLayer
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,9 @@ def build_int8_graph(description: "ModelDescription", folder: Path, open_folder:
     the fp32 graph for the calibration, is not installed.
     """
     try:
-        from vecmill.quantization import compress_weights, held_out_sequences, select_layers
+        from vecmill.quantization.calibration import held_out_sequences
+        from vecmill.quantization.rewriting import compress_weights
+        from vecmill.quantization.selection import select_layers
     except ImportError as error:
         raise MissingExtra(
             "Quantisation to int8 for the openvino engine needs onnxruntime: "
@@ -58,7 +60,9 @@ def build_int8_graph(description: "ModelDescription", folder: Path, open_folder:
 
 def _round(description: "ModelDescription", folder: Path) -> "list[RoundedLayer]":
     """Round all linear layers of a model."""
-    from vecmill.quantization import calibration_sequences, find_matrices, round_layers
+    from vecmill.quantization.calibration import calibration_sequences
+    from vecmill.quantization.rounding import round_layers
+    from vecmill.quantization.selection import find_matrices
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
@@ -93,7 +97,7 @@ class _Trials:
 
     def measure_losses(self, names: Sequence[str], texts: Sequence[int]) -> FloatArray:
         """Return the losses of `texts`, given by number, if only the layers `names` are quantised."""
-        from vecmill.quantization import output_losses
+        from vecmill.quantization.selection import output_losses
 
         found = self._compute(names, [self._sequences[text] for text in texts], Precision.INT8)
         expected = [self._expected[text] for text in texts]
@@ -102,7 +106,7 @@ class _Trials:
     def _compute(
         self, names: Sequence[str], sequences: Sequence[Any], precision: Precision
     ) -> list[Embedding]:
-        from vecmill.quantization import compress_weights
+        from vecmill.quantization.rewriting import compress_weights
 
         graph = build_graph(self._description, IndexedLayout)
         compress_weights(graph, [self._layers[name] for name in names])

@@ -70,17 +70,14 @@ def remove_abandoned(parent: Path, prefix: str, *, unlocked: bool = False) -> No
         found = [entry for entry in os.scandir(parent) if entry.name.startswith(prefix)]
     except OSError:
         return
+    long_ago = time.time() - _ABANDONED_S
     for entry in found:
         with contextlib.suppress(OSError):
             status = entry.stat(follow_symlinks=False)
             is_own = entry.is_dir(follow_symlinks=False) and status.st_uid == os.geteuid()
-            if is_own and _is_abandoned(Path(entry.path), unlocked and status.st_mtime < _long_ago()):
+            if is_own and _is_abandoned(Path(entry.path), unlocked and status.st_mtime < long_ago):
                 shutil.rmtree(entry.path, ignore_errors=True)
                 logger.info("Removed %s, which a process that ended early had left.", entry.path)
-
-
-def _long_ago() -> float:
-    return time.time() - _ABANDONED_S
 
 
 def _lock_new(folder: Path) -> int | None:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vecmill.errors import InvalidConfig, MissingExtra
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 CPU = "cpu"
 _CPU_PROVIDER = "CPUExecutionProvider"

@@ -2,17 +2,26 @@
 
 Callers pass the sessions. The outputs have the names of `architectures.build.build_graph`, and padding texts
 are removed from the outputs.
+
+Graphs that another program exported are prepared here too. Beside the optimised graph and its weights, the
+prepared folder (`engines.prepared`) holds:
+
+    exported.json     inputs and outputs of the graph, so that later starts need not parse the graph
+    stages.onnx       the graph from hidden states to embeddings, if the exported graph lacks these stages
 """
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
-from vecmill.engines.groups import compute_groups, group_long_texts, is_long
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.errors import UnsupportedModel, one_line
+from vecmill.models.config_fields import read_token_id
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import (
@@ -23,8 +32,8 @@ from vecmill.values.embeddings import (
     SparseEmbedding,
     UnitEmbedding,
 )
-from vecmill.values.engine_info import EngineInfo
-from vecmill.vectors.transforms import dense, scale_to_unit, stack_embeddings
+from vecmill.values.engine_plan import EngineInfo, Precision
+from vecmill.vectors import dense, scale_to_unit, stack_embeddings
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -34,6 +43,10 @@ ModelCall = Callable[[Batch], list[Any]]
 
 # Shapes are rounded up to these multiples if a provider compiles for each new shape.
 _ROUND_TOKENS, _ROUND_TEXTS, _ROUND_LONGEST = 256, 8, 16
+
+
+GRAPH_FILE = "exported.json"
+STAGES_FILE = "stages.onnx"
 
 
 class Session(Protocol):
@@ -48,14 +61,6 @@ class Session(Protocol):
         ...
 
     def run(self, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
-        """Compute the outputs with these `names`, by default all outputs."""
-        ...
-
-
-class Shrinking(Protocol):
-    """The calls of a session that may have run options."""
-
-    def run(self, names: list[str] | None, feed: dict[str, Any], run_options: Any = None) -> list[Any]:
         """Compute the outputs with these `names`, by default all outputs."""
         ...
 
@@ -76,17 +81,17 @@ class OutputNames:
         return [TOKEN_OUTPUT]
 
 
-def _output_names(session: Session) -> OutputNames:
-    return OutputNames([found.name for found in session.get_outputs()])
-
-
-class RaggedCall:
-    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
+class GraphCall:
+    """The session of a graph, and the names of the graph's inputs and outputs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._inputs = [found.name for found in session.get_inputs()]
-        self._outputs = _output_names(session)
+        self._outputs = OutputNames([found.name for found in session.get_outputs()])
+
+
+class RaggedCall(GraphCall):
+    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
@@ -96,43 +101,7 @@ class RaggedCall:
         return {name: getattr(batch, name) for name in self._inputs}
 
 
-class LongTextCall(RaggedCall):
-    """A call of a graph with attention in blocks, in which each long text is computed alone.
-
-    Long texts are computed in `long_session`, which may be `session`. A long text may need more memory than
-    all later calls. `shrinking` are run options that free the unused memory of the session, and `release`
-    returns freed memory to the system.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        output_shape: OutputShape,
-        long_session: Shrinking,
-        shrinking: Any,
-        release: Callable[[], None],
-    ) -> None:
-        super().__init__(session)
-        self._release = release
-        self._long_session = long_session
-        self._output_shape = output_shape
-        self._shrinking = shrinking
-
-    def __call__(self, batch: Batch) -> list[Any]:
-        """Compute the outputs for `batch`."""
-        shape = batch.output_shape(self._output_shape)
-        return compute_groups(self._compute, batch, group_long_texts(batch), shape)
-
-    def _compute(self, batch: Batch) -> list[Any]:
-        if not is_long(batch):
-            return super().__call__(batch)
-        try:
-            return self._long_session.run(self._outputs.of(batch), self._feed(batch), self._shrinking)
-        finally:
-            self._release()
-
-
-class IndexedCall:
+class IndexedCall(GraphCall):
     """A call of a graph with an `IndexedLayout`, for providers with slow indices or compiled shapes.
 
     With `compiles`, sizes are rounded up, so that the provider sees few shapes. Token ids must be below
@@ -148,11 +117,9 @@ class IndexedCall:
         compiles: bool,
         length_multiple: int | None = None,
     ) -> None:
-        self._session = session
+        super().__init__(session)
         self._token_count = token_count
         self._output_shape = output_shape
-        self._inputs = [found.name for found in session.get_inputs()]
-        self._outputs = _output_names(session)
         self._rounding = {
             "positions": _ROUND_TOKENS if compiles else 1,
             "texts": _ROUND_TEXTS if compiles else 1,
@@ -198,17 +165,12 @@ class ExportedCall:
         return outputs
 
 
-class StagesCall:
+class StagesCall(GraphCall):
     """A call of a graph from `graphs.exported.build_stages`, which turns hidden states into embeddings."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._inputs = [found.name for found in session.get_inputs() if found.name != "hidden"]
-        self._outputs = _output_names(session)
 
     def __call__(self, batch: Batch, hidden: Any) -> list[Any]:
         """Compute the outputs for `hidden`: (texts, longest, width), float32, for the texts of `batch`."""
-        feed = {"hidden": hidden, **{name: getattr(batch, name) for name in self._inputs}}
+        feed = {name: hidden if name == "hidden" else getattr(batch, name) for name in self._inputs}
         return self._session.run(self._outputs.of(batch), feed)
 
 
@@ -231,6 +193,47 @@ def check_model_call(description: "ModelDescription", call: ModelCall, *, source
             f"{source} returns outputs of shape {list(found.shape)} and type {found.dtype}. The model's "
             f"settings require {[count, description.dim]} and float32."
         )
+
+
+def prepare_exported(
+    description: "ModelDescription", folder: Path, optimize: Callable[[Path, Path], None]
+) -> None:
+    """Prepare the exported graph of `description` in `folder`; `optimize` writes the optimised graph there.
+
+    Raises the same errors as `graphs.exported.read_exported`: `UnsupportedModel` and `CorruptModel`.
+    """
+    # Imported only when a graph is prepared: this import takes longer than a whole later start.
+    from vecmill.graphs.exported import build_stages, read_exported
+    from vecmill.graphs.finish import write_graph
+
+    graph = read_exported(description)
+    optimize(description.weights_files[0], folder)
+    if graph.is_per_token:
+        write_graph(build_stages(description, graph.width), folder / STAGES_FILE)
+    document = dataclasses.asdict(dataclasses.replace(graph, inputs=dict(graph.inputs)))
+    (folder / GRAPH_FILE).write_text(json.dumps(document, indent=2), encoding="utf-8")
+
+
+def read_prepared(folder: Path) -> ExportedGraph:
+    """Read the description of the graph that `prepare_exported` wrote."""
+    document = json.loads((folder / GRAPH_FILE).read_text(encoding="utf-8"))
+    return ExportedGraph(**{**document, "precision": Precision(document["precision"])})
+
+
+def open_exported(
+    description: "ModelDescription", folder: Path, session: Session, start: Callable[[Path], Session]
+) -> ExportedCall:
+    """Return a call of the prepared graph in `session`. `start` opens a session for the stages.
+
+    Raises `UnsupportedModel` if the outputs of the graph differ from the model's settings.
+    """
+    graph = read_prepared(folder)
+    stages = start(folder / STAGES_FILE) if graph.is_per_token else None
+    pad_id = max(0, read_token_id(description.config, "pad_token_id", None) or 0)
+    call = ExportedCall(session, stages, graph, pad_id=pad_id)
+    # Many exported graphs do not declare their dimensions.
+    check_model_call(description, call, source=f"{description.weights_files[0]}: ONNX Runtime")
+    return call
 
 
 def trim_outputs(outputs: list[Any], batch: Batch, output_shape: OutputShape) -> list[Any]:

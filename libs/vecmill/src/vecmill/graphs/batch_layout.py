@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.ops import Ops
-from vecmill.models.long_texts import LONG_TEXT_TOKENS
+from vecmill.models.description import LONG_TEXT_TOKENS
 
 # Added to the score of a masked key: its weight underflows to exactly 0.
 MASKED_SCORE = float(np.finfo(np.float32).min)

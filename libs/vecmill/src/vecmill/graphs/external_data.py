@@ -1,15 +1,28 @@
-"""Checks the references of an ONNX graph to tensors in other files.
+"""The data of an ONNX graph in other files: checks of a stranger's graph, and the weights of a prepared one.
 
 Any tensor of a graph may be stored in another file: initialisers, sparse initialisers, attributes of nodes,
 and all of these in nested graphs, functions and training graphs. A runtime reads the file that the tensor
-names, so a graph from a stranger could name any file of this machine.
+names, so a graph from a stranger could name any file of this machine. `check_external_data` refuses it.
+
+ONNX Runtime 1.31 stores each weight, followed by its packed form. Only weights of more than 1 MiB begin at a
+page; all other weights and packed forms follow each other without a gap. Its kernels read packed weights with
+instructions that crash the process if an address is not a multiple of 64 bytes. So a head with one label may
+crash after a table of odd size, such as the 1,025 distances of the large DeBERTa models.
+
+`align_weights` copies each unaligned weight to an aligned offset at the end of the file and updates the
+graph. The old bytes stay unused: a few kilobytes.
+
+Machines without a disk that can hold the prepared graph get both files in memory (`serialize_graph`).
 """
 
+import mmap
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import onnx
+import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel
 
@@ -73,3 +86,99 @@ def _read_count(path: Path, tensor: onnx.TensorProto, key: str) -> int:
             "model again."
         )
     return int(found[0]) if found else 0
+
+
+# A cache line and the widest registers (AVX-512); no instruction needs a larger alignment.
+ALIGNMENT_BYTES = 64
+_PACKED = "prepacked_"
+
+# Smaller tensors stay in the graph itself, in memory.
+_SMALL_BYTES = 256
+
+
+def align_weights(graph: Path, weights: Path) -> None:
+    """Align every weight of `graph` in the file `weights` to `ALIGNMENT_BYTES`.
+
+    ONNX Runtime wrote both files, packed weights included. They are changed in place.
+    """
+    model = onnx.load(graph, load_external_data=False)
+    if all(offset % ALIGNMENT_BYTES == 0 for offset in stored_offsets(model)):
+        return
+    with weights.open("r+b") as file:
+        for tensor in model.graph.initializer:
+            if tensor.external_data:
+                _align_tensor(tensor, file)
+    graph.write_bytes(model.SerializeToString())
+
+
+def stored_offsets(model: onnx.ModelProto) -> Iterator[int]:
+    """Yield the offset of each weight of `model` in its external file, and of each packed form."""
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "offset":
+                yield int(entry.value)
+            elif entry.key.startswith(_PACKED):
+                yield from (offset for offset, _, _ in _split_packed(entry.value)[1])
+
+
+def serialize_graph(model: ir.Model, weights_name: str) -> tuple[bytes, memoryview]:
+    """Return the graph, and the contents of its external file of weights named `weights_name`.
+
+    The weights are read into the contents one after the other. `model` then refers to the external file.
+    """
+    values = [
+        value
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if value.const_value is not None and value.const_value.nbytes > _SMALL_BYTES
+    ]
+    offsets, size = [], 0
+    for value in values:
+        assert value.const_value is not None
+        offsets.append(size)
+        size += value.const_value.nbytes
+        size += -size % ALIGNMENT_BYTES
+    contents = memoryview(mmap.mmap(-1, max(size, 1)))
+    for value, offset in zip(values, offsets, strict=True):
+        tensor = value.const_value
+        assert tensor is not None
+        contents[offset : offset + tensor.nbytes] = tensor.tobytes()
+        value.const_value = ir.ExternalTensor(
+            weights_name,
+            offset,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=str(value.name),
+        )
+    return ir.to_proto(model).SerializeToString(), contents
+
+
+def _align_tensor(tensor: onnx.TensorProto, file: BinaryIO) -> None:
+    length = next(int(entry.value) for entry in tensor.external_data if entry.key == "length")
+    for entry in tensor.external_data:
+        if entry.key == "offset":
+            entry.value = str(_align_piece(file, int(entry.value), length))
+        elif entry.key.startswith(_PACKED):
+            kernel, pieces = _split_packed(entry.value)
+            moved = [f"{_align_piece(file, offset, size)};{size};{rest}" for offset, size, rest in pieces]
+            entry.value = "|".join([kernel, *moved])
+
+
+def _split_packed(value: str) -> tuple[str, list[tuple[int, int, str]]]:
+    """Parse `kernel|offset;length;checksum|...` to the kernel and the pieces."""
+    kernel, *pieces = value.split("|")
+    fields = (piece.split(";") for piece in pieces)
+    return kernel, [(int(offset), int(length), checksum) for offset, length, checksum in fields]
+
+
+def _align_piece(file: BinaryIO, offset: int, length: int) -> int:
+    """Return the aligned offset of the piece, which is copied there if necessary."""
+    if offset % ALIGNMENT_BYTES == 0:
+        return offset
+    file.seek(offset)
+    piece = file.read(length)
+    end = file.seek(0, os.SEEK_END)
+    start = file.seek(end + -end % ALIGNMENT_BYTES)
+    file.write(piece)
+    return start

@@ -1,7 +1,7 @@
 """Softmax attention over the texts of a batch: short texts as a whole, a long text in blocks of queries.
 
 For short texts the scores of each head are one (longest, longest) square. A long text is alone in its batch
-(`models.long_texts`). A loop takes its queries in blocks. The scores of a block have about `SCORE_BYTES` in
+(`LONG_TEXT_TOKENS`). A loop takes its queries in blocks. The scores of a block have about `SCORE_BYTES` in
 all, so memory grows with the length of a text and not with its square. Each block reads only the keys in the
 window of its queries:
 
@@ -22,7 +22,7 @@ import onnx_ir as ir
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases
 from vecmill.graphs.ops import Ops
-from vecmill.models.attention_window import BIDIRECTIONAL, AttentionWindow
+from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow
 
 SCORE_BYTES = 96 * 2**20
 """The most bytes of the scores of one block, unless `_FEWEST_QUERIES` need more."""

@@ -1,1 +1,1 @@
-"""The machine's cores, processor, memory and processor topology."""
+"""The machine's cores, their topology, the processor and the memory."""

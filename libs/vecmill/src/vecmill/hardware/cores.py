@@ -1,12 +1,23 @@
-"""Counts the cores that this process may use.
+"""Counts the cores that this process may use, and reads which processors share a core or a NUMA node.
 
 The count respects the affinity mask (`taskset`, Kubernetes' static CPU policy) and the quota of the control
 group, version 1 or 2 (`docker --cpus`, Kubernetes' limits).
+
+A call over many cores waits for its slowest part after every operator. Two processors of one core (SMT) share
+its multipliers, and the memory of another node is slow. So a wide call gets one processor of each core of one
+node, and at most as many as an operator over a few hundred tokens can use. The other processors run other
+calls: narrow calls give the best throughput.
+
+    sys/devices/system/node/node0/cpulist                      0-31,64-95
+    sys/devices/system/cpu/cpu3/topology/core_cpus_list        3,67 (thread_siblings_list before Linux 5.3)
 """
 
 import math
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 
 def available_cores(root: Path = Path("/")) -> int:
@@ -66,3 +77,69 @@ def list_control_groups(root: Path, controller: str, mount: str) -> list[Path]:
         folder = base / path.lstrip("/")
         folders += [folder, *(parent for parent in folder.parents if parent.is_relative_to(base))]
     return folders
+
+
+# Beyond this width the parts of an operator are so small that distributing them takes as long as computing
+# them.
+WIDEST_CALL = 16
+
+_SIBLING_FILES = ("core_cpus_list", "thread_siblings_list")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The usable processors: for each NUMA node its cores, each a set of processors."""
+
+    nodes: tuple[frozenset[frozenset[int]], ...]
+
+    @classmethod
+    def read(cls, root: Path = Path("/"), processors: frozenset[int] | None = None) -> Self:
+        """Read the topology under `root`; if it is unknown, one node of single-processor cores.
+
+        `processors` are the numbers of the usable processors, by default `usable_processors()`.
+        """
+        usable = usable_processors() if processors is None else processors
+        nodes = [node & usable for node in _read_nodes(root / "sys/devices/system/node")]
+        known = frozenset().union(*nodes)
+        if usable - known:
+            nodes.append(usable - known)
+        folder = root / "sys/devices/system/cpu"
+        return cls(tuple(frozenset(_read_core(folder, cpu) & node for cpu in node) for node in nodes if node))
+
+    def widest_call(self, cores: int) -> int:
+        """Return how many of `cores` processors one call may use. The result is at least 1."""
+        whole_node = max(len(node) for node in self.nodes)
+        # Two are faster even if they seem to share a core: virtual machines do not always report cores
+        # correctly.
+        return min(cores, max(2, min(whole_node, WIDEST_CALL)))
+
+
+def lane_widths(planned: tuple[int, ...], cores: int) -> tuple[int, ...]:
+    """Return the planned lane widths that fit `cores` cores, or 1 and the widest call if none fits."""
+    fitting = tuple(width for width in planned if width <= cores)
+    return fitting or tuple(sorted({1, Topology.read().widest_call(cores)}))
+
+
+def _read_nodes(folder: Path) -> Iterator[frozenset[int]]:
+    for path in sorted(folder.glob("node[0-9]*")):
+        listed = _read_list(path / "cpulist")
+        if listed:
+            yield listed
+
+
+def _read_core(folder: Path, processor: int) -> frozenset[int]:
+    """Return the processors that share a core with `processor`, including itself."""
+    for name in _SIBLING_FILES:
+        listed = _read_list(folder / f"cpu{processor}/topology" / name)
+        if listed:
+            return listed | {processor}
+    return frozenset({processor})
+
+
+def _read_list(path: Path) -> frozenset[int]:
+    """Return the numbers in a file such as "0-3,8"; none if the file cannot be read."""
+    try:
+        parts = [part.split("-") for part in path.read_text().strip().split(",") if part]
+        return frozenset(number for part in parts for number in range(int(part[0]), int(part[-1]) + 1))
+    except (OSError, ValueError):
+        return frozenset()

@@ -35,7 +35,8 @@ def read_memory_use(root: Path = _ROOT) -> MemoryUse | None:
 
 def resident_mb() -> float | None:
     """Return the memory of this process (proportional set size) in MB, or `None` if it is unknown."""
-    return _read_mb("/proc/self/smaps_rollup", "Pss:")
+    found = _read_fields(Path("/proc/self/smaps_rollup")).get("Pss:")
+    return None if found is None else found / 1e6
 
 
 def available_mb(root: Path = _ROOT) -> float | None:
@@ -94,12 +95,6 @@ def _read_fields(path: Path) -> dict[str, int]:
     except OSError:
         return {}
     return {words[0]: int(words[1]) * 1024 for words in lines if len(words) == 3 and words[2] == "kB"}
-
-
-def _read_mb(path: str, key: str) -> float | None:
-    """Return the field `key`, in kB, of a file of /proc in MB."""
-    found = _read_fields(Path(path)).get(key)
-    return None if found is None else found / 1e6
 
 
 def return_freed_memory() -> None:

@@ -78,9 +78,9 @@ def check_whole_number(value: object, name: str, least: int = 1, most: int = MOS
     return value
 
 
-def read_number(config: Settings, key: str, default: float, *, file: File = CONFIG) -> float:
+def read_number(config: Settings, key: str, default: float) -> float:
     """Read a number above 0."""
-    return check_number(_value(config, key, default), f"{file}: {key}")
+    return check_number(_value(config, key, default), f"{CONFIG}: {key}")
 
 
 def check_number(value: object, name: str) -> float:

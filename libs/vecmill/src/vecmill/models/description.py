@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
 from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity
 from vecmill.models.stages import Normalize, Stage
-from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
+
+LONG_TEXT_TOKENS = 512
+"""The most tokens of a text that is not long. A long text has a call of its own, with attention in blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,8 @@ class ModelDescription:
             return OutputShape.SPARSE
         is_per_token = self.task in (Task.CLASSIFY_TOKENS, Task.MULTI_VECTOR)
         return OutputShape.TOKEN if is_per_token else OutputShape.TEXT
+
+    @property
+    def has_long_texts(self) -> bool:
+        """Whether vecmill's graph of the model computes attention in blocks for long texts."""
+        return self.max_tokens > LONG_TEXT_TOKENS and self.encoder.has_attention

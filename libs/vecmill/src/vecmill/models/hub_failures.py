@@ -3,7 +3,7 @@
 import errno
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -108,20 +108,19 @@ def _explain(cause: BaseException, peer: str) -> str | None:
     return None
 
 
+_STATUS_REMEDIES: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "(unauthorised). Set HF_TOKEN to a valid token.",
+    HTTPStatus.FORBIDDEN: "(forbidden). Set HF_TOKEN to a token that may read the model.",
+    HTTPStatus.NOT_FOUND: "(not found). Check the model's name, and HF_ENDPOINT.",
+    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "(the proxy asks for a password). Put the user and the "
+    "password in HTTPS_PROXY.",
+    HTTPStatus.TOO_MANY_REQUESTS: "(too many requests). Wait, or set HF_TOKEN to a token of yours.",
+}
+
+
 def _explain_status(status: int, peer: str) -> str:
-    phrase = f"{peer} answers {status}"
-    match status:
-        case HTTPStatus.UNAUTHORIZED:
-            return f"{phrase} (unauthorised). Set HF_TOKEN to a valid token."
-        case HTTPStatus.FORBIDDEN:
-            return f"{phrase} (forbidden). Set HF_TOKEN to a token that may read the model."
-        case HTTPStatus.NOT_FOUND:
-            return f"{phrase} (not found). Check the model's name, and HF_ENDPOINT."
-        case HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-            return f"{phrase} (the proxy asks for a password). Put the user and the password in HTTPS_PROXY."
-        case HTTPStatus.TOO_MANY_REQUESTS:
-            return f"{phrase} (too many requests). Wait, or set HF_TOKEN to a token of yours."
-    return f"{phrase}, which is a fault of the hub."
+    remedy = _STATUS_REMEDIES.get(status)
+    return f"{peer} answers {status}" + (f" {remedy}" if remedy else ", which is a fault of the hub.")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

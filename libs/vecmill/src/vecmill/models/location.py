@@ -10,7 +10,7 @@ from vecmill.errors import CorruptModel, ModelNotFound
 from vecmill.models.directory import read_object
 from vecmill.models.exported import SUFFIX, directory_of
 from vecmill.models.hub import HubName, fetch_model
-from vecmill.values.pip_command import FIND_LINKS_HINT, pip_command
+from vecmill.values.messages import FIND_LINKS_HINT, pip_command
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
 # The packages that hold the embedded model in a folder `model`. The first that is installed is used.

@@ -31,7 +31,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embedding
-from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.observer import Observer
 
 # Results of at most this many numbers are made on the event loop, in about the time of a switch to a thread.
@@ -133,7 +133,11 @@ class Admission:
             self.dispatcher.likely_costs_s(self._likely_tokens(request, sizes)),
         )
         refuse()
-        sequences = await self._encode(encode, request, sizes, refuse)
+        most_read = self.tokenizer.most_read(request.options.truncation)
+        # Other requests are admitted in the meantime. If many large ones arrive together, only those that
+        # will be admitted must cost the time of tokenising.
+        sequences = await self.tokenize(encode(), request, sizes, most_read, refuse)
+        self.check_tokens(sum(map(len, sequences)))
         tokenized = self._clock()
         if run is not None:
             run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
@@ -223,20 +227,6 @@ class Admission:
                 "parts.",
                 field="input",
             )
-
-    async def _encode(
-        self,
-        encode: Callable[[], Slices[list[TokenSequence]]],
-        request: Request[Any],
-        sizes: Sequence[int],
-        refuse: Callable[[], None],
-    ) -> list[TokenSequence]:
-        most_read = self.tokenizer.most_read(request.options.truncation)
-        # Other requests are admitted in the meantime. If many large ones arrive together, only those that
-        # will be admitted must cost the time of tokenising.
-        sequences = await self.tokenize(encode(), request, sizes, most_read, refuse)
-        self.check_tokens(sum(map(len, sequences)))
-        return sequences
 
     async def tokenize(
         self,

@@ -22,8 +22,7 @@ from vecmill.tokenization.tokenizer import Spans
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.scores import activate_logits, softmax
-from vecmill.vectors.transforms import dense, stack_embeddings
+from vecmill.vectors import activate_logits, dense, softmax, stack_embeddings
 
 
 async def classify(admission: Admission, request: Classify) -> ClassifyResult:
@@ -177,14 +176,9 @@ async def score_tokens(admission: Admission, request: ScoreTokens) -> ScoreToken
     require_task(description, Task.CLASSIFY_TOKENS, asked="score the labels of tokens")
     head = description.head
     assert head is not None
-
-    def encode() -> Slices[list[TokenSequence]]:
-        found = yield from admission.tokenizer.encode_with_spans_in_slices(
-            request.texts, truncation=truncation
-        )
-        return [sequence for sequence, _ in found]
-
-    done = await admission.run(request, encode)
+    done = await admission.run(
+        request, lambda: admission.tokenizer.encode_in_slices(request.texts, truncation=truncation)
+    )
 
     def score() -> tuple[FloatArray, ...]:
         logits = map(dense, done.embeddings)

@@ -16,7 +16,7 @@ from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors.transforms import (
+from vecmill.vectors import (
     dense,
     find_ranges,
     finish_embeddings,

@@ -21,7 +21,7 @@ from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors.transforms import dense, truncate_embeddings
+from vecmill.vectors import dense, truncate_embeddings
 
 # The text between two chunks.
 SEPARATOR = " "

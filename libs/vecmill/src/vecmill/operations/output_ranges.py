@@ -39,7 +39,7 @@ from vecmill.requests import Embed, Priority, TextOptions, TextOrIds, Truncation
 from vecmill.results import EmbedResult
 from vecmill.tokenization.prompts import find_prompt
 from vecmill.values.aliases import FloatArray
-from vecmill.values.engine_info import EngineInfo
+from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.sample_texts import sample_texts
 
 FOLDER = "samples"

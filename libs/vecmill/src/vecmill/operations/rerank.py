@@ -17,8 +17,14 @@ from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_to
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
-from vecmill.vectors.scores import activate_logits, max_similarity, similarity_scores, sparse_product
-from vecmill.vectors.transforms import sparse, stack_embeddings
+from vecmill.vectors import (
+    activate_logits,
+    max_similarity,
+    similarity_scores,
+    sparse,
+    sparse_product,
+    stack_embeddings,
+)
 
 T = TypeVar("T")
 

@@ -15,21 +15,3 @@ factor, and their weights multiplied by it. Factors and rounding need statistics
 Norms, softmax, attention, pooling and heads stay fp32. So do the linear layers that `selection` leaves out:
 a few layers cause most of the loss of accuracy.
 """
-
-from vecmill.quantization.calibration import calibration_sequences, held_out_sequences
-from vecmill.quantization.matrices import find_matrices
-from vecmill.quantization.rewriting import compress_weights, quantize_graph
-from vecmill.quantization.rounding import RoundedLayer, round_layers
-from vecmill.quantization.selection import output_losses, select_layers
-
-__all__ = [
-    "RoundedLayer",
-    "calibration_sequences",
-    "compress_weights",
-    "find_matrices",
-    "held_out_sequences",
-    "output_losses",
-    "quantize_graph",
-    "round_layers",
-    "select_layers",
-]

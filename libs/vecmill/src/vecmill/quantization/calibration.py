@@ -13,8 +13,8 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
-from vecmill.models.long_texts import LONG_TEXT_TOKENS
-from vecmill.quantization.matrices import Matrix
+from vecmill.models.description import LONG_TEXT_TOKENS
+from vecmill.quantization.selection import Matrix
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence

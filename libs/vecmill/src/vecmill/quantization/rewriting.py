@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from vecmill.quantization.matrices import Matrix, add_constant, find_matrices
 from vecmill.quantization.rounding import RoundedLayer, Span, feeds_attention, round_layers
+from vecmill.quantization.selection import Matrix, add_constant, find_matrices
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import Precision
 

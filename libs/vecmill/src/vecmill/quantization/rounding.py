@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vecmill.errors import UnsupportedModel
 from vecmill.quantization.calibration import InputStatistics, observe_inputs
-from vecmill.quantization.matrices import Matrix
+from vecmill.quantization.selection import Matrix
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.engine_plan import Precision

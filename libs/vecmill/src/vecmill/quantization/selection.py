@@ -1,4 +1,4 @@
-"""Selects the linear layers to quantise, by the loss of accuracy that each layer alone causes.
+"""Selects the linear layers to quantise: those of a suitable size, without those that lose much accuracy.
 
 Quantisation errors of different layers hardly depend on each other, so the losses of the layers add up to
 about the loss of the whole model. A few layers and a few texts cause most of the worst loss. The search
@@ -7,14 +7,98 @@ the worst text is good enough. It stops before the layers left out take so much 
 worthwhile.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.embeddings import Embedding, SparseEmbedding
-from vecmill.vectors.transforms import dense, normalize_embeddings
+from vecmill.vectors import dense, normalize_embeddings
+
+# Smaller matrices save little, and those of heads have few outputs.
+_SMALLEST_SIZE = 64 * 64
+_FEWEST_OUTPUTS = 32
+# More outputs per input: logits over a vocabulary, whose order must be exact.
+_MOST_EXPANSION = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight (outputs, inputs) and the products `rows @ weight.T` that use it."""
+
+    weight: ir.Value
+    products: Sequence[ir.Node]
+
+    @property
+    def name(self) -> str:
+        """The weight's name."""
+        assert self.weight.name is not None
+        return self.weight.name
+
+    @property
+    def inputs(self) -> int:
+        """The number of columns of the weight."""
+        return _dimensions(self.weight)[1]
+
+    @property
+    def sources(self) -> list[ir.Value]:
+        """The other factors of the products, (rows, inputs) each."""
+        return [_present(product.inputs[0]) for product in self.products]
+
+    def read(self) -> FloatArray:
+        """Read the weight, (outputs, inputs), float32."""
+        assert self.weight.const_value is not None
+        values: FloatArray = self.weight.const_value.numpy()
+        return values
+
+
+def find_matrices(graph: ir.Graph) -> list[Matrix]:
+    """Return the weights of linear layers that should be quantised, in the order of the graph."""
+    return [matrix for matrix in _linear_layers(graph) if _is_suitable(matrix)]
+
+
+def add_constant(graph: ir.Graph, name: str, values: npt.ArrayLike, dtype: npt.DTypeLike) -> ir.Value:
+    """Add a constant to the graph and return its value."""
+    array = np.asarray(values, dtype, order="C")
+    value = ir.Value(
+        name=name,
+        shape=ir.Shape(array.shape),
+        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        const_value=ir.tensor(array),
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def _linear_layers(graph: ir.Graph) -> Iterator[Matrix]:
+    for weight in list(graph.initializers.values()):
+        uses = weight.uses()
+        if uses and all(use.node.op_type == "Gemm" and use.idx == 1 for use in uses):
+            yield Matrix(weight, [use.node for use in uses])
+
+
+def _is_suitable(matrix: Matrix) -> bool:
+    outputs, inputs = _dimensions(matrix.weight)
+    return (
+        outputs * inputs >= _SMALLEST_SIZE
+        and outputs >= _FEWEST_OUTPUTS
+        and outputs <= _MOST_EXPANSION * inputs
+    )
+
+
+def _dimensions(weight: ir.Value) -> tuple[int, int]:
+    assert weight.shape is not None
+    outputs, inputs = weight.shape.numpy()
+    return outputs, inputs
+
+
+def _present(value: ir.Value | None) -> ir.Value:
+    assert value is not None
+    return value
+
 
 # The loss, 1 - cosine, of the worst text. `vecmill optimize` accepts 0.001; other texts can be worse.
 _LIMIT = 0.0009

@@ -10,8 +10,7 @@ from vecmill.engines import default_engine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.models.weights import check_whole
-from vecmill.serving_plan.machine import Machine, runtime_versions
-from vecmill.serving_plan.manifest import PREPARED_FOLDER, Manifest
+from vecmill.serving_plan.manifest import PREPARED_FOLDER, Machine, Manifest, runtime_versions
 from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
 

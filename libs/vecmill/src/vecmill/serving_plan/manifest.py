@@ -1,4 +1,4 @@
-"""The manifest `vecmill.json` of an optimised directory: the plan of the served model, and measurements.
+"""The manifest `vecmill.json` of an optimised directory: its plan, and what was measured where.
 
 {
   "schema": 1,
@@ -15,12 +15,19 @@
 }
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+from vecmill.engines import ENGINES
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
+from vecmill.hardware.cores import available_cores
+from vecmill.hardware.processor import processor_model, processor_name
 from vecmill.models.config_fields import check_text, read_mapping
 from vecmill.models.directory import read_object
 from vecmill.models.location import MANIFEST_FILE
@@ -97,3 +104,35 @@ def _read_accuracies(document: Mapping[str, Any], file: str) -> Iterator[tuple[E
         if entry.get("accuracy") is not None:
             plan = read_plan(read_mapping(entry, "plan", file=name), f"{name}.plan")
             yield plan, read_accuracy(read_mapping(entry, "accuracy", file=name), f"{name}.accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The properties of a machine that speeds depend on. `processor` is vecmill's name for the type."""
+
+    processor: str
+    processor_model: str
+    cores: int
+    system: str
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return this machine, with the cores that this process may use."""
+        return cls(processor_name(), processor_model(), available_cores(), platform.system())
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the properties: 16 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def runtime_versions(engines: Iterable[str]) -> dict[str, str]:
+    """Return the versions of vecmill and of the installed packages that `engines` need, by name."""
+    modules = {module for engine in engines if engine in ENGINES for module in ENGINES[engine].needs}
+    found = {}
+    for distribution in ("vecmill", *sorted(modules)):
+        try:
+            found[distribution] = version(distribution)
+        except PackageNotFoundError:
+            continue  # a module whose distribution has another name
+    return found

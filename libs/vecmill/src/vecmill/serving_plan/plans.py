@@ -8,7 +8,7 @@ from typing import Any
 from vecmill.errors import CorruptModel
 from vecmill.models.config_fields import MOST_TOKENS, check_text, check_whole_number
 from vecmill.values.engine_plan import EnginePlan, Precision
-from vecmill.vectors.scores import cosine_at
+from vecmill.vectors import cosine_at
 
 
 @dataclass(frozen=True, slots=True)

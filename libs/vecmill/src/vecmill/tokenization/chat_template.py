@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.heads import ChatTemplate
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 if TYPE_CHECKING:
     import jinja2

@@ -13,24 +13,13 @@ import numpy.typing as npt
 from vecmill.models import ModelDescription
 from vecmill.models.heads import MultiVector
 from vecmill.requests import DEFAULT_TEXT_OPTIONS, Purpose, TextOptions
-from vecmill.tokenization.pieces import Slices, complete
+from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.transforms import dense
-
-
-def encode_side(
-    description: ModelDescription,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    side: Purpose,
-    options: TextOptions = DEFAULT_TEXT_OPTIONS,
-) -> list[TokenSequence]:
-    """Encode `texts` as queries or documents, after the requested prompt or the side's default prompt."""
-    return complete(encode_side_in_slices(description, tokenizer, texts, side, options))
+from vecmill.vectors import dense
 
 
 def encode_side_in_slices(
@@ -40,7 +29,7 @@ def encode_side_in_slices(
     side: Purpose,
     options: TextOptions = DEFAULT_TEXT_OPTIONS,
 ) -> Slices[list[TokenSequence]]:
-    """Do the work of `encode_side` in slices."""
+    """Encode `texts` as queries or documents, after the requested prompt or the side's default, in slices."""
     settings = description.multi_vector or MultiVector()
     prompt = side_prompt(description, side, options)
     own_limit = settings.query_tokens if side is Purpose.QUERY else settings.document_tokens

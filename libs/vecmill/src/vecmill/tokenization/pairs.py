@@ -62,21 +62,6 @@ class PairTokenizer:
                 f"reads {self._max_tokens} tokens."
             )
 
-    def encode(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        prompt: str = "",
-        truncation: Truncation = DEFAULT_TRUNCATION,
-    ) -> list[TokenSequence]:
-        """Encode each pair to the model's token ids, special tokens included.
-
-        `prompt` is put before the first text, or is the template's instruction. `truncation` decides whether
-        a pair that is too long is truncated, the longer text first, or raises `InputTooLong`. Raises
-        `InvalidRequest` for invalid Unicode, and for a pair without tokens.
-        """
-        return complete(self.encode_in_slices(pairs, prompt=prompt, truncation=truncation))
-
     def encode_in_slices(
         self,
         pairs: Sequence[Pair],
@@ -84,7 +69,12 @@ class PairTokenizer:
         prompt: str = "",
         truncation: Truncation = DEFAULT_TRUNCATION,
     ) -> Slices[list[TokenSequence]]:
-        """Do the work of `encode` in slices."""
+        """Encode each pair to the model's token ids, special tokens included, in slices.
+
+        `prompt` is put before the first text, or is the template's instruction. `truncation` decides whether
+        a pair that is too long is truncated, the longer text first, or raises `InputTooLong`. Raises
+        `InvalidRequest` for invalid Unicode, and for a pair without tokens.
+        """
         if self._frame is None:
             return (yield from self._encode_prose(pairs, prompt, truncation))
         sequences = []

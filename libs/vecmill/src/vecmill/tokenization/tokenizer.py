@@ -232,22 +232,13 @@ class Tokenizer:
             sequences.append(sequence)
         return sequences
 
-    def encode_with_spans(
-        self,
-        texts: Sequence[str],
-        *,
-        truncation: Truncation = DEFAULT_TRUNCATION,
-    ) -> list[tuple[TokenSequence, Spans]]:
-        """Encode as `encode` does. Return also the place of each token in its text."""
-        return complete(self.encode_with_spans_in_slices(texts, truncation=truncation))
-
     def encode_with_spans_in_slices(
         self,
         texts: Sequence[str],
         *,
         truncation: Truncation = DEFAULT_TRUNCATION,
     ) -> Slices[list[tuple[TokenSequence, Spans]]]:
-        """Do the work of `encode_with_spans` in slices."""
+        """Do the work of `encode` in slices. Return also the place of each token in its text."""
         found = []
         limit, reading = self.longest(truncation), self._reading(truncation, places=True)
         for index, text in enumerate(texts):
@@ -317,14 +308,13 @@ class Tokenizer:
         kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
         return TokenSequence.of(list(kept), is_truncated=count > limit)
 
-    def split(self, texts: Sequence[str], *, special: bool) -> tuple[Tokens, ...]:
-        """Return all tokens of each text, without truncation; with `special` add special tokens."""
-        return complete(self.split_in_slices(texts, special=special))
-
     def split_in_slices(
         self, texts: Sequence[str], *, special: bool, max_tokens: int | None = None
     ) -> Slices[tuple[Tokens, ...]]:
-        """Do the work of `split` in slices. Raises `RequestTooLarge` for more than `max_tokens` in all."""
+        """Return all tokens of each text, without truncation, in slices; with `special` add special tokens.
+
+        Raises `RequestTooLarge` for more than `max_tokens` in all.
+        """
         found, count = [], 0
         for index, text in enumerate(texts):
             room = None if max_tokens is None else max_tokens - count + 1
@@ -339,12 +329,8 @@ class Tokenizer:
             found.append(Tokens.of(tokens.ids, tokens.words, tokens.is_special, tokens.offsets))
         return tuple(found)
 
-    def cut_texts(self, texts: Sequence[str], max_tokens: int) -> list[str]:
-        """Cut each text after its token number `max_tokens`, special tokens not counted."""
-        return complete(self.cut_texts_in_slices(texts, max_tokens))
-
     def cut_texts_in_slices(self, texts: Sequence[str], max_tokens: int) -> Slices[list[str]]:
-        """Do the work of `cut_texts` in slices."""
+        """Cut each text after its token number `max_tokens`, special tokens not counted, in slices."""
         cut = []
         for index, text in enumerate(texts):
             tokens = yield from self._read(

@@ -1,6 +1,10 @@
-"""Phrases that error messages share."""
+"""Phrases that error messages share, and the command that installs or removes packages."""
 
+import shlex
+import sys
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
+from pathlib import Path
 
 _SHOWN_CHARACTERS = 100
 
@@ -22,3 +26,32 @@ def not_supported(what: str, value: object, supported: Iterable[str]) -> str:
     The supported values are listed in their order.
     """
     return f"{what} {show(value)} is not supported; supported: {', '.join(supported)}."
+
+
+# How a command that installs a package of vecmill itself finds it before a package index has it.
+FIND_LINKS_HINT = "add `--find-links dist` to install from the wheels that `make wheels` builds in a clone"
+
+# The folders in uv's cache with the environments of `uvx`.
+_UVX_FOLDERS = ("archive-v", "environments-v")
+
+
+def pip_command(action: str, *packages: str) -> str:
+    """Return the shell command that applies `action` ("install", "uninstall") to the running interpreter.
+
+    The command names the interpreter, since `pip` on the search path may belong to another. An environment
+    that uv made has no pip; the command is then uv's. An environment of `uvx` belongs to uv's cache, so the
+    command starts `vecmill-server` with the packages instead.
+    """
+    # Not `importlib.util.find_spec`: setuptools has a hook there, which takes the search for a sign that pip
+    # runs, and then setuptools cannot be imported any more, which torch needs to compile.
+    if PathFinder.find_spec("pip") is not None:
+        words = [sys.executable, "-m", "pip", *action.split(), *packages]
+    elif action == "install" and _is_of_uvx():
+        words = ["uvx", *(word for package in packages for word in ("--with", package)), "vecmill-server"]
+    else:
+        words = ["uv", "pip", *action.split(), "--python", sys.executable, *packages]
+    return shlex.join(words)
+
+
+def _is_of_uvx() -> bool:
+    return any(part.startswith(_UVX_FOLDERS) for part in Path(sys.prefix).parts)

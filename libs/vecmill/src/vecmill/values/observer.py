@@ -115,7 +115,6 @@ class BatchRecord:
     texts: int
     tokens: int
     computed_tokens: int
-    lane_width: int
     inference_s: float
     waits_s: tuple[float, ...]
     timeline: BatchTimeline | None = None

@@ -16,8 +16,7 @@ from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.embeddings import Embedding, SparseEmbedding
-from vecmill.vectors.scores import cosine_at, max_similarity
-from vecmill.vectors.transforms import dense, normalize_embeddings
+from vecmill.vectors import cosine_at, dense, max_similarity, normalize_embeddings
 from vecmill.verification.model_outputs import (
     CheckInputs,
     ModelOutputs,
@@ -32,7 +31,7 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingComparison:
-    """The differences between the embeddings of `texts` texts and their reference.
+    """The differences between the embeddings of `count` texts and their reference.
 
     `largest_difference` is over all components, and `scale` is the largest component of the reference.
     `cosine_min` is the cosine of the worst text, number `worst_text`, or of its worst token.
@@ -40,18 +39,13 @@ class EmbeddingComparison:
     if there are too few texts.
     """
 
-    texts: int
+    count: int
     largest_difference: float
     scale: float
     cosine_min: float
     cosine_mean: float
     worst_text: int
     neighbours_kept: float | None
-
-    @property
-    def count(self) -> int:
-        """The number of compared texts."""
-        return self.texts
 
     @property
     def worst_cosine(self) -> float:
@@ -61,7 +55,7 @@ class EmbeddingComparison:
     def lines(self) -> list[str]:
         """Return the figures as lines for a terminal."""
         return [
-            f"texts               {self.texts}",
+            f"texts               {self.count}",
             f"largest difference  {self.largest_difference:.2e}",
             f"cosine, worst text  {self.cosine_min:.8f} (text {self.worst_text})",
             f"cosine, mean        {self.cosine_mean:.8f}",
@@ -71,7 +65,7 @@ class EmbeddingComparison:
 
 @dataclass(frozen=True, slots=True)
 class ScoreComparison:
-    """The differences between the scores of `inputs` texts or pairs and their reference.
+    """The differences between the scores of `count` texts or pairs and their reference.
 
     `largest_difference` is over all scores, `scale` is the largest score of the reference, and `worst_input`
     is the number of the input with the largest difference. `decisions_kept` is the share of a query's best
@@ -79,16 +73,11 @@ class ScoreComparison:
     same. It is `None` if there are too few documents.
     """
 
-    inputs: int
+    count: int
     largest_difference: float
     scale: float
     worst_input: int
     decisions_kept: float | None
-
-    @property
-    def count(self) -> int:
-        """The number of compared inputs."""
-        return self.inputs
 
     @property
     def worst_cosine(self) -> float:
@@ -98,7 +87,7 @@ class ScoreComparison:
     def lines(self) -> list[str]:
         """Return the figures as lines for a terminal."""
         return [
-            f"inputs              {self.inputs}",
+            f"inputs              {self.count}",
             f"largest difference  {self.largest_difference:.2e} (input {self.worst_input})",
             f"decisions kept      {_share(self.decisions_kept)}",
         ]
@@ -163,7 +152,7 @@ def compare_scores(
     pairs = zip(_of_one_shape([*map(dense, found)], theirs), theirs, strict=True)
     differences = [_differences(one, other).max(initial=0) for one, other in pairs]
     return ScoreComparison(
-        inputs=len(reference),
+        count=len(reference),
         largest_difference=float(max(differences)),
         scale=float(max(np.abs(one).max(initial=0) for one in theirs)),
         worst_input=int(np.argmax(differences)),
@@ -191,7 +180,7 @@ def _compare(
     # Two zero vectors are equal, although their cosine is 0.
     cosines[~found.any(axis=1) & ~reference.any(axis=1)] = 1.0
     return EmbeddingComparison(
-        texts=texts,
+        count=texts,
         largest_difference=float(_differences(found, reference).max()),
         scale=float(np.abs(reference).max()),
         cosine_min=float(cosines.min()),

@@ -11,14 +11,13 @@ from typing import Self
 from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
-from vecmill.tokenization.late_interaction import encode_side, keep_tokens
+from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
-from vecmill.vectors.scores import activate_logits
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import activate_logits, dense
 
 # More than twice the number of best documents that are compared.
 DOCUMENTS_PER_QUERY = 30
@@ -110,13 +109,11 @@ class ModelProcessor:
         """Return the model's tokens for an input with default text options."""
         description = self._description
         if description.task is Task.MULTI_VECTOR:
-            (sequence,) = encode_side(description, self._tokenizer, [item.text], item.purpose)
-            return sequence
-        (sequence,) = complete(
-            encode_inputs(
-                self._tokenizer, self._pairs, [item.text_or_pair], prompt=description.default_prompt
-            )
-        )
+            work = encode_side_in_slices(description, self._tokenizer, [item.text], item.purpose)
+        else:
+            prompt = description.default_prompt
+            work = encode_inputs(self._tokenizer, self._pairs, [item.text_or_pair], prompt=prompt)
+        (sequence,) = complete(work)
         return sequence
 
     def postprocess(self, item: CheckInput, sequence: TokenSequence, output: Embedding) -> Embedding:

@@ -21,7 +21,7 @@ from vecmill.engines.base import Engine
 from vecmill.errors import UnsupportedModel
 from vecmill.hardware.processor import processor_name
 from vecmill.models import ModelDescription, fingerprint_model
-from vecmill.models.transformers_config import TransformersConfig
+from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan, Precision
 from vecmill.values.sample_texts import sample_texts
 from vecmill.verification.comparison import compare_with_reference

@@ -68,12 +68,10 @@ def load_reference_implementation(description: ModelDescription) -> ComputeOutpu
             return _load_embedder(description)
         case Task.RERANK if saved_by_transformers(description) and description.pair_template is not None:
             return _load_causal_lm_reranker(description)
-        case Task.RERANK:
-            return _load_cross_encoder(description)
         case Task.CLASSIFY if saved_by_transformers(description):
             return _load_classifier(description)
-        case Task.CLASSIFY:
-            return _load_labelling_cross_encoder(description)
+        case Task.RERANK | Task.CLASSIFY:
+            return _load_cross_encoder(description)
         case Task.CLASSIFY_TOKENS:
             return _load_token_classifier(description)
         case Task.SPARSE:
@@ -99,17 +97,26 @@ def _weights_options(description: ModelDescription) -> dict[str, Any]:
 def _load_library(class_name: str, description: ModelDescription) -> Any:
     import sentence_transformers
 
-    model_class = getattr(sentence_transformers, class_name)
-    return (
-        model_class(
-            str(description.directory),
-            device="cpu",
-            trust_remote_code=description.runs_code,
-            model_kwargs=_weights_options(description),
-        )
-        .float()
-        .eval()
+    model = getattr(sentence_transformers, class_name)(
+        str(description.directory),
+        device="cpu",
+        trust_remote_code=description.runs_code,
+        model_kwargs=_weights_options(description),
     )
+    return model.float().eval()
+
+
+def _load_class(class_name: str, folder: Path, description: ModelDescription) -> Any:
+    import torch
+    import transformers
+
+    model = getattr(transformers, class_name).from_pretrained(
+        str(folder),
+        dtype=torch.float32,
+        trust_remote_code=description.runs_code,
+        **_weights_options(description),
+    )
+    return model.eval()
 
 
 def _load_embedder(description: ModelDescription) -> ComputeOutputs:
@@ -124,12 +131,24 @@ def _load_embedder(description: ModelDescription) -> ComputeOutputs:
 
 def _load_cross_encoder(description: ModelDescription) -> ComputeOutputs:
     model = _load_library("CrossEncoder", description)
+    options = {"activation_fn": _label_activation(model)} if description.task is Task.CLASSIFY else {}
 
     def compute(inputs: CheckInputs) -> ModelOutputs:
-        scores = model.predict([item.text_or_pair for item in inputs])
-        return tuple(np.asarray(scores, np.float32).reshape(-1, 1, 1))
+        scores = np.asarray(model.predict([item.text_or_pair for item in inputs], **options), np.float32)
+        return tuple(scores.reshape(len(inputs), 1, -1))
 
     return compute
+
+
+def _label_activation(model: Any) -> Any:
+    """Return the activation of a classifier; by default that of the pipeline of transformers."""
+    from torch import nn
+
+    if not isinstance(model.activation_fn, nn.Identity):
+        return model.activation_fn
+    problem = str(getattr(model.config, "problem_type", None))
+    others = {"multi_label_classification": nn.Sigmoid(), "regression": model.activation_fn}
+    return others.get(problem, nn.Softmax(dim=1))
 
 
 def _load_causal_lm_reranker(description: ModelDescription) -> ComputeOutputs:
@@ -137,15 +156,10 @@ def _load_causal_lm_reranker(description: ModelDescription) -> ComputeOutputs:
     import torch
     import transformers
 
-    folder, template = str(description.directory), description.pair_template
+    template = description.pair_template
     assert template is not None
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.float32,
-        trust_remote_code=description.runs_code,
-        **_weights_options(description),
-    ).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(description.directory))
+    model = _load_class("AutoModelForCausalLM", description.directory, description)
     before, after = (
         tokenizer.encode(text, add_special_tokens=False) for text in (template.start, template.end)
     )
@@ -192,35 +206,13 @@ def _load_classifier(description: ModelDescription) -> ComputeOutputs:
     return partial(_each, score)
 
 
-def _load_labelling_cross_encoder(description: ModelDescription) -> ComputeOutputs:
-    from torch import nn
-
-    model = _load_library("CrossEncoder", description)
-    activation = model.activation_fn
-    if isinstance(activation, nn.Identity):  # the default if the model's settings name no activation
-        problem = str(getattr(model.config, "problem_type", None))
-        others = {"multi_label_classification": nn.Sigmoid(), "regression": activation}
-        activation = others.get(problem, nn.Softmax(dim=1))
-
-    def compute(inputs: CheckInputs) -> ModelOutputs:
-        scores = model.predict([item.text_or_pair for item in inputs], activation_fn=activation)
-        return tuple(np.asarray(scores, np.float32)[:, None])
-
-    return compute
-
-
 def _load_token_classifier(description: ModelDescription) -> ComputeOutputs:
     import torch
     import transformers
 
-    folder = str(_folder(description))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForTokenClassification.from_pretrained(
-        folder,
-        dtype=torch.float32,
-        trust_remote_code=description.runs_code,
-        **_weights_options(description),
-    ).eval()
+    folder = _folder(description)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
+    model = _load_class("AutoModelForTokenClassification", folder, description)
 
     def score(item: CheckInput) -> FloatArray:
         tokens = tokenizer(item.text, truncation=True, max_length=description.max_tokens, return_tensors="pt")
@@ -262,7 +254,7 @@ def _each(score: Callable[[CheckInput], FloatArray], inputs: Sequence[CheckInput
     return tuple(map(score, inputs))
 
 
-def _folder(description: ModelDescription) -> Any:
+def _folder(description: ModelDescription) -> Path:
     """Return the folder of the transformers model, which may be one of several modules."""
     return description.weights_files[0].parent
 

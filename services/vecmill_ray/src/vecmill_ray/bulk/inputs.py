@@ -27,7 +27,7 @@ from vecmill.commands.embed.sources import (
 )
 from vecmill.errors import InvalidConfig, InvalidCorpus, MissingExtra
 from vecmill.values.aliases import JsonValue
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 from vecmill_ray.bulk.blocks import InputSpan, Position, Row
 from vecmill_ray.bulk.storage import SharedStorage, StoredFile
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vecmill.results import EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
-from vecmill.vectors.transforms import quantize
+from vecmill.vectors import quantize
 from vecmill_server.base import json_schema
 from vecmill_server.base.json_schema import Schema
 from vecmill_server.dialects import fields

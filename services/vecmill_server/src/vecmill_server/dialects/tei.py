@@ -34,7 +34,7 @@ from vecmill.results import (
     Tokens,
 )
 from vecmill.values.aliases import JsonValue
-from vecmill.vectors.scores import similarity_scores
+from vecmill.vectors import similarity_scores
 from vecmill_server.base import json_schema
 from vecmill_server.base.error_responses import ErrorResponse, ErrorSpec, make_response, message_of, spec_of
 from vecmill_server.base.errors import EmptyInput

@@ -18,7 +18,7 @@ from typing import Self
 
 from vecmill.errors import InvalidRequest, MissingExtra
 from vecmill.requests import TextOrIds
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 from vecmill_server.base.settings import TokenIds
 from vecmill_server.dialects.fields import ReadIds
 

@@ -16,7 +16,7 @@ from vecmill.mill import Mill
 from vecmill.models import ModelLocation, fingerprint_model, locate_model
 from vecmill.requests import Embed, TextOptions
 from vecmill.values.aliases import JsonValue
-from vecmill.vectors.transforms import quantize
+from vecmill.vectors import quantize
 
 _NO_LIMIT = sys.maxsize
 

@@ -19,7 +19,7 @@ from vecmill.errors import MissingExtra
 from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputDtype
 from vecmill.values.engine_plan import Precision
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 from vecmill.values.task import Task
 
 PURPOSES = [purpose.value for purpose in Purpose]

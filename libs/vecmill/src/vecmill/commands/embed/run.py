@@ -20,13 +20,11 @@ from vecmill.commands.embed.pipeline import embed_parts
 from vecmill.commands.embed.progress import ProgressBar, show_progress
 from vecmill.commands.embed.remote import open_remote
 from vecmill.commands.embed.sources import Source, cut_parts, open_source
-from vecmill.config import MillConfig
 from vecmill.errors import InvalidConfig, InvalidCorpus, SetupError, VecmillError
 from vecmill.models.fingerprint import hash_file
 from vecmill.requests import Purpose
 from vecmill.values.aliases import JsonValue
 from vecmill.values.embeddings import OutputDtype
-from vecmill.values.task import Task
 
 DONE, INTERRUPTED = 0, 130
 
@@ -36,18 +34,18 @@ _WORDS = {"name": "model", "fingerprint": "content of the model"}
 
 @dataclass(frozen=True, slots=True)
 class EmbedOptions:
-    """The options of the command. `server` is a URL; without a URL this process embeds, with `config`."""
+    """The options of the command. `server` is a URL; without a URL this process embeds with `choice`.
+
+    A server gets the name of the model of `choice` alone.
+    """
 
     corpus: Path
     output: Path
     columns: ColumnOptions = field(default_factory=ColumnOptions)
     parameters: EmbedParameters = field(default_factory=EmbedParameters)
-    model: str | None = None
-    config: MillConfig = field(default_factory=MillConfig)
-    trusts_code: bool = False
+    choice: EmbedModel = field(default_factory=EmbedModel)
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
-    task: Task | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +81,9 @@ def parse_options(corpus: Path, output: Path, options: Mapping[str, Any]) -> Emb
             "--config, --engine, --precision, --device, --cores and --trust-remote-code have no effect with "
             "--server. Remove them."
         )
+    columns, parameters = parse_columns(options), parse_parameters(options)
     choice = choose_model(options)
-    return EmbedOptions(
-        corpus,
-        output,
-        parse_columns(options),
-        parse_parameters(options),
-        choice.model,
-        choice.config,
-        choice.trusts_code,
-        server,
-        options["api_key"],
-        choice.task,
-    )
+    return EmbedOptions(corpus, output, columns, parameters, choice, server, options["api_key"])
 
 
 def parse_columns(options: Mapping[str, Any]) -> ColumnOptions:
@@ -158,9 +146,8 @@ def embed_corpus(options: EmbedOptions) -> EmbedSummary:
 
 def _open_embedder(options: EmbedOptions) -> AbstractAsyncContextManager[Embedder]:
     if options.server is None:
-        choice = EmbedModel(options.model, options.config, options.task, options.trusts_code)
-        return open_local(choice, options.parameters)
-    return open_remote(options.server, options.model, options.parameters, key=options.api_key)
+        return open_local(options.choice, options.parameters)
+    return open_remote(options.server, options.choice.model, options.parameters, key=options.api_key)
 
 
 def _run_of(options: EmbedOptions, scan: InputScan, embedder: Embedder) -> RunSettings:

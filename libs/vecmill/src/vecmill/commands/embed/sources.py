@@ -12,16 +12,17 @@ import csv
 import gzip
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from vecmill.errors import InvalidCorpus, MissingExtra
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 PART_TEXTS = 256
 PART_CHARACTERS = 1_000_000
@@ -127,23 +128,25 @@ class InputFile(Protocol):
         ...
 
 
-class Source(Protocol):
+class Source(ABC):
     """A file of rows. `unit`: the unit of places, line or row. `is_closed`: all rows have equal columns."""
 
-    path: InputFile
-    unit: str
-    is_closed: bool
+    unit: ClassVar[str]
+    is_closed: ClassVar[bool]
 
+    def __init__(self, path: InputFile) -> None:
+        self.path = path
+
+    @abstractmethod
     def columns(self) -> Mapping[str, bool]:
         """Return the columns, and whether each holds strings.
 
         If not `is_closed`, only the first row is considered.
         """
-        ...
 
+    @abstractmethod
     def records(self, names: Sequence[str]) -> Iterator[Record]:
         """Return all rows, in order, with the values of these columns; `None` for a missing value."""
-        ...
 
     def arrow_types(self) -> Mapping[str, Any]:
         """Return the Arrow types of the columns, by default none."""
@@ -155,9 +158,6 @@ class JsonLines(Source):
 
     unit = "line"
     is_closed = False
-
-    def __init__(self, path: InputFile) -> None:
-        self.path = path
 
     def columns(self) -> Mapping[str, bool]:
         """Return the fields of the first row, and whether each is a string."""
@@ -186,9 +186,6 @@ class CommaSeparated(Source):
 
     unit = "line"
     is_closed = True
-
-    def __init__(self, path: InputFile) -> None:
-        self.path = path
 
     def columns(self) -> Mapping[str, bool]:
         """Return the fields of the first row; all columns hold strings."""
@@ -239,7 +236,7 @@ class Parquet(Source):
     is_closed = True
 
     def __init__(self, path: InputFile) -> None:
-        self.path = path
+        super().__init__(path)
         self._arrow = import_arrow()
 
     def columns(self) -> Mapping[str, bool]:
@@ -280,7 +277,7 @@ class Parquet(Source):
             ) from error
 
 
-_SOURCES: Mapping[str, type[JsonLines | CommaSeparated | Parquet]] = {
+_SOURCES: Mapping[str, type[Source]] = {
     ".jsonl": JsonLines,
     ".ndjson": JsonLines,
     ".csv": CommaSeparated,
@@ -293,12 +290,8 @@ def _read_zst(file: Any) -> AbstractContextManager[Any]:
     return BufferedReader(import_arrow().input_stream(file, compression="zstd"), BUFFER_BYTES)
 
 
-def _read_gz(file: Any) -> AbstractContextManager[Any]:
-    return gzip.open(file)
-
-
 _COMPRESSIONS: Mapping[str, Callable[[Any], AbstractContextManager[Any]]] = {
-    ".gz": _read_gz,
+    ".gz": gzip.open,
     ".zst": _read_zst,
 }
 
@@ -321,7 +314,7 @@ def is_compressed(path: InputFile) -> bool:
     return path.suffix.lower() in _COMPRESSIONS
 
 
-def _kind_of(path: InputFile) -> type[JsonLines | CommaSeparated | Parquet]:
+def _kind_of(path: InputFile) -> type[Source]:
     is_packed = is_compressed(path)
     name = str(path)
     kind = _SOURCES.get(Path(name[: -len(path.suffix)] if is_packed else name).suffix.lower())

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -110,16 +110,8 @@ def find_engine_capabilities(name: str) -> EngineCapabilities:
 
     Raises `CandidateFailed`.
     """
-    worker = Worker()
-    try:
-        return _read_survey(
-            worker.request("find_capabilities", timeout_s=CAPABILITIES_TIMEOUT_S, engine=name)
-        )
-    finally:
-        worker.close()
-
-
-def _read_survey(found: Mapping[str, Any]) -> EngineCapabilities:
+    with contextlib.closing(Worker()) as worker:
+        found = worker.request("find_capabilities", timeout_s=CAPABILITIES_TIMEOUT_S, engine=name)
     devices = {device: tuple(map(Precision, offered)) for device, offered in found["devices"].items()}
     return EngineCapabilities(devices, tuple(found["length_multiples"]))
 
@@ -199,12 +191,6 @@ class WorkerBench:
         """End all processes."""
         for loading in list(self._workers):
             self._end(loading)
-
-    def __enter__(self) -> "WorkerBench":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _prepare(self, plan: EnginePlan, worker: Worker) -> None:
         """Make `plan` the safe plan: compute the reference outputs, and time a single text."""

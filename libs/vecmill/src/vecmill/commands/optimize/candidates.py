@@ -11,7 +11,7 @@ from vecmill.engines import ENGINES
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InvalidConfig
 from vecmill.values.engine_plan import DEFAULT_BATCH_TOKENS, DEFAULT_ENGINE, EnginePlan, Precision
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 CPU = "cpu"
 

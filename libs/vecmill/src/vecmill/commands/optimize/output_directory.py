@@ -27,8 +27,7 @@ from vecmill.models import ModelDescription
 from vecmill.models.fingerprint import stage_files
 from vecmill.models.hub import ALLOWED_FILES
 from vecmill.models.location import MANIFEST_FILE
-from vecmill.serving_plan.machine import Machine
-from vecmill.serving_plan.manifest import PREPARED_FOLDER, SCHEMA
+from vecmill.serving_plan.manifest import PREPARED_FOLDER, SCHEMA, Machine
 from vecmill.serving_plan.plans import JsonObject, write_accuracy, write_plan
 
 JOURNAL_FILE = "measurements.jsonl"

@@ -13,7 +13,7 @@ from vecmill.commands.optimize.measurements import Measurements, Speed
 from vecmill.commands.optimize.output_directory import OptimizationResult
 from vecmill.serving_plan.plans import Accuracy, describe_plan
 from vecmill.values.engine_plan import EnginePlan
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 
 HEADINGS = (
     "plan",

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -30,9 +31,9 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import default_engine, find_engine
 from vecmill.engines.base import EngineCapabilities
 from vecmill.errors import InvalidConfig, SetupError
-from vecmill.hardware.topology import Topology
+from vecmill.hardware.cores import Topology
 from vecmill.models import ModelDescription, fingerprint_model, locate_model
-from vecmill.serving_plan.machine import Machine, runtime_versions
+from vecmill.serving_plan.manifest import Machine, runtime_versions
 from vecmill.serving_plan.plans import JsonObject, write_plan
 from vecmill.values.clock import monotonic
 from vecmill.values.engine_plan import DEFAULT_ENGINE, EnginePlan
@@ -155,7 +156,7 @@ def _search(
 ) -> Measurements:
     """Search the best plan. After Ctrl-C writes a report of the measurements and raises `Interrupted`."""
     scratch = Path(setup.texts_file).parent
-    with WorkerBench(setup, scratch, limit_s=options.time_limit_s) as bench:
+    with closing(WorkerBench(setup, scratch, limit_s=options.time_limit_s)) as bench:
         search = Search(
             found.space,
             JournalledBench(bench, journal),
@@ -253,10 +254,8 @@ def _prepare(plan: EnginePlan, setup: WorkerSetup, directory: Path) -> None:
     """
     folder = clear_prepared(directory).resolve()
     placed = replace(setup, model=str(directory.resolve()), graph=None, cache_dir=str(folder))
-    worker = Worker()
-    try:
-        worker.request("load", timeout_s=PREPARE_TIMEOUT_S, setup=asdict(placed), plan=write_plan(plan))
-    except CandidateFailed as failure:
-        raise SetupError(f"The model does not load from {directory}: {failure}.") from failure
-    finally:
-        worker.close()
+    with closing(Worker()) as worker:
+        try:
+            worker.request("load", timeout_s=PREPARE_TIMEOUT_S, setup=asdict(placed), plan=write_plan(plan))
+        except CandidateFailed as failure:
+            raise SetupError(f"The model does not load from {directory}: {failure}.") from failure

@@ -42,10 +42,9 @@ from vecmill.serving_plan.plans import Accuracy, JsonObject, read_plan, write_ac
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 from vecmill.values.embeddings import Embedding, SparseEmbedding
-from vecmill.values.engine_info import CostModel
-from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.engine_plan import CostModel, EnginePlan
 from vecmill.values.observer import Observer
-from vecmill.vectors.transforms import dense
+from vecmill.vectors import dense
 from vecmill.verification.comparison import EmbeddingComparison, ScoreComparison, compare_with_reference
 from vecmill.verification.model_outputs import CheckInputs, ModelProcessor, compute_singly, make_check_inputs
 from vecmill.verification.reference import LoadedReference, StoredReference, store_outputs
@@ -274,9 +273,9 @@ class RequestHandler:
 def _accuracy(found: EmbeddingComparison | ScoreComparison, reference: str) -> Accuracy:
     off, scale = found.largest_difference, found.scale
     if isinstance(found, ScoreComparison):
-        return Accuracy(reference, found.inputs, off, scale, None, None, found.decisions_kept)
+        return Accuracy(reference, found.count, off, scale, None, None, found.decisions_kept)
     return Accuracy(
-        reference, found.texts, off, scale, found.cosine_min, found.cosine_mean, found.neighbours_kept
+        reference, found.count, off, scale, found.cosine_min, found.cosine_mean, found.neighbours_kept
     )
 
 

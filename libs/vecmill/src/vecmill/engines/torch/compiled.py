@@ -32,8 +32,7 @@ from vecmill.hardware.processor import processor_name
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
-from vecmill.values.engine_info import EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import EngineInfo, EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -66,7 +65,7 @@ _EXAMPLE_SIZES: Mapping[str, int] = {"positions": 47, "texts": 11, "longest": 13
 _OPTIONS: Mapping[str, Any] = {
     # Weights become constants in the layout of the kernels.
     "freezing": True,
-    # The number of threads is the caller's (`threads`), not that of the compiling process.
+    # The number of threads is the caller's (`use_threads`), not that of the compiling process.
     "cpp.dynamic_threads": True,
     # Worker processes would outlive the compilation.
     "compile_threads": 1,

@@ -19,12 +19,11 @@ from vecmill.engines.session_calls import ModelCall, make_embeddings
 from vecmill.engines.torch.devices import DTYPES, choose_devices, find_devices, name_devices, precisions_of
 from vecmill.engines.torch.replica import IndexedProgram, Outputs, Replica, ShapeRounding, probe_device
 from vecmill.errors import DeviceLost, InferenceFailed
-from vecmill.hardware.topology import lane_widths
-from vecmill.models.transformers_config import TransformersConfig
+from vecmill.hardware.cores import lane_widths
+from vecmill.models.encoder_config import TransformersConfig
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Embeddings
-from vecmill.values.engine_info import CostModel, EngineInfo
-from vecmill.values.engine_plan import EnginePlan, Precision
+from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription

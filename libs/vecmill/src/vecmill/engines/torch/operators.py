@@ -59,11 +59,6 @@ def unsqueeze(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
     return x
 
 
-def squeeze(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """Return `x` without `axes`, which have size 1."""
-    return x.squeeze(tuple(axes))
-
-
 def slice_axes(
     x: torch.Tensor, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
 ) -> torch.Tensor:
@@ -110,11 +105,6 @@ def softmax(x: torch.Tensor, *, axis: int) -> torch.Tensor:
     return torch.softmax(x, axis)
 
 
-def where(condition: torch.Tensor, one: Any, other: Any) -> torch.Tensor:
-    """Return `one` where `condition` is true, else `other`."""
-    return torch.where(condition, one, other)
-
-
 def shape_of(x: torch.Tensor) -> Shape:
     """Return the sizes of all axes."""
     return tuple(x.shape)
@@ -123,11 +113,6 @@ def shape_of(x: torch.Tensor) -> Shape:
 def size_of(x: torch.Tensor) -> int:
     """Return the number of entries."""
     return int(x.numel())
-
-
-def gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
-    """Apply the Gaussian error linear unit."""
-    return functional.gelu(x, approximate=approximate)
 
 
 def conv1d(
@@ -173,30 +158,13 @@ def cast(x: torch.Tensor, *, to: int) -> torch.Tensor:
     return x.to(_DTYPES[int(to)])
 
 
-def arange(start: int, end: int, step: int, *, device: torch.device) -> torch.Tensor:
-    """Return `start`, `start + step` and so on, below `end`."""
-    return torch.arange(start, end, step, device=device)
+def _reduction(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that applies `compute` along `axes`."""
 
+    def reduce(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
+        return compute(x, dim=tuple(axes), keepdim=bool(keepdims))
 
-def reduce_max(x: torch.Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1) -> torch.Tensor:
-    """Return the maximum along `axes`."""
-    assert axes is not None
-    return x.amax(tuple(axes), keepdim=bool(keepdims))
-
-
-def reduce_sum(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """Return the sum along `axes`."""
-    return x.sum(tuple(axes), keepdim=bool(keepdims))
-
-
-def reduce_mean(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """Return the mean along `axes`."""
-    return x.mean(tuple(axes), keepdim=bool(keepdims))
-
-
-def reduce_l2(x: torch.Tensor, axes: Sequence[int], *, keepdims: int = 1) -> torch.Tensor:
-    """Return the square root of the sum of squares along `axes`."""
-    return torch.linalg.vector_norm(x, dim=tuple(axes), keepdim=bool(keepdims))
+    return reduce
 
 
 def _elementwise(compute: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
@@ -252,7 +220,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Equal": _elementwise(operator.eq),
     "Expand": torch.broadcast_to,
     "Gather": gather,
-    "Gelu": gelu,
+    "Gelu": functional.gelu,
     "Gemm": gemm,
     "Greater": _elementwise(operator.gt),
     "GreaterOrEqual": _elementwise(operator.ge),
@@ -266,11 +234,11 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Mul": _elementwise(operator.mul),
     "Not": torch.logical_not,
     "Pow": torch.pow,
-    "Range": arange,
-    "ReduceL2": reduce_l2,
-    "ReduceMax": reduce_max,
-    "ReduceMean": reduce_mean,
-    "ReduceSum": reduce_sum,
+    "Range": torch.arange,
+    "ReduceL2": _reduction(torch.linalg.vector_norm),
+    "ReduceMax": _reduction(torch.amax),
+    "ReduceMean": _reduction(torch.mean),
+    "ReduceSum": _reduction(torch.sum),
     "Relu": torch.relu,
     "Reshape": reshape,
     "Shape": shape_of,
@@ -280,11 +248,11 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Slice": slice_axes,
     "Softmax": softmax,
     "Sqrt": torch.sqrt,
-    "Squeeze": squeeze,
+    "Squeeze": torch.squeeze,
     "Sub": _elementwise(operator.sub),
     "Tanh": torch.tanh,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
-    "Where": where,
+    "Where": torch.where,
 }
 """The function of each ONNX operator; `program` adds the function of joined attention."""

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from vecmill.engines.buckets import pad_texts
-from vecmill.engines.groups import compute_groups
 from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
+from vecmill.engines.long_texts import compute_groups
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
 from vecmill.engines.torch.replica import Outputs, choose_output, read_outputs, send_arrays
@@ -26,8 +26,7 @@ from vecmill.graphs.steps import list_steps
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
-from vecmill.values.messages import show
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command, show
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription

@@ -33,20 +33,6 @@ _MAX_COUNT = 2**63 - 1
 _MAX_EMPTY = 2**40  # elements of an empty tensor, its empty dimensions aside
 _MAX_KEY_CHARACTERS = 64
 
-# The classes of storages: the names of the elements in safetensors and numpy, and the bytes of an element.
-_STORAGES: Mapping[str, tuple[str, str, int]] = {
-    "torch.FloatStorage": ("F32", "<f4", 4),
-    "torch.DoubleStorage": ("F64", "<f8", 8),
-    "torch.HalfStorage": ("F16", "<f2", 2),
-    "torch.BFloat16Storage": ("BF16", "bfloat16", 2),
-    "torch.LongStorage": ("I64", "<i8", 8),
-    "torch.IntStorage": ("I32", "<i4", 4),
-    "torch.ShortStorage": ("I16", "<i2", 2),
-    "torch.CharStorage": ("I8", "|i1", 1),
-    "torch.ByteStorage": ("U8", "|u1", 1),
-    "torch.BoolStorage": ("BOOL", "|b1", 1),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class StorageType:
@@ -65,7 +51,20 @@ class Function(Enum):
     ORDERED_DICT = "collections.OrderedDict"
 
 
-_FUNCTIONS: Mapping[str, Function] = {function.value: function for function in Function}
+# The values of all names that a pickle may have.
+_NAMES: Mapping[str, StorageType | Function] = {
+    "torch.FloatStorage": StorageType("F32", "<f4", 4),
+    "torch.DoubleStorage": StorageType("F64", "<f8", 8),
+    "torch.HalfStorage": StorageType("F16", "<f2", 2),
+    "torch.BFloat16Storage": StorageType("BF16", "bfloat16", 2),
+    "torch.LongStorage": StorageType("I64", "<i8", 8),
+    "torch.IntStorage": StorageType("I32", "<i4", 4),
+    "torch.ShortStorage": StorageType("I16", "<i2", 2),
+    "torch.CharStorage": StorageType("I8", "|i1", 1),
+    "torch.ByteStorage": StorageType("U8", "|u1", 1),
+    "torch.BoolStorage": StorageType("BOOL", "|b1", 1),
+    **{function.value: function for function in Function},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +99,9 @@ class PickledTensor:
 def find_name(module: str, name: str) -> StorageType | Function:
     """Return the value that stands for a name in a pickle. Raises `RefusedContent` for any other name."""
     full_name = f"{module}.{name}"
-    if full_name in _STORAGES:
-        return StorageType(*_STORAGES[full_name])
-    if full_name in _FUNCTIONS:
-        return _FUNCTIONS[full_name]
-    raise RefusedContent(f"names {show(full_name)}, which weights do not need")
+    if full_name not in _NAMES:
+        raise RefusedContent(f"names {show(full_name)}, which weights do not need")
+    return _NAMES[full_name]
 
 
 def make_storage(identity: Any) -> Storage:

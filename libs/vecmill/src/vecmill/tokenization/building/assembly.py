@@ -14,11 +14,7 @@ from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, check_token, read_to
 from vecmill.models.weights import count_bytes
 from vecmill.tokenization.building.class_names import find_class
 from vecmill.tokenization.building.classes import apply_class, convert_vocabulary, set_post_processor
-from vecmill.tokenization.building.special_tokens import (
-    ROLES,
-    list_more_tokens,
-    read_switch,
-)
+from vecmill.tokenization.building.special_tokens import ROLES, list_more_tokens, read_switch
 
 if TYPE_CHECKING:
     from vecmill.models.description import ModelDescription

@@ -136,9 +136,9 @@ def _set_albert(tokenizer: Any, config: Mapping[str, Any]) -> None:
 def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-    stages: list[Any] = (
-        [normalizers.Lowercase()] if read_switch(config, "do_lower_case", default=False) else []
-    )
+    stages: list[Any] = []
+    if read_switch(config, "do_lower_case", default=False):
+        stages.append(normalizers.Lowercase())
     stages += [
         normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
         normalizers.NFC(),
@@ -147,11 +147,9 @@ def _set_deberta(tokenizer: Any, config: Mapping[str, Any]) -> None:
     tokenizer.normalizer = normalizers.Sequence(stages)
     scheme = "always" if read_switch(config, "add_prefix_space", default=True) else "first"
     tokenizer.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
-    cuts: list[Any] = (
-        [pre_tokenizers.Punctuation("isolated")]
-        if read_switch(config, "split_by_punct", default=False)
-        else []
-    )
+    cuts: list[Any] = []
+    if read_switch(config, "split_by_punct", default=False):
+        cuts.append(pre_tokenizers.Punctuation("isolated"))
     cuts.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
 

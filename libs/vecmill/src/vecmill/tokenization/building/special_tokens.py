@@ -102,19 +102,16 @@ def _number_added(folder: Path, settings: Mapping[str, Any]) -> list[tuple[int, 
     key = "added_tokens_decoder"
     numbered: dict[str, Any]
     if settings.get(key) is not None:
-        numbered, name = (
-            dict(read_mapping(settings, key, file=TOKENIZER_CONFIG)),
-            f"{TOKENIZER_CONFIG}: {key}",
-        )
+        name = f"{TOKENIZER_CONFIG}: {key}"
+        numbered = dict(read_mapping(settings, key, file=TOKENIZER_CONFIG))
     else:
         name = ADDED_TOKENS
         tokens = read_object(folder, ADDED_TOKENS) or {}
         ids = {
             check_token_number(number, f"{name}: {show(token)}"): token for token, number in tokens.items()
         }
-        named = {
-            read_token(settings, f"{role}_token", TOKENIZER_CONFIG) for role in ROLES
-        }  # without defaults
+        # Without defaults.
+        named = {read_token(settings, f"{role}_token", TOKENIZER_CONFIG) for role in ROLES}
         numbered = {
             str(number): {"content": token, "special": token in named, "normalized": token not in named}
             for number, token in ids.items()

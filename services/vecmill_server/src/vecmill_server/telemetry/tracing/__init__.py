@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from vecmill.errors import InvalidConfig, MissingExtra
 from vecmill.values.environment import environment_variables
-from vecmill.values.pip_command import pip_command
+from vecmill.values.messages import pip_command
 from vecmill_server.telemetry.tracing.trace import Tracer
 
 logger = logging.getLogger(__name__)

@@ -1,1 +1,0 @@
-"""Arithmetic on finished embeddings: stacking, truncation, normalisation, quantisation and comparison."""
