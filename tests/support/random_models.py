@@ -27,7 +27,6 @@ from support.published import (
 )
 from support.task_models import save_colbert
 from support.tokenizers_of_class import make_tokenizer
-from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.directory_layouts import describe_model
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.verification.reference import StoredReference, load_reference, store_outputs
@@ -91,6 +90,8 @@ Choose = Callable[[random.Random, Sizes], Settings]
 class Draw:
     """How models of a family are drawn. `stem` begins the names of its classes in transformers.
 
+    `architecture` is the family's, where families share one.
+
     `settings` are its own words for the sizes, and what else it has to choose. `tasks` are what it can do
     besides embedding; `poolings` are those that fit it.
     """
@@ -104,6 +105,7 @@ class Draw:
     frame: str | None = None
     instead: tuple[str, ...] = ()
     spelling: Settings = field(default_factory=dict)
+    architecture: str | None = None
 
 
 def _name_sizes(chance: random.Random, sizes: Sizes) -> Settings:
@@ -191,6 +193,16 @@ def _draw_rotary_bert(chance: random.Random, sizes: Sizes) -> Settings:
     """Two types of tokens, which the tokenizer gives to the two texts of a pair."""
     theta = chance.choice((1e3, 1e4, 1.6e5))
     return {**_draw_bert(chance, sizes), "type_vocab_size": 2, "rope_parameters": {"rope_theta": theta}}
+
+
+def _draw_jina(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_name_sizes(chance, sizes),
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "alibi",
+        "feed_forward_type": chance.choice(("geglu", "reglu")),
+    }
 
 
 def _draw_new(chance: random.Random, sizes: Sizes) -> Settings:
@@ -289,6 +301,9 @@ _NEW: Settings = {
     "rope_theta": NEW_THETA,
     "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
 }
+_JINA: Settings = {"model_type": "bert"} | {
+    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"}
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
@@ -298,6 +313,14 @@ DRAWS: Mapping[str, Draw] = {
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "jina_bert": Draw("ReferenceJinaBert", "BertTokenizer", _draw_jina, tasks=_ALL, spelling=_JINA),
+    "jina_bert_code": Draw(
+        "ReferenceJinaBertCode",
+        "RobertaTokenizer",
+        _draw_jina,
+        spelling=_JINA,
+        architecture="jina_bert",
+    ),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
@@ -328,7 +351,7 @@ class RandomModel:
     @classmethod
     def draw(cls, seed: int) -> "RandomModel":
         chance = random.Random(seed)
-        families = sorted(ARCHITECTURES)
+        families = sorted(DRAWS)
         family = families[seed % len(families)]
         draw = DRAWS[family]
         is_first = seed < len(families)
@@ -339,6 +362,10 @@ class RandomModel:
         settings = {} if family == "static" else draw.settings(chance, sizes)
         modules = _draw_modules(chance, sizes.width, draw.poolings)
         return cls(seed, family, task, sizes, jitter, settings, modules)
+
+    @property
+    def architecture(self) -> str:
+        return DRAWS[self.family].architecture or self.family
 
     def __str__(self) -> str:
         sizes = self.sizes
@@ -367,7 +394,7 @@ class RandomModel:
         if DRAWS[self.family].spelling:  # which the reference cannot read
             respell(folder, self._publish(None))
             description = describe_model(locate_model(folder), asked)
-        assert description.architecture == self.family
+        assert description.architecture == self.architecture
         return description, reference
 
     def _publish(self, modules: tuple[Module, ...] | None) -> Published:

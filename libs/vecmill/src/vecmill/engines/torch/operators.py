@@ -240,6 +240,7 @@ def _larger(one: Any, other: Any) -> Any:
 
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "Abs": torch.abs,
     "Add": _elementwise(operator.add),
     "And": torch.logical_and,
     "Cast": cast,
