@@ -109,6 +109,24 @@ NEW = {
     "use_memory_efficient_attention": False,
     "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
 }
+NOMIC_EXPERTS: dict[str, Any] = {
+    **dict.fromkeys(SIZES),
+    **{key: value for key, value in NOMIC.items() if key != "auto_map"},
+    "activation_function": "gelu",
+    "layer_norm_epsilon": 1e-5,
+    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), True),
+    "rotary_emb_base": 10_000,
+    "type_vocab_size": 1,
+    "use_rms_norm": None,
+    "num_experts": 8,
+    "num_shared_experts": 0,
+    "moe_top_k": 2,
+    "moe_every_n_layers": 2,
+    "moe_impl": "megablocks",
+    "moe_normalize_expert_weights": False,
+    "expert_choice_router": False,
+    "ffn_div": 1,
+}
 JINA: dict[str, Any] = {
     "type_vocab_size": 2,
     "layer_norm_eps": 1e-12,
@@ -194,6 +212,17 @@ EMBEDDERS: dict[str, Published] = {
         (MEAN,),
         spelling=NOMIC,
         instead=(*SIZES, "rope_parameters", "layer_norm_eps", "hidden_act", "head_dim"),
+    ),
+    "nomic-ai/nomic-embed-text-v2-moe": Published(
+        "ReferenceNomicMixtureModel",
+        "XLMRobertaTokenizer",
+        (MEAN, NORMALIZE),
+        NOMIC_EXPERTS,
+        prompts={"query": "search_query: ", "passage": "search_document: "},
+        spelling={
+            "model_type": "nomic_bert",
+            "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"},
+        },
     ),
     "jinaai/jina-embeddings-v2-base-en": Published(
         "ReferenceJinaBertModel",
@@ -368,14 +397,6 @@ REFUSED: dict[str, Published] = {
         {**DECODER_SIZES, "head_dim": None},
         spelling=OWN_CODE,
         error="auto_map names",
-    ),
-    "nomic-ai/nomic-embed-text-v2-moe": Published(
-        "NomicBertModel",
-        "XLMRobertaTokenizer",
-        (MEAN, NORMALIZE),
-        spelling={**NOMIC, "num_experts": 8, "moe_every_n_layers": 2},
-        instead=(*SIZES, "rope_parameters", "layer_norm_eps", "hidden_act"),
-        error="moe_every_n_layers 2 is not supported",
     ),
     "sentence-transformers/clip-ViT-B-32": Published(
         "BertModel",

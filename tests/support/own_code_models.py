@@ -7,6 +7,7 @@ files say `published_type` instead.
 
     JinaBert          jinaai/jina-bert-implementation
     JinaBertCode      jinaai/jina-bert-v2-qk-post-norm
+    NomicMixture      nomic-ai/nomic-bert-2048 with experts, as nomic-embed-text-v2-moe has them
 """
 
 import math
@@ -36,6 +37,14 @@ class JinaCodeConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 
     model_type = "reference_jina_bert_code"
     published_type = "bert"
+
+
+class NomicMixtureConfig(transformers.PretrainedConfig):  # type: ignore[misc]
+    """The published keys of NomicBERT."""
+
+    model_type = "reference_nomic_mixture"
+    published_type = "nomic_bert"
+    attribute_map = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer"}  # noqa: RUF012
 
 
 class _Module(nn.Module):  # type: ignore[misc]
@@ -338,6 +347,145 @@ class ReferenceJinaBertCodeModel(ReferenceJinaBertModel):
     layer_class = _JinaCodeLayer
 
 
+class _NomicAttention(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.Wqkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.qkv_proj_bias)
+        self.out_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.qkv_proj_bias)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Any:
+        query, key, value = self.Wqkv(x).chunk(3, dim=-1)
+        heads, base = self.config.n_head, self.config.rotary_emb_base
+        query, key = (rotate(part, heads, base) for part in (query, key))
+        return self.out_proj(attend(query, key, value, heads, bias))
+
+
+def rotate(x: Tensor, heads: int, base: float) -> Tensor:
+    """Rotary positions: dimensions d and d + half of each head turn by place / base^(d / half)."""
+    texts, tokens, width = x.shape
+    half = width // heads // 2
+    one, other = x.reshape(texts, tokens, heads, 2, half).unbind(3)
+    speeds = 1.0 / base ** (torch.arange(half, dtype=torch.float32) / half)
+    angles = (torch.arange(tokens, dtype=torch.float32)[:, None] * speeds)[:, None, :]
+    cosines, sines = angles.cos(), angles.sin()
+    turned = torch.stack([one * cosines - other * sines, other * cosines + one * sines], dim=3)
+    return turned.reshape(texts, tokens, width)
+
+
+class _NomicFeed(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(config.n_embd, config.n_inner, bias=config.mlp_fc1_bias)
+        self.fc2 = nn.Linear(config.n_inner, config.n_embd, bias=config.mlp_fc2_bias)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.fc2(functional.gelu(self.fc1(x)))
+
+
+class _Router(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(config.n_embd, config.num_experts, bias=False)
+
+
+class _ExpertWeights(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        rows = config.num_experts * config.n_inner
+        self.w1 = nn.Parameter(torch.zeros(rows, config.n_embd))
+        self.w2 = nn.Parameter(torch.zeros(rows, config.n_embd))
+
+
+class _Experts(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.mlp = _ExpertWeights(config)
+        self.bias = nn.Parameter(torch.zeros(config.n_embd))
+
+
+class _Mixture(_Module):
+    """Of each token, the shares of all experts; the outputs of the likeliest, each times its share."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.router = _Router(config)
+        self.experts = _Experts(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([torch.stack([self._mix(token) for token in text]) for text in x])
+
+    def _mix(self, token: Tensor) -> Tensor:
+        shares = torch.softmax(self.router.layer(token).float(), dim=-1)
+        mixed = torch.zeros_like(token)
+        for expert in shares.argsort(descending=True)[: self.config.moe_top_k].tolist():
+            rows = slice(expert * self.config.n_inner, (expert + 1) * self.config.n_inner)
+            inner = functional.gelu(self.experts.mlp.w1[rows] @ token)
+            mixed = mixed + shares[expert] * (inner @ self.experts.mlp.w2[rows])
+        return mixed + self.experts.bias
+
+
+class _NomicBlock(_Module):
+    def __init__(self, config: Any, *, has_experts: bool) -> None:
+        super().__init__()
+        self.attn = _NomicAttention(config)
+        self.mlp = _Mixture(config) if has_experts else _NomicFeed(config)
+        self.norm1 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.norm2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Any:
+        x = self.norm1(self.attn(x, bias) + x)
+        return self.norm2(self.mlp(x) + x)
+
+
+class _NomicEmbeddings(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.n_embd)
+
+
+class _NomicLayers(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        period = config.moe_every_n_layers
+        self.layers = nn.ModuleList(
+            _NomicBlock(config, has_experts=period > 0 and index % period == 1)
+            for index in range(config.n_layer)
+        )
+
+
+class ReferenceNomicMixtureModel(_Reference):
+    """The encoder: attention with rotary positions, and two linear layers or experts in turn."""
+
+    config_class = NomicMixtureConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embeddings = _NomicEmbeddings(config)
+        self.emb_ln = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.encoder = _NomicLayers(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **_: Any,
+    ) -> BaseModelOutput:
+        """The hidden states of all tokens."""
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        words = self.embeddings.word_embeddings(input_ids)
+        x = self.emb_ln(words + self.embeddings.token_type_embeddings(types))
+        bias = mask_bias(mask, self.config.n_head)
+        for layer in self.encoder.layers:
+            x = layer(x, bias)
+        return BaseModelOutput(last_hidden_state=x)
+
+
 def _register(config: type, **classes: type) -> None:
     transformers.AutoConfig.register(config.model_type, config, exist_ok=True)  # type: ignore[attr-defined]
     for name, model in classes.items():
@@ -352,3 +500,4 @@ _register(
     AutoModelForMaskedLM=ReferenceJinaBertForMaskedLM,
 )
 _register(JinaCodeConfig, AutoModel=ReferenceJinaBertCodeModel)
+_register(NomicMixtureConfig, AutoModel=ReferenceNomicMixtureModel)

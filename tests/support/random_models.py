@@ -205,6 +205,33 @@ def _draw_jina(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_experts(chance: random.Random, sizes: Sizes) -> Settings:
+    """Under the published keys alone; at least one layer has experts.
+
+    Tokens pass through all of them. If some were chosen, rounding to 16 or 8 bits would choose others.
+    """
+    experts = chance.randint(2, 8)
+    return {
+        **_unnamed(),
+        "vocab_size": sizes.vocabulary,
+        "type_vocab_size": 1,
+        "n_embd": sizes.width,
+        "n_inner": sizes.inner,
+        "n_layer": sizes.layers + 1,
+        "n_head": sizes.heads,
+        "n_positions": sizes.longest + chance.randint(0, 9),
+        "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu",
+        **{key: chance.random() < 0.8 for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")},
+        "rotary_emb_base": chance.choice((1_000, 10_000)),
+        "rotary_emb_fraction": 1.0,
+        "num_experts": experts,
+        "moe_top_k": experts,
+        "moe_every_n_layers": chance.randint(2, 3) if sizes.layers > 1 else 2,
+        "moe_normalize_expert_weights": False,
+    }
+
+
 def _draw_new(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_bert(chance, sizes), "rope_parameters": {"rope_theta": NEW_THETA}}
 
@@ -304,6 +331,9 @@ _NEW: Settings = {
 _JINA: Settings = {"model_type": "bert"} | {
     "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"}
 }
+_EXPERTS: Settings = {"model_type": "nomic_bert"} | {
+    "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
@@ -327,6 +357,13 @@ DRAWS: Mapping[str, Draw] = {
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
     "new": Draw("Gte", "BertTokenizer", _draw_new, instead=("rope_parameters",), spelling=_NEW),
     "nomic_bert": Draw("NomicBert", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "nomic_bert_experts": Draw(
+        "ReferenceNomicMixture",
+        "XLMRobertaTokenizer",
+        _draw_experts,
+        spelling=_EXPERTS,
+        architecture="nomic_bert",
+    ),
     "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),

@@ -178,6 +178,11 @@ def arange(start: int, end: int, step: int, *, device: torch.device) -> torch.Te
     return torch.arange(start, end, step, device=device)
 
 
+def argmax(x: torch.Tensor, *, axis: int, keepdims: int = 1) -> torch.Tensor:
+    """Return the index of the first maximum along `axis`."""
+    return x.argmax(axis, keepdim=bool(keepdims))
+
+
 def reduce_max(x: torch.Tensor, axes: Sequence[int] | None = None, *, keepdims: int = 1) -> torch.Tensor:
     """Return the maximum along `axes`."""
     assert axes is not None
@@ -243,6 +248,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Abs": torch.abs,
     "Add": _elementwise(operator.add),
     "And": torch.logical_and,
+    "ArgMax": argmax,
     "Cast": cast,
     "Clip": torch.clamp,
     "Concat": concatenate,
