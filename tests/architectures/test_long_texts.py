@@ -31,6 +31,13 @@ SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
     "max_position_embeddings": POSITIONS,
 }
+JINA: dict[str, Any] = {
+    **SIZES,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+}
 GROUPED: dict[str, Any] = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
 MIXED: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"]}
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
@@ -59,6 +66,8 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
             {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4},
         ),
         "mpnet": ("MPNetModel", SIZES | {"max_position_embeddings": 2100}),
+        "jina_bert": ("ReferenceJinaBertModel", JINA),
+        "jina_bert_code": ("ReferenceJinaBertCodeModel", JINA | {"num_attention_heads": 2}),
         "deberta": (
             "DebertaV2Model",
             SIZES
@@ -114,7 +123,7 @@ def test_hidden_states_of_long_texts_are_those_of_the_class(name: str, tmp_path:
 
 
 @pytest.mark.promise("bounded-memory", "reference-embeddings")
-@pytest.mark.parametrize("name", ["modernbert", "qwen3", "mistral_wide_window", "t5", "deberta"])
+@pytest.mark.parametrize("name", ["modernbert", "qwen3", "mistral_wide_window", "t5", "jina_bert", "deberta"])
 def test_small_blocks_give_the_same_hidden_states(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

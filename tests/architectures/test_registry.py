@@ -13,6 +13,7 @@ from vecmill.architectures.registry import (
     configured_architectures,
     find_architecture,
     find_graph_class,
+    has_foreign_code,
     read_encoder,
 )
 from vecmill.graphs.encoder import EncoderGraph
@@ -62,7 +63,8 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 @pytest.mark.parametrize(
     ("fact", "names"),
     [
-        ("replaces_code", {"gte", "new", "nomic_bert"}),
+        ("replaces_code", {"gte", "jina_bert", "new", "nomic_bert"}),
+        ("replaced_classes", {"jina_bert"}),
         ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),
@@ -70,6 +72,36 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 )
 def test_the_facts_are_those_of_the_published_models(fact: str, names: set[str]) -> None:
     assert {name for name, found in configured_architectures().items() if getattr(found, fact)} == names
+
+
+JINA = {"model_type": "bert", "position_embedding_type": "alibi"}
+CODE = "jinaai/jina-bert-implementation--modeling_bert"
+
+
+@pytest.mark.parametrize(
+    ("config", "is_foreign"),
+    [
+        ({"model_type": "bert"}, False),
+        ({"model_type": "bert", "auto_map": {}}, False),
+        ({"model_type": "bert", "auto_map": {"AutoModel": f"{CODE}.JinaBertModel"}}, True),
+        ({"model_type": "unheard_of", "auto_map": {"AutoModel": "own.Model"}}, True),
+        ({"model_type": "nomic_bert", "auto_map": {"AutoModel": "own.Model"}}, False),
+        (JINA, False),
+        (
+            {**JINA, "auto_map": {"AutoModel": f"{CODE}.JinaBertModel", "AutoConfig": "a.JinaBertConfig"}},
+            False,
+        ),
+        ({**JINA, "auto_map": {"AutoModel": f"{CODE}.JinaBertModel", "AutoConfig": "a.OwnConfig"}}, True),
+        ({**JINA, "auto_map": {"AutoModel": "JinaBert.Model"}}, True),
+        ({**JINA, "auto_map": {"AutoModel": None}}, True),
+        ({**JINA, "auto_map": f"{CODE}.JinaBertModel"}, True),
+        ({**JINA, "auto_map": 1}, True),
+    ],
+)
+def test_code_is_foreign_unless_a_graph_replaces_its_classes(
+    config: dict[str, object], is_foreign: bool
+) -> None:
+    assert has_foreign_code(config) is is_foreign
 
 
 def test_settings_are_read_without_an_onnx_library() -> None:

@@ -24,6 +24,13 @@ NOMIC_PUBLISHED: dict[str, Any] = {
     "rotary_emb_base": 1000,
     "rotary_emb_fraction": 1.0,
 }
+NOMIC_EXPERTS: dict[str, Any] = {
+    **NOMIC_PUBLISHED,
+    "activation_function": "gelu",
+    "num_experts": 8,
+    "moe_top_k": 2,
+    "moe_every_n_layers": 2,
+}
 
 # EncoderGraph, what its file says, and the words that the error must have.
 UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -64,8 +71,41 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "modernbert_pooling": ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling 'max'"),
     "modernbert_heads": ("modernbert", {"head_dim": 32}, "head_dim 32"),
     "modernbert_windows": ("modernbert", {"local_attention": 128, "sliding_window": 8}, "sliding_window 8"),
-    "nomic_biases": ("nomic_bert", {**NOMIC_PUBLISHED, "qkv_proj_bias": True}, "qkv_proj_bias"),
-    "nomic_experts": ("nomic_bert", {**NOMIC_PUBLISHED, "num_experts": 8}, "num_experts 8"),
+    "nomic_activation": ("nomic_bert", {**NOMIC_PUBLISHED, "activation_function": "glu"}, "'glu'"),
+    "nomic_two_activations": ("nomic_bert", {**NOMIC_PUBLISHED, "hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    "nomic_no_experts": ("nomic_bert", {**NOMIC_EXPERTS, "num_experts": 0}, "num_experts 0"),
+    "nomic_no_layers_with_experts": (
+        "nomic_bert",
+        {**NOMIC_EXPERTS, "moe_every_n_layers": 0},
+        "moe_every_n_layers 0",
+    ),
+    "nomic_experts_in_all_layers": (
+        "nomic_bert",
+        {**NOMIC_EXPERTS, "moe_every_n_layers": 1},
+        "moe_every_n_layers 1",
+    ),
+    "nomic_gated_experts": (
+        "nomic_bert",
+        {**NOMIC_EXPERTS, "activation_function": "swiglu"},
+        "activation_function 'swiglu'",
+    ),
+    "nomic_unclear_experts": ("nomic_bert", {**NOMIC_EXPERTS, "moe_top_k": None}, "moe_top_k"),
+    "nomic_shares": (
+        "nomic_bert",
+        {**NOMIC_EXPERTS, "moe_normalize_expert_weights": 1},
+        "moe_normalize_expert_weights 1",
+    ),
+    "nomic_shared_experts": (
+        "nomic_bert",
+        {**NOMIC_EXPERTS, "num_shared_experts": 1},
+        "num_shared_experts 1",
+    ),
+    "nomic_choosing_experts": (
+        "nomic_bert",
+        {**NOMIC_EXPERTS, "expert_choice_router": True},
+        "expert_choice_router True",
+    ),
+    "nomic_small_experts": ("nomic_bert", {**NOMIC_EXPERTS, "ffn_div": 2}, "ffn_div 2"),
     "nomic_scaling": ("nomic_bert", {**NOMIC_PUBLISHED, "rotary_scaling_factor": 2}, "rotary_scaling_factor"),
     "nomic_unclear": ("nomic_bert", {"n_embd": 64}, "rotary_emb_base"),
     "new_positions": ("new", {"position_embedding_type": "absolute"}, "position_embedding_type"),
@@ -100,6 +140,8 @@ CORRUPT: dict[str, tuple[str, dict[str, Any], str]] = {
     "no_window": ("qwen3", {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}, "sliding_window"),
     "window": ("gemma3_text", {"sliding_window": 0}, "sliding_window"),
     "heads": ("modernbert", {"num_attention_heads": 7}, "hidden_size 768"),
+    "nomic_more_chosen_than_there_are": ("nomic_bert", {**NOMIC_EXPERTS, "moe_top_k": 9}, "moe_top_k"),
+    "nomic_bias": ("nomic_bert", {**NOMIC_PUBLISHED, "qkv_proj_bias": "yes"}, "qkv_proj_bias"),
     "nomic_both": ("nomic_bert", {**NOMIC_PUBLISHED, "hidden_size": 32}, "n_embd and hidden_size"),
     "t5_buckets": ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets"),
 }

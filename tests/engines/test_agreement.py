@@ -7,17 +7,19 @@ What a mill would answer is what the model's own library answers in fp32: exactl
 import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from support.random_models import RandomModel
+from support.random_models import DRAWS, RandomModel
 from support.texts import hard_texts, mixed_texts
 from vecmill.architectures.registry import ARCHITECTURES
-from vecmill.engines import ENGINES, find_engine
+from vecmill.engines import ENGINES, find_engine, load_engine
 from vecmill.errors import SetupError
 from vecmill.models import ModelDescription
+from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import EnginePlan, Precision
 from vecmill.verification.comparison import VerificationReport, compare_with_reference
 from vecmill.verification.precision_gate import load_gated_engine
@@ -33,9 +35,9 @@ WORST_COSINES = {
     Precision.INT8_FAST: 0.99,
 }
 # Each family three times.
-MODELS = 3 * len(ARCHITECTURES)
+MODELS = 3 * len(DRAWS)
 # One of each kind of attention, and rows, scores and weights of tokens among them.
-FEW = (1, 3, 6, 10, 17, 47)
+FEW = (1, 3, 6, 8, 12, 16, 20, 53)
 SLOW = ("torch-compile",)  # half a minute for each model
 TEXTS = (*mixed_texts(5, 24), *hard_texts()[::3])
 
@@ -146,7 +148,8 @@ def outcomes() -> Outcomes:
 def test_the_draw_goes_through_all_families() -> None:
     models = [RandomModel.draw(seed) for seed in range(MODELS)]
     assert MODELS >= 50
-    assert {model.family for model in models} == set(ARCHITECTURES)
+    assert {model.family for model in models} == set(DRAWS)
+    assert {model.architecture for model in models} == set(ARCHITECTURES)
     assert len({model.task for model in models}) >= 5
     assert RandomModel.draw(7) == models[7]
 
@@ -160,6 +163,38 @@ def test_a_few_models_agree_on_every_engine_in_one_precision(
     offers = {name: offered(name) for name in installed_engines() if name not in SLOW}
     plans = [EnginePlan(name, found[place % len(found)], CPU) for name, found in offers.items() if found]
     compute_all(seed, plans, tmp_path)
+
+
+def draw_choosing_model() -> RandomModel:
+    """A model whose tokens pass through 2 of 8 experts; rounding to 16 or 8 bits may choose others."""
+    model = RandomModel.draw(sorted(DRAWS).index("nomic_bert_experts"))
+    return replace(model, settings={**model.settings, "num_experts": 8, "moe_top_k": 2})
+
+
+def test_chosen_experts_agree_on_every_engine(tmp_path: Path) -> None:
+    description, reference = draw_choosing_model().save(tmp_path / "model", TEXTS)
+    plans = [
+        plan for plan in installed_plans() if plan.precision is Precision.FP32 and plan.engine not in SLOW
+    ]
+    outcomes = [compute(description, reference, plan, tmp_path / "prepared", 0) for plan in plans]
+    assert len(outcomes) > 1
+    assert all(outcome.holds and not outcome.refusal for outcome in outcomes), outcomes
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT8_FAST])
+def test_experts_that_no_token_has_cost_int8_nothing(
+    precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecmill.quantization.selection._HOPELESS", 0.0)
+    description, _ = draw_choosing_model().save(tmp_path / "model", TEXTS)
+    engine = load_engine(description, EnginePlan("onnx", precision, CPU), cores=CORES, cache_dir=tmp_path)
+    try:
+        batches = [Batch.of([TokenSequence.of([token])]) for token in range(8)]
+        found = [engine.run(batch, width=1).values for batch in batches]
+    finally:
+        engine.close()
+    assert np.isfinite(found).all()
+    assert np.ptp(found, axis=0).max() > 0.1
 
 
 @pytest.mark.full

@@ -16,7 +16,6 @@ from support.random_models import DRAWS, RandomModel
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
 from tasks.test_chat_templates import PUBLISHED, save_reranker
-from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.serving_plan.manifest import SCHEMA, Machine
 from vecmill.serving_plan.plans import write_plan
 from vecmill.values.engine_plan import EnginePlan
@@ -160,7 +159,7 @@ def save_chat_reranker(folder: Path) -> None:
 
 def save_family(family: str, folder: Path) -> None:
     """An embedder of an architecture."""
-    families = sorted(ARCHITECTURES)
+    families = sorted(DRAWS)
     model = RandomModel.draw(families.index(family))
     published = model._publish(model.modules)
     save_published(folder, published, seed=model.seed, jitter=model.jitter)
@@ -199,7 +198,7 @@ ALL: Mapping[str, Save] = MappingProxyType(
         "sparse": save_sparse,
         "stanford": save_stanford,
         "causal_reranker": save_causal,
-        **{name: partial(save_family, name) for name in sorted(ARCHITECTURES) if name != "static"},
+        **{name: partial(save_family, name) for name in sorted(DRAWS) if name != "static"},
     }
 )
 # Where a directory does not say it.

@@ -1,5 +1,7 @@
 """Architecture families against the classes of transformers that they stand for.
 
+Where transformers has none, `own_code_models` has a class from the published formulas.
+
 A tiny model of the real class, its weights jittered so far from their usual start that every part
 matters, is saved as its users save it. What our graph computes from those files is compared with the
 class in fp32, each text alone and without padding: in batches of one, and in mixed ones.
@@ -80,7 +82,7 @@ def save_tiny_family(
         import transformers
 
         transformers.logging.set_verbosity_error()
-        model_class = getattr(transformers, class_name)
+        model_class = _find_class(class_name)
         config = model_class.config_class(**settings)
         config._attn_implementation = "eager"
         torch.manual_seed(seed)
@@ -92,7 +94,19 @@ def save_tiny_family(
         transformers.logging.disable_progress_bar()
         reference.save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text("utf-8"))
-    return TinyFamily(reference, written, folder / "model.safetensors")
+    published = getattr(model_class.config_class, "published_type", written["model_type"])
+    return TinyFamily(reference, {**written, "model_type": published}, folder / "model.safetensors")
+
+
+def _find_class(name: str) -> Any:
+    """A class of transformers, or of `own_code_models` if its name begins with "Reference"."""
+    import transformers
+
+    if not name.startswith("Reference"):
+        return getattr(transformers, name)
+    from support import own_code_models
+
+    return getattr(own_code_models, name)
 
 
 def random_sequences(

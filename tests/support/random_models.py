@@ -27,7 +27,6 @@ from support.published import (
 )
 from support.task_models import save_colbert
 from support.tokenizers_of_class import make_tokenizer
-from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.directory_layouts import describe_model
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.verification.reference import StoredReference, load_reference, store_outputs
@@ -91,6 +90,8 @@ Choose = Callable[[random.Random, Sizes], Settings]
 class Draw:
     """How models of a family are drawn. `stem` begins the names of its classes in transformers.
 
+    `architecture` is the family's, where families share one.
+
     `settings` are its own words for the sizes, and what else it has to choose. `tasks` are what it can do
     besides embedding; `poolings` are those that fit it.
     """
@@ -104,6 +105,7 @@ class Draw:
     frame: str | None = None
     instead: tuple[str, ...] = ()
     spelling: Settings = field(default_factory=dict)
+    architecture: str | None = None
 
 
 def _name_sizes(chance: random.Random, sizes: Sizes) -> Settings:
@@ -191,6 +193,43 @@ def _draw_rotary_bert(chance: random.Random, sizes: Sizes) -> Settings:
     """Two types of tokens, which the tokenizer gives to the two texts of a pair."""
     theta = chance.choice((1e3, 1e4, 1.6e5))
     return {**_draw_bert(chance, sizes), "type_vocab_size": 2, "rope_parameters": {"rope_theta": theta}}
+
+
+def _draw_jina(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_name_sizes(chance, sizes),
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "position_embedding_type": "alibi",
+        "feed_forward_type": chance.choice(("geglu", "reglu")),
+    }
+
+
+def _draw_experts(chance: random.Random, sizes: Sizes) -> Settings:
+    """Under the published keys alone; at least one layer has experts.
+
+    Tokens pass through all of them. If some were chosen, rounding to 16 or 8 bits would choose others.
+    """
+    experts = chance.randint(2, 8)
+    return {
+        **_unnamed(),
+        "vocab_size": sizes.vocabulary,
+        "type_vocab_size": 1,
+        "n_embd": sizes.width,
+        "n_inner": sizes.inner,
+        "n_layer": sizes.layers + 1,
+        "n_head": sizes.heads,
+        "n_positions": sizes.longest + chance.randint(0, 9),
+        "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu",
+        **{key: chance.random() < 0.8 for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")},
+        "rotary_emb_base": chance.choice((1_000, 10_000)),
+        "rotary_emb_fraction": 1.0,
+        "num_experts": experts,
+        "moe_top_k": experts,
+        "moe_every_n_layers": chance.randint(2, 3) if sizes.layers > 1 else 2,
+        "moe_normalize_expert_weights": False,
+    }
 
 
 def _draw_new(chance: random.Random, sizes: Sizes) -> Settings:
@@ -289,6 +328,12 @@ _NEW: Settings = {
     "rope_theta": NEW_THETA,
     "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
 }
+_JINA: Settings = {"model_type": "bert"} | {
+    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"}
+}
+_EXPERTS: Settings = {"model_type": "nomic_bert"} | {
+    "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
@@ -298,12 +343,27 @@ DRAWS: Mapping[str, Draw] = {
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "jina_bert": Draw("ReferenceJinaBert", "BertTokenizer", _draw_jina, tasks=_ALL, spelling=_JINA),
+    "jina_bert_code": Draw(
+        "ReferenceJinaBertCode",
+        "RobertaTokenizer",
+        _draw_jina,
+        spelling=_JINA,
+        architecture="jina_bert",
+    ),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
     "new": Draw("Gte", "BertTokenizer", _draw_new, instead=("rope_parameters",), spelling=_NEW),
     "nomic_bert": Draw("NomicBert", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "nomic_bert_experts": Draw(
+        "ReferenceNomicMixture",
+        "XLMRobertaTokenizer",
+        _draw_experts,
+        spelling=_EXPERTS,
+        architecture="nomic_bert",
+    ),
     "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
@@ -328,7 +388,7 @@ class RandomModel:
     @classmethod
     def draw(cls, seed: int) -> "RandomModel":
         chance = random.Random(seed)
-        families = sorted(ARCHITECTURES)
+        families = sorted(DRAWS)
         family = families[seed % len(families)]
         draw = DRAWS[family]
         is_first = seed < len(families)
@@ -339,6 +399,10 @@ class RandomModel:
         settings = {} if family == "static" else draw.settings(chance, sizes)
         modules = _draw_modules(chance, sizes.width, draw.poolings)
         return cls(seed, family, task, sizes, jitter, settings, modules)
+
+    @property
+    def architecture(self) -> str:
+        return DRAWS[self.family].architecture or self.family
 
     def __str__(self) -> str:
         sizes = self.sizes
@@ -367,7 +431,7 @@ class RandomModel:
         if DRAWS[self.family].spelling:  # which the reference cannot read
             respell(folder, self._publish(None))
             description = describe_model(locate_model(folder), asked)
-        assert description.architecture == self.family
+        assert description.architecture == self.architecture
         return description, reference
 
     def _publish(self, modules: tuple[Module, ...] | None) -> Published:

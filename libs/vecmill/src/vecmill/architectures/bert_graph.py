@@ -232,10 +232,7 @@ class Bert(PostNorm[BertLike]):
 
     def types(self) -> ir.Value:
         """Return each token's index in the type embeddings, (positions,)."""
-        if self.config.type_vocab_size > 1:
-            return self.layout.token_type_ids
-        # Tokenizers may give the second text of a pair type 1 although the model has one type.
-        return self.op.Mul(self.layout.token_type_ids, self.op.constant(0))
+        return self.known_types(self.config.type_vocab_size)
 
 
 _ROBERTA_SEQUENCE_HEAD = SequenceHead("classifier.dense", "tanh", "classifier.out_proj")

@@ -1,5 +1,7 @@
 """The registry of architectures: for each `model_type`, the class of its settings.
 
+An architecture whose models have the `model_type` of another one is told by a key (`name_architecture`).
+
 The class says everything about its architecture: it reads `config.json`, names the class of the graph, and
 has the facts that other rooms ask for (`models.encoder_config`). A new architecture needs a class and a line
 in `ARCHITECTURES`. Importing this module imports no architecture; reading settings imports no ONNX library.
@@ -25,6 +27,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "electra": "bert:ElectraConfig",
     "gemma3_text": "decoder:Gemma3Config",
     "gte": "rotary_bert:GteConfig",
+    "jina_bert": "jina_bert:JinaBertConfig",
     "llama": "decoder:LlamaConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
@@ -39,6 +42,9 @@ ARCHITECTURES: Mapping[str, str] = {
     "xlm-roberta": "bert:XlmRobertaConfig",
 }
 
+# The architectures that `model_type` does not tell: its value, a key, the value of the key, and the name.
+_TOLD_BY_KEYS = (("bert", "position_embedding_type", "alibi", "jina_bert"),)
+
 
 class ConfigReader(Protocol):
     """A class of `ARCHITECTURES` whose models have a `config.json`."""
@@ -46,6 +52,15 @@ class ConfigReader(Protocol):
     def read(self, config: Mapping[str, Any]) -> EncoderConfig:
         """Read a `config.json`. Raises `CorruptModel` or `UnsupportedModel`, which name the key."""
         ...
+
+
+def name_architecture(config: Mapping[str, Any]) -> object:
+    """Return the name of the architecture in `ARCHITECTURES`, or the `model_type` if it is not there."""
+    model_type = config.get("model_type")
+    names = (
+        name for told, key, value, name in _TOLD_BY_KEYS if (model_type, config.get(key)) == (told, value)
+    )
+    return next(names, model_type)
 
 
 def find_architecture(model_type: object) -> type[EncoderConfig] | None:
@@ -62,10 +77,18 @@ def configured_architectures() -> dict[str, type[EncoderConfig]]:
     return {name: architecture for name, architecture in found.items() if architecture is not None}
 
 
-def replaces_code(model_type: object) -> bool:
-    """Return whether a built-in graph replaces the code that models of this `model_type` came with."""
-    found = find_architecture(model_type)
-    return found is not None and found.replaces_code
+def has_foreign_code(config: Mapping[str, Any]) -> bool:
+    """Return whether `config` names the model's own code and no built-in graph replaces the code."""
+    named = config.get("auto_map")
+    if not named:
+        return False
+    found = find_architecture(name_architecture(config))
+    if found is None or not found.replaces_code:
+        return True
+    if not found.replaced_classes:
+        return False
+    paths = [str(path) for path in named.values()] if isinstance(named, Mapping) else [""]
+    return not all(path.rpartition(".")[2].startswith(found.replaced_classes) for path in paths)
 
 
 def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = False) -> EncoderConfig:
@@ -77,7 +100,7 @@ def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = Fals
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         raise UnsupportedModel(f"{path}: there is no model_type. Download the model again.")
-    found = None if runs_code else find_architecture(model_type)
+    found = None if runs_code else find_architecture(name_architecture(config))
     if found is None:
         return TransformersConfig.read(config, path, runs_code=runs_code)
     return cast(ConfigReader, found).read(config)

@@ -1,4 +1,4 @@
-"""Reads the `config.json` of NomicBERT and GTE: BERT with rotary positions and gated units.
+"""Reads the `config.json` of NomicBERT and GTE: BERT with rotary positions, and gated units or experts.
 
 Both were published with code of their own. transformers adopted them later and renamed keys, and the
 `model_type` "new" to "gte". Published and transformers' names are both read.
@@ -16,7 +16,9 @@ from vecmill.models.config_fields import (
     flag,
     head_size,
     read_fields,
+    read_flag,
     read_number,
+    read_size,
     refuse_unless,
     size,
 )
@@ -25,11 +27,34 @@ from vecmill.models.rope import Rope, read_rope
 from vecmill.values.messages import not_supported
 
 
+@dataclass(frozen=True, slots=True)
+class Biases:
+    """Whether linear layers have biases: those of attention, and both ends of a feed-forward layer."""
+
+    attention: bool
+    up: bool
+    down: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSettings:
+    """The experts of layers 1, 1 + `period`, 1 + 2 * `period` ...: `chosen` of `count` for each token."""
+
+    count: int
+    chosen: int
+    period: int
+
+    def are_in(self, layer: int) -> bool:
+        """Return whether a layer has experts."""
+        return layer % self.period == 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryBertConfig(EncoderConfig):
     """The settings of a NomicBERT or GTE graph, named as in transformers.
 
-    `type_vocab_size` is 0 without token types.
+    `type_vocab_size` is 0 without token types. Feed-forward layers are gated units (`is_gated`) or two linear
+    layers.
     """
 
     replaces_code: ClassVar = True
@@ -46,6 +71,8 @@ class RotaryBertConfig(EncoderConfig):
     hidden_act: str = activation("gelu")
     tie_word_embeddings: bool = flag(True)
     rope: Rope
+    biases: Biases = Biases(attention=True, up=False, down=True)
+    is_gated: bool = True
 
     @classmethod
     def _read(cls, config: Mapping[str, Any], **given: Any) -> dict[str, Any]:
@@ -91,25 +118,31 @@ _NOMIC_NEEDS = (
     "rotary_emb_fraction",
 )
 
+# The activation of each supported `activation_function`. "swiglu" is that of a gated unit.
+_NOMIC_ACTIVATIONS = {"gelu": "gelu", "swiglu": "silu"}
+
 # The supported values of keys that only the published code of NomicBERT reads.
 _NOMIC_CHOICES: Mapping[str, tuple[Any, ...]] = {
-    "activation_function": ("swiglu",),
+    "activation_function": tuple(_NOMIC_ACTIVATIONS),
     "causal": (False,),
-    "mlp_fc1_bias": (False,),
-    "mlp_fc2_bias": (False,),
-    "moe_every_n_layers": (0,),
-    "num_experts": (0,),
+    "expert_choice_router": (False,),
+    "ffn_div": (1,),
+    "moe_normalize_expert_weights": (False,),
+    "num_shared_experts": (0,),
     "parallel_block": (False,),
     "prenorm": (False,),
-    "qkv_proj_bias": (False,),
     "rotary_emb_fraction": (1,),
     "rotary_emb_interleaved": (False,),
     "rotary_emb_scale_base": (),
+    "rotary_head_dim": (False,),
     "rotary_scaling_factor": (),
     "scale_attn_by_inverse_layer_idx": (False,),
     "scale_attn_weights": (True,),
     "use_rms_norm": (False,),
 }
+
+_MOST_EXPERTS = 256  # of a layer; each is a part of the graph
+_SHORTEST_PERIOD = 2  # layers 1, 3, 5 and so on have experts
 
 # The supported values of keys that only the published code of GTE reads.
 _GTE_CHOICES: Mapping[str, tuple[Any, ...]] = {
@@ -128,6 +161,7 @@ class NomicBertConfig(RotaryBertConfig):
 
     type_vocab_size: int = size(2)
     hidden_act: str = activation("silu")
+    experts: ExpertSettings | None = None
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -138,8 +172,19 @@ class NomicBertConfig(RotaryBertConfig):
         refuse_unless(config, _NOMIC_CHOICES)
         _check_published(config)
         named = {_NOMIC_KEYS.get(key, key): value for key, value in config.items()}
+        function = config.get("activation_function")
+        if function is not None:
+            act = _NOMIC_ACTIVATIONS[function]
+            refuse_unless(config, {"hidden_act": (act,)}, by="activation_function")
+            named["hidden_act"] = act
         found = cls._read(named, tie_word_embeddings=True)
-        return cls(**found, rope=read_rope(named, theta=1000.0, positions=found["max_position_embeddings"]))
+        return cls(
+            **found,
+            rope=read_rope(named, theta=1000.0, positions=found["max_position_embeddings"]),
+            biases=_read_biases(config),
+            is_gated=function != "gelu",
+            experts=_read_experts(config),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +238,30 @@ def _read_scaled_rope(config: Mapping[str, Any], head_dim: int) -> Rope:
     # The published code ignores factors below 1.
     factor = max(1.0, read_number(scaling, "factor", 1.0))
     return Rope(theta * factor, factor ** (2 / head_dim))
+
+
+def _read_biases(config: Mapping[str, Any]) -> Biases:
+    keys = ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
+    return Biases(*(read_flag(config, key, default=False) for key in keys))
+
+
+def _read_experts(config: Mapping[str, Any]) -> ExpertSettings | None:
+    """Read the settings of experts, `None` if there are none. The published code has no gated experts."""
+    count = read_size(config, "num_experts", 0, least=0, most=_MOST_EXPERTS)
+    period = read_size(config, "moe_every_n_layers", 0, least=0, most=MOST_LAYERS)
+    if not count and not period:
+        return None
+    if not count or period < _SHORTEST_PERIOD:
+        raise UnsupportedModel(
+            f"config.json: num_experts {count} with moe_every_n_layers {period} is not supported; experts "
+            f"need at least 1 and {_SHORTEST_PERIOD}."
+        )
+    refuse_unless(config, {"activation_function": ("gelu",)}, by="num_experts")
+    if config.get("activation_function") is None or config.get("moe_top_k") is None:
+        raise UnsupportedModel(
+            "config.json: with num_experts, moe_top_k and activation_function must be given."
+        )
+    return ExpertSettings(count, read_size(config, "moe_top_k", 1, most=count), period)
 
 
 def _check_published(config: Mapping[str, Any]) -> None:

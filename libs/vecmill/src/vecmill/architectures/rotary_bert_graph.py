@@ -3,18 +3,27 @@
 BERT's post-norm layers with rotary positions instead of learned ones and gated units instead of two linear
 layers. The architectures differ in biases and in the names of tensors. The published names and those of
 transformers are both read.
+
+NomicBERT may also have two linear layers, as in BERT, and in some layers a mixture of experts ("Training
+Sparse Mixture Of Experts Text Embedding Models", Nussbaum and Duderstadt, 2025). transformers has neither, so
+these have the published names alone.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, TypeVar
 
 import onnx_ir as ir
 
-from vecmill.architectures.rotary_bert import RotaryBertConfig
+from vecmill.architectures.rotary_bert import ExpertSettings, NomicBertConfig, RotaryBertConfig
 from vecmill.graphs.encoder import EncoderGraph
+from vecmill.graphs.experts import Experts, choose_experts, mix_experts
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation
 from vecmill.graphs.softmax_attention import AttentionBias
+from vecmill.models.weights import transpose
+
+RotaryConfig = TypeVar("RotaryConfig", bound=RotaryBertConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +55,10 @@ TRANSFORMERS_NAMES = RotaryBertNames(
 )
 
 
-class RotaryBert(EncoderGraph[RotaryBertConfig]):
+class RotaryBert(EncoderGraph[RotaryConfig]):
     """The graph that NomicBERT and GTE share."""
 
     published_names: ClassVar[RotaryBertNames]
-    # Biases of the projections in attention and of the last layer in the gated unit.
-    has_biases: ClassVar[bool]
 
     def encode(self) -> ir.Value:
         """Add the encoder, as `EncoderGraph.encode` describes."""
@@ -62,8 +69,19 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
         )
         x = self._embed(names)
         for index in range(self.config.num_hidden_layers):
-            x = self._layer(x, f"{names.layers}.{index}", names, inputs)
+            name = f"{names.layers}.{index}"
+            x = self._add_and_norm(x, self._attend(x, name, names, inputs), f"{name}.{names.attention_norm}")
+            x = self._add_and_norm(x, self.feed(x, index, names), f"{name}.{names.mlp_norm}")
         return x
+
+    def feed(self, x: ir.Value, layer: int, names: RotaryBertNames) -> ir.Value:
+        """Add the feed-forward layer of a layer: a gated unit."""
+        op, config, name = self.op, self.config, f"{names.layers}.{layer}"
+        hidden, wide = config.hidden_size, config.intermediate_size
+        both = self._project(x, name, names.up_gate, 2 * wide, bias=config.biases.up)
+        gate = activate(op, op.slice(both, wide, 2 * wide, axis=1), config.hidden_act)
+        gated = op.Mul(gate, op.slice(both, 0, wide, axis=1))
+        return self.linear(gated, f"{name}.{names.down}", wide, hidden, bias=config.biases.down)
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the head, as `EncoderGraph.classify` describes."""
@@ -92,34 +110,25 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
         x = self.look_up("embeddings.word_embeddings.weight", config.vocab_size, layout.token_ids)
         if config.type_vocab_size:
             types = self.look_up(
-                "embeddings.token_type_embeddings.weight", config.type_vocab_size, layout.token_type_ids
+                "embeddings.token_type_embeddings.weight",
+                config.type_vocab_size,
+                self.known_types(config.type_vocab_size),
             )
             x = op.Add(x, types)
         return self.layer_norm(x, names.embeddings_norm, config.layer_norm_eps)
 
-    def _layer(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
-        op, epsilon = self.op, self.config.layer_norm_eps
-        x = op.Add(x, self._attend(x, name, names, inputs))
-        x = self.layer_norm(x, f"{name}.{names.attention_norm}", epsilon)
-        x = op.Add(x, self._gate(x, name, names))
-        return self.layer_norm(x, f"{name}.{names.mlp_norm}", epsilon)
+    def _add_and_norm(self, x: ir.Value, change: ir.Value, norm: str) -> ir.Value:
+        return self.layer_norm(self.op.Add(x, change), norm, self.config.layer_norm_eps)
 
     def _attend(self, x: ir.Value, name: str, names: RotaryBertNames, inputs: LayerInputs) -> ir.Value:
         config = self.config
         count, dim, width = config.num_attention_heads, config.head_dim, config.hidden_size
-        projected = self._project(x, name, names.query_key_value, 3 * width, bias=self.has_biases)
+        bias = config.biases.attention
+        projected = self._project(x, name, names.query_key_value, 3 * width, bias=bias)
         query, key, value = self.split_thirds(projected, count, dim)
         query, key = (inputs.rotation.rotate_heads(self.op, part) for part in (query, key))
         attended = self.attend(query, key, value, inputs.bias, dim**-0.5)
-        return self.linear(attended, f"{name}.{names.output}", width, width, bias=self.has_biases)
-
-    def _gate(self, x: ir.Value, name: str, names: RotaryBertNames) -> ir.Value:
-        op, config = self.op, self.config
-        hidden, wide = config.hidden_size, config.intermediate_size
-        both = self._project(x, name, names.up_gate, 2 * wide, bias=False)
-        gate = activate(op, op.slice(both, wide, 2 * wide, axis=1), config.hidden_act)
-        gated = op.Mul(gate, op.slice(both, 0, wide, axis=1))
-        return self.linear(gated, f"{name}.{names.down}", wide, hidden, bias=self.has_biases)
+        return self.linear(attended, f"{name}.{names.output}", width, width, bias=bias)
 
     def _project(self, x: ir.Value, name: str, parts: tuple[str, ...], width: int, *, bias: bool) -> ir.Value:
         """Return one product with the weights of `parts` of a layer, (positions, width)."""
@@ -127,11 +136,10 @@ class RotaryBert(EncoderGraph[RotaryBertConfig]):
         return self.linear_joined(x, " + ".join(outputs), outputs, self.config.hidden_size, bias=bias)
 
 
-class NomicBert(RotaryBert):
+class NomicBert(RotaryBert[NomicBertConfig]):
     """The graph of NomicBERT (transformers' `NomicBertModel`)."""
 
     prefix: ClassVar[str] = "nomic_bert."
-    has_biases: ClassVar[bool] = False
     published_names: ClassVar[RotaryBertNames] = RotaryBertNames(
         embeddings_norm="emb_ln",
         layers="encoder.layers",
@@ -143,6 +151,18 @@ class NomicBert(RotaryBert):
         mlp_norm="norm2",
     )
 
+    def feed(self, x: ir.Value, layer: int, names: RotaryBertNames) -> ir.Value:
+        """Add the feed-forward layer of a layer: experts, a gated unit or two linear layers."""
+        config, name = self.config, f"{names.layers}.{layer}.mlp"
+        if config.experts is not None and config.experts.are_in(layer):
+            return self._mix(x, name, config.experts)
+        if config.is_gated:
+            return super().feed(x, layer, names)
+        hidden, wide = config.hidden_size, config.intermediate_size
+        inner = self.linear(x, f"{name}.fc1", hidden, wide, bias=config.biases.up)
+        inner = activate(self.op, inner, config.hidden_act)
+        return self.linear(inner, f"{name}.fc2", wide, hidden, bias=config.biases.down)
+
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_tokens` describes."""
         width = self.config.hidden_size
@@ -151,12 +171,31 @@ class NomicBert(RotaryBert):
         x = self.layer_norm(x, "cls.predictions.transform.layer_norm", self.config.layer_norm_eps)
         return self.predict_from(x, "cls.predictions.bias")
 
+    def _mix(self, x: ir.Value, name: str, settings: ExpertSettings) -> ir.Value:
+        """Add a mixture of experts. Shares are not scaled to a sum of 1, and one bias is added to the sum."""
+        op, width, count = self.op, self.config.hidden_size, settings.count
+        router = self.add(self.weights.tensor(f"{name}.router.layer.weight", (count, width)))
+        # MatMul, which all engines compute in fp32: a rounded score may choose another expert.
+        scores = op.MatMul(x, op.Transpose(router, perm=[1, 0]))
+        chosen = choose_experts(op, op.Softmax(scores, axis=-1), settings.chosen, count)
+        experts = Experts(count, width, partial(self._compute_expert, f"{name}.experts", count))
+        mixed = mix_experts(op, self.layout, x, experts, chosen)
+        return op.Add(mixed, self.vector(f"{name}.experts.bias", width))
 
-class Gte(RotaryBert):
+    def _compute_expert(self, name: str, count: int, number: int, x: ir.Value) -> ir.Value:
+        """Add expert `number`, whose weights are rows of the matrices of all experts: (n, width)."""
+        op, wide = self.op, self.config.intermediate_size
+        shape, rows = (count * wide, self.config.hidden_size), (number * wide, (number + 1) * wide)
+        up = self.add(self.weights.part(f"{name}.mlp.w1", shape, *rows))
+        down = self.add(transpose(self.weights.part(f"{name}.mlp.w2", shape, *rows)))
+        inner = activate(op, op.Gemm(x, up, None, transB=1), self.config.hidden_act)
+        return op.Gemm(inner, down, None, transB=1)
+
+
+class Gte(RotaryBert[RotaryBertConfig]):
     """The graph of GTE (transformers' `GteModel`)."""
 
     prefix: ClassVar[str] = "gte."
-    has_biases: ClassVar[bool] = True
     published_names: ClassVar[RotaryBertNames] = RotaryBertNames(
         embeddings_norm="embeddings.LayerNorm",
         layers="encoder.layer",

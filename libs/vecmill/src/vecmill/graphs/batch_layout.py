@@ -19,6 +19,7 @@ inputs, for runtimes that compile for fixed shapes.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -64,8 +65,11 @@ class Layout:
                                 `MASKED_SCORE`
 
     A text of more than `LONG_TEXT_TOKENS` tokens is long. It is the only text of its batch
-    (`graphs.softmax_attention`).
+    (`graphs.softmax_attention`). With `has_fixed_shapes` every shape in the graph must follow from the shapes
+    of the inputs.
     """
+
+    has_fixed_shapes: ClassVar[bool] = False
 
     token_ids: ir.Value
     token_type_ids: ir.Value
@@ -196,6 +200,8 @@ class IndexedLayout(Layout):
     token_of_slot                                (texts, longest)
     seen_lengths                                 (texts,), with `has_unseen`
     """
+
+    has_fixed_shapes: ClassVar[bool] = True
 
     def __init__(self, op: Ops, *, has_unseen: bool = False, has_long: bool = False) -> None:
         super().__init__(op, has_long=has_long)

@@ -1,6 +1,7 @@
-"""Relative position buckets, and the attention bias by distance.
+"""Relative position buckets, and the attention biases by distance.
 
-A distance is the position of the key minus that of the query. Near distances have a bucket each, far
+A distance is the position of the key minus that of the query. `LinearBiases` are computed from it;
+`DistanceBiases` are weights of the model. Near distances have a bucket each, far
 distances share buckets. All distances beyond a farthest one share the last bucket, so the table is small.
 """
 
@@ -65,6 +66,35 @@ class DistanceBiases:
         by_distance = op.Transpose(self.biases, perm=[1, 0])
         pairs = op.Gather(by_distance, find_distances(op, queries, keys, self.farthest), axis=1)
         return op.Unsqueeze(pairs, op.constant([0]))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearBiases:
+    """Biases that fall with the distance in either direction, by one of `slopes` for each head (ALiBi)."""
+
+    slopes: tuple[float, ...]
+
+    @classmethod
+    def of(cls, heads: int) -> "LinearBiases":
+        """Return the slopes of Press et al., "Train Short, Test Long", ICLR 2022, for a number of heads.
+
+        A power of two, n, has the slopes 2^(-8/n), 2^(-16/n), ... 2^-8. Other numbers have those of the next
+        smaller power of two, followed by every other slope of twice that power.
+        """
+        power = 1 << (heads.bit_length() - 1)
+        more = _halving_slopes(2 * power)[::2]
+        return cls((*_halving_slopes(power), *more[: heads - power]))
+
+    def between(self, op: Ops, queries: ir.Value, keys: ir.Value) -> ir.Value:
+        """Return the bias of each pair of positions in a text: (1, heads, queries, keys), float32."""
+        places = [op.Cast(part, to=ir.DataType.FLOAT) for part in (queries, keys)]
+        ahead = op.Sub(op.Unsqueeze(places[1], op.constant([0])), op.Unsqueeze(places[0], op.constant([1])))
+        slopes = np.asarray(self.slopes).reshape(1, -1, 1, 1)
+        return op.Mul(op.Unsqueeze(op.Abs(ahead), op.constant([0, 1])), op.constant(-slopes, np.float32))
+
+
+def _halving_slopes(count: int) -> list[float]:
+    return [2 ** (-8 * number / count) for number in range(1, count + 1)]
 
 
 def find_distances(op: Ops, queries: ir.Value, keys: ir.Value, farthest: int) -> ir.Value:

@@ -136,6 +136,13 @@ class EncoderGraph(ABC, Generic[Config]):
         op, layout = self.op, self.layout
         return layout.token_at(hidden, op.Mul(layout.lengths, op.constant(0)))
 
+    def known_types(self, count: int) -> ir.Value:
+        """Return each token's index in a table of `count` token types, (positions,)."""
+        if count > 1:
+            return self.layout.token_type_ids
+        # Tokenizers may give the second text of a pair type 1 although the model has one type.
+        return self.op.Mul(self.layout.token_type_ids, self.op.constant(0))
+
     def split_thirds(self, projected: ir.Value, count: int, dim: int) -> list[Projection]:
         """Return queries, keys and values, each of `count` heads of `dim`, which stand side by side."""
         return [Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)]

@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
-from vecmill.graphs.distances import DistanceBiases
+from vecmill.graphs.distances import DistanceBiases, LinearBiases
 from vecmill.graphs.ops import Ops
 from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow
 
@@ -52,7 +52,7 @@ class AttentionBias:
 
     short: ir.Value
     window: AttentionWindow
-    distances: DistanceBiases | None
+    distances: DistanceBiases | LinearBiases | None
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class AttentionBias:
         op: Ops,
         layout: Layout,
         window: AttentionWindow = BIDIRECTIONAL,
-        distances: DistanceBiases | None = None,
+        distances: DistanceBiases | LinearBiases | None = None,
     ) -> "AttentionBias":
         """Add the bias of short texts, once for all layers."""
         short = _window_bias(op, layout, window)

@@ -22,8 +22,9 @@ LONG_TEXT_TOKENS = 512
 class ModelDescription:
     """The description of one model, made by `describe_model`.
 
-    `architecture` is transformers' `model_type`, `encoder` the encoder's settings. `dim` is the number of
-    output dimensions. `max_tokens` includes special tokens. `stages` turn hidden states into outputs. With
+    `architecture` is transformers' `model_type`, or the registry's name for it (`name_architecture`),
+    `encoder` the encoder's settings. `dim` is the number of output dimensions. `max_tokens` includes special
+    tokens. `stages` turn hidden states into outputs. With
     `lowercase` texts are lower-cased before the tokenizer's own normalisation. `config` is the whole
     `config.json`, `tokenizer_config` the whole `tokenizer_config.json`. `head` replaces the stages of a task
     model, or precedes them (`SPARSE`). `weights_files` hold the encoder and the head, or begin with an

@@ -36,6 +36,7 @@ class EncoderConfig:
                         transformers runs the model
     has_config          whether models have a `config.json` with a `model_type`
     replaces_code       whether models were published with code of their own, which the graph replaces
+    replaced_classes    what the names of the classes in that code begin with; empty if all begin so
     has_attention       whether tokens attend to each other
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
@@ -45,6 +46,7 @@ class EncoderConfig:
     graph: ClassVar[str | None] = None
     has_config: ClassVar[bool] = True
     replaces_code: ClassVar[bool] = False
+    replaced_classes: ClassVar[str] = ""
     has_attention: ClassVar[bool] = True
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False

@@ -49,6 +49,12 @@ def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
     )
 
 
+def transpose(tensor: StoredTensor) -> StoredTensor:
+    """Return a matrix with rows and columns exchanged; they are exchanged when it is read."""
+    rows, columns = tensor.shape
+    return StoredTensor(f"{tensor.name}.T", (columns, rows), lambda: np.ascontiguousarray(tensor.read().T))
+
+
 class Weights:
     """Open weights files, as one set of tensors. `asked_by` are settings, for messages about wrong shapes."""
 

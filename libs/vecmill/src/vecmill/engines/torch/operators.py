@@ -167,6 +167,11 @@ def _reduction(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return reduce
 
 
+def argmax(x: torch.Tensor, *, axis: int, keepdims: int = 1) -> torch.Tensor:
+    """Return the index of the first maximum along `axis`."""
+    return x.argmax(axis, keepdim=bool(keepdims))
+
+
 def _elementwise(compute: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
     """Return a function that applies `compute` to tensors and numbers, and to shapes entry by entry."""
 
@@ -208,8 +213,10 @@ def _larger(one: Any, other: Any) -> Any:
 
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "Abs": torch.abs,
     "Add": _elementwise(operator.add),
     "And": torch.logical_and,
+    "ArgMax": argmax,
     "Cast": cast,
     "Clip": torch.clamp,
     "Concat": concatenate,
