@@ -11,7 +11,6 @@ import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
 from vecmill.engines.groups import compute_groups, group_long_texts, is_long
-from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.exported import ExportedGraph
 from vecmill.values.batch import Batch, TokenSequence
@@ -24,6 +23,7 @@ from vecmill.values.embeddings import (
     UnitEmbedding,
 )
 from vecmill.values.engine_info import EngineInfo
+from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 from vecmill.vectors.transforms import dense, scale_to_unit, stack_embeddings
 
 if TYPE_CHECKING:
@@ -81,10 +81,15 @@ def _output_names(session: Session) -> OutputNames:
 
 
 class RaggedCall:
-    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
+    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch.
 
-    def __init__(self, session: Session) -> None:
+    With `shares_prefixes` the graph has an `IndexedLayout`, and texts that begin with the same tokens share
+    positions.
+    """
+
+    def __init__(self, session: Session, *, shares_prefixes: bool = False) -> None:
         self._session = session
+        self._shares_prefixes = shares_prefixes
         self._inputs = [found.name for found in session.get_inputs()]
         self._outputs = _output_names(session)
 
@@ -93,7 +98,11 @@ class RaggedCall:
         return self._session.run(self._outputs.of(batch), self._feed(batch))
 
     def _feed(self, batch: Batch) -> dict[str, Any]:
-        return {name: getattr(batch, name) for name in self._inputs}
+        if not self._shares_prefixes:
+            return {name: getattr(batch, name) for name in self._inputs}
+        positions = Positions.of(batch, shares_prefixes=True)
+        indices = index_batch(batch, positions, BatchShape.of(batch, positions))
+        return {name: indices[name] for name in self._inputs}
 
 
 class LongTextCall(RaggedCall):
@@ -111,8 +120,10 @@ class LongTextCall(RaggedCall):
         long_session: Shrinking,
         shrinking: Any,
         release: Callable[[], None],
+        *,
+        shares_prefixes: bool = False,
     ) -> None:
-        super().__init__(session)
+        super().__init__(session, shares_prefixes=shares_prefixes)
         self._release = release
         self._long_session = long_session
         self._output_shape = output_shape
@@ -135,8 +146,8 @@ class LongTextCall(RaggedCall):
 class IndexedCall:
     """A call of a graph with an `IndexedLayout`, for providers with slow indices or compiled shapes.
 
-    With `compiles`, sizes are rounded up, so that the provider sees few shapes. Token ids must be below
-    `token_count`.
+    With `compiles`, sizes are rounded up, so that the provider sees few shapes. With `shares_prefixes`, texts
+    that begin with the same tokens share positions. Token ids must be below `token_count`.
     """
 
     def __init__(
@@ -147,8 +158,10 @@ class IndexedCall:
         token_count: int,
         compiles: bool,
         length_multiple: int | None = None,
+        shares_prefixes: bool = False,
     ) -> None:
         self._session = session
+        self._shares_prefixes = shares_prefixes
         self._token_count = token_count
         self._output_shape = output_shape
         self._inputs = [found.name for found in session.get_inputs()]
@@ -162,7 +175,9 @@ class IndexedCall:
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
         refuse_unknown_tokens(batch, self._token_count)
-        indices = index_batch(batch, BatchShape.of(batch).rounded(**self._rounding))
+        positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
+        shape = BatchShape.of(batch, positions).rounded(**self._rounding)
+        indices = index_batch(batch, positions, shape)
         feed = {name: indices[name] for name in self._inputs}
         outputs = self._session.run(self._outputs.of(batch), feed)
         return trim_outputs(outputs, batch, batch.output_shape(self._output_shape))

@@ -15,7 +15,6 @@ import torch
 
 from vecmill.engines.buckets import pad_texts
 from vecmill.engines.groups import compute_groups
-from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
 from vecmill.engines.torch.replica import Outputs, choose_output, read_outputs, send_arrays
@@ -28,6 +27,7 @@ from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.messages import show
 from vecmill.values.pip_command import pip_command
+from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -82,7 +82,8 @@ class TransformersProgram:
 
     def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
         assert self._stages is not None
-        arrays = index_batch(batch, BatchShape.of(batch))
+        positions = Positions.of(batch, shares_prefixes=False)
+        arrays = index_batch(batch, positions, BatchShape.of(batch, positions))
         names = [name for name in self._indices if name != _HIDDEN]
         given = dict(zip(names, send_arrays([arrays[name] for name in names], self._device), strict=True))
         found = self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))
