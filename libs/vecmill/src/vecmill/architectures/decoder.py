@@ -105,6 +105,11 @@ class DecoderConfig(EncoderConfig):
         """The number of positions of the model."""
         return self.max_position_embeddings
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether no layer attends to later tokens."""
+        return all(layer.window.after == 0 for layer in self.layers)
+
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, with the defaults of transformers.

@@ -101,8 +101,10 @@ class LongTextCall(RaggedCall):
         long_session: Shrinking,
         shrinking: Any,
         release: Callable[[], None],
+        *,
+        shares_prefixes: bool = False,
     ) -> None:
-        super().__init__(session)
+        super().__init__(session, shares_prefixes=shares_prefixes)
         self._release = release
         self._long_session = long_session
         self._output_shape = output_shape

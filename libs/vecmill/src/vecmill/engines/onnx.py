@@ -221,10 +221,9 @@ def _build_in_memory(description: "ModelDescription") -> PreparedModel:
         )
         prepared.built = BuiltGraph(description.exported_graph)
         return prepared
-    from vecmill.architectures.build import build_graph
     from vecmill.graphs.external_data import serialize_graph
 
-    graph, weights = serialize_graph(build_graph(description, in_blocks=True), WEIGHTS_FILE)
+    graph, weights = serialize_graph(_build_graph(description), WEIGHTS_FILE)
     gc.collect()
     return PreparedModel(NO_FOLDER, built=BuiltGraph(graph, weights))
 
@@ -247,15 +246,21 @@ def _open_call(
             if threads > 1 and prepared.built is None:  # else a session of its own packs weights of its own
                 long_session = _open_for_long_texts(prepared, choice, threads)
             return LongTextCall(
-                session, description.output_shape, long_session, _shrinking_run(), return_freed_memory
+                session,
+                description.output_shape,
+                long_session,
+                _shrinking_run(),
+                return_freed_memory,
+                shares_prefixes=description.shares_prefixes,
             )
-        return RaggedCall(session)
+        return RaggedCall(session, shares_prefixes=description.shares_prefixes)
     return IndexedCall(
         session,
         description.output_shape,
         token_count=description.token_count,
         compiles=choice.compiles,
         length_multiple=plan.length_multiple,
+        shares_prefixes=description.shares_prefixes,
     )
 
 
@@ -325,15 +330,23 @@ def _start(
         raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {one_line(error)}") from error
 
 
-def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
-    """Build the graph, and have ONNX Runtime write it, optimised and with packed weights, to `folder`."""
+def _build_graph(description: "ModelDescription") -> Any:
+    """Return the graph for the CPU."""
     # Imported only when a graph is built: this import takes longer than a whole later start.
     from vecmill.architectures.build import build_graph
+    from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
+
+    layout = IndexedLayout if description.shares_prefixes else RaggedLayout
+    return build_graph(description, layout, in_blocks=True)
+
+
+def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
+    """Build the graph, and have ONNX Runtime write it, optimised and with packed weights, to `folder`."""
     from vecmill.graphs.finish import write_graph
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
         plain = Path(scratch) / "plain.onnx"
-        write_graph(build_graph(description, in_blocks=True), plain)
+        write_graph(_build_graph(description), plain)
         if precision is not Precision.FP32:
             plain = _quantize(description, precision, plain)
         # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
@@ -344,13 +357,12 @@ def _fill(description: "ModelDescription", precision: Precision, folder: Path) -
 
 def _quantize(description: "ModelDescription", precision: Precision, plain: Path) -> Path:
     """Write the int8 graph of a model beside the fp32 graph `plain`, and return its path."""
-    from vecmill.architectures.build import build_graph
     from vecmill.graphs.finish import write_graph
     from vecmill.quantization.calibration import calibration_sequences
     from vecmill.quantization.rewriting import quantize_graph
 
     logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
-    graph = build_graph(description, in_blocks=True)
+    graph = _build_graph(description)
     quantize_graph(graph, plain, precision, calibration_sequences(description))
     quantized = plain.with_name("quantized.onnx")
     write_graph(graph, quantized)

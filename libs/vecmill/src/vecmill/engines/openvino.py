@@ -29,7 +29,6 @@ import numpy as np
 import openvino
 
 from vecmill.engines.base import Engine, EngineCapabilities, choose_precision, warm_engine
-from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.mapped_model import MappedModel
 from vecmill.engines.prepared import MODEL_FILE, PreparedModel, prepare_model
 from vecmill.engines.session_calls import OutputNames, make_embeddings, trim_outputs
@@ -41,6 +40,7 @@ from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import TOKEN_OUTPUT, Embeddings
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
+from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 
 if TYPE_CHECKING:
     from vecmill.engines.openvino_int8 import OpenFolder
@@ -68,8 +68,10 @@ class OpenVinoEngine:
         *,
         token_count: int,
         length_multiple: int,
+        shares_prefixes: bool,
     ) -> None:
         self.info = info
+        self._shares_prefixes = shares_prefixes
         self._mapped = MappedModel(prepared, compile_widths)
         self._token_count = token_count
         self._multiple = length_multiple
@@ -128,6 +130,7 @@ class OpenVinoEngine:
             lambda: _compile_widths(core, prepared.path, precision, widths, cores),
             token_count=description.token_count,
             length_multiple=plan.length_multiple or _LENGTH_MULTIPLES[0],
+            shares_prefixes=description.shares_prefixes,
         )
 
     @classmethod
@@ -152,9 +155,11 @@ class OpenVinoEngine:
             refuse_unknown_tokens(batch, self._token_count)
         except ValueError as error:
             raise InferenceFailed(f"A token of {described} is not in the model's vocabulary.") from error
-        shape = _round_shape(BatchShape.of(batch), self._multiple)
+        positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
+        shape = _round_shape(BatchShape.of(batch, positions), self._multiple)
+        indices = index_batch(batch, positions, shape)
         try:
-            outputs = self._mapped.run(lambda models: models[width].compute(index_batch(batch, shape), batch))
+            outputs = self._mapped.run(lambda models: models[width].compute(indices, batch))
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
         trimmed = trim_outputs(outputs, batch, batch.output_shape(self.info.output_shape))

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from vecmill.engines.buckets import pad_texts, select_texts
-from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.config_fields import read_token_id
 from vecmill.models.exported import ExportedGraph
@@ -33,6 +32,7 @@ from vecmill.values.embeddings import (
     UnitEmbedding,
 )
 from vecmill.values.engine_plan import EngineInfo, Precision
+from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 from vecmill.vectors import dense, scale_to_unit, stack_embeddings
 
 if TYPE_CHECKING:
@@ -91,21 +91,33 @@ class GraphCall:
 
 
 class RaggedCall(GraphCall):
-    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch."""
+    """A call of a graph with a `RaggedLayout`, whose inputs are the arrays of a batch.
+
+    With `shares_prefixes` the graph has an `IndexedLayout`, and texts that begin with the same tokens share
+    positions.
+    """
+
+    def __init__(self, session: Session, *, shares_prefixes: bool = False) -> None:
+        super().__init__(session)
+        self._shares_prefixes = shares_prefixes
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
         return self._session.run(self._outputs.of(batch), self._feed(batch))
 
     def _feed(self, batch: Batch) -> dict[str, Any]:
-        return {name: getattr(batch, name) for name in self._inputs}
+        if not self._shares_prefixes:
+            return {name: getattr(batch, name) for name in self._inputs}
+        positions = Positions.of(batch, shares_prefixes=True)
+        indices = index_batch(batch, positions, BatchShape.of(batch, positions))
+        return {name: indices[name] for name in self._inputs}
 
 
 class IndexedCall(GraphCall):
     """A call of a graph with an `IndexedLayout`, for providers with slow indices or compiled shapes.
 
-    With `compiles`, sizes are rounded up, so that the provider sees few shapes. Token ids must be below
-    `token_count`.
+    With `compiles`, sizes are rounded up, so that the provider sees few shapes. With `shares_prefixes`, texts
+    that begin with the same tokens share positions. Token ids must be below `token_count`.
     """
 
     def __init__(
@@ -116,8 +128,10 @@ class IndexedCall(GraphCall):
         token_count: int,
         compiles: bool,
         length_multiple: int | None = None,
+        shares_prefixes: bool = False,
     ) -> None:
         super().__init__(session)
+        self._shares_prefixes = shares_prefixes
         self._token_count = token_count
         self._output_shape = output_shape
         self._rounding = {
@@ -129,7 +143,9 @@ class IndexedCall(GraphCall):
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
         refuse_unknown_tokens(batch, self._token_count)
-        indices = index_batch(batch, BatchShape.of(batch).rounded(**self._rounding))
+        positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
+        shape = BatchShape.of(batch, positions).rounded(**self._rounding)
+        indices = index_batch(batch, positions, shape)
         feed = {name: indices[name] for name in self._inputs}
         outputs = self._session.run(self._outputs.of(batch), feed)
         return trim_outputs(outputs, batch, batch.output_shape(self._output_shape))

@@ -4,7 +4,8 @@ Architectures are written against `Layout`, never against the shape of a batch. 
 tokens (embeddings, linear layers, norms) run over the *positions* of the layout, (positions, hidden).
 Attention and pooling work on whole texts, as (texts, ..., longest). The layout converts between both forms.
 
-A layout has one position per token, so linear layers, most of the work, compute no padding. For attention,
+A layout has one position per token, so linear layers, most of the work, compute no padding. (Texts of a
+causal model that begin with the same tokens may share positions, see `values.positions`.) For attention,
 one Gather each for queries, keys and values pads the texts and splits the heads:
 
     projected                              (tokens, total * dim)     queries, keys and values side by side
@@ -50,7 +51,8 @@ class Heads:
 class Layout:
     """The positions of a batch's tokens, and the conversion between positions and texts.
 
-    There is one position per token; attention and pooling alone pad. Subclasses provide the indices.
+    There is one position per token, or per shared token; attention and pooling alone pad. Subclasses provide
+    the indices.
 
     token_ids, token_type_ids   (positions,), int64
     token_positions             (positions,), int64: the position of each token in its own text, from 0
@@ -82,7 +84,6 @@ class Layout:
     is_long: ir.Value | None
     short_slots: ir.Value
     key_bias: ir.Value
-    _starts: ir.Value  # (texts,): the position of each text's first token
     _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all texts
 
@@ -139,7 +140,7 @@ class Layout:
 
     def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
         """Return the token in slot `slots` (texts,) of each text: (positions, width) to (texts, width)."""
-        return self._op.Gather(hidden, self._op.Add(self._starts, slots))
+        raise NotImplementedError
 
     def _mark_tokens(self) -> None:
         """Set `is_token`, `is_long`, `short_slots` and `key_bias` from slots and lengths."""
@@ -174,6 +175,7 @@ class RaggedLayout(Layout):
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         offsets = op.input("offsets", ["texts_plus_1"])
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
+        # The position of each text's first token, (texts,).
         self._starts = op.Slice(offsets, op.constant([0]), op.constant([-1]))
         self.lengths = op.Sub(op.Slice(offsets, op.constant([1]), op.constant([_END])), self._starts)
         longest = op.ReduceMax(self.lengths, keepdims=0)
@@ -186,16 +188,21 @@ class RaggedLayout(Layout):
         self._slot_of_token = op.Compress(all_slots, op.Reshape(self.is_token, op.constant([-1])))
         self.token_positions = op.Mod(self._slot_of_token, longest)
 
+    def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
+        """Return tokens, as `Layout.token_at` describes."""
+        return self._op.Gather(hidden, self._op.Add(self._starts, slots))
+
 
 class IndexedLayout(Layout):
-    """A layout whose indices are inputs, computed by `engines.indices`, so shapes are known before a call.
+    """A layout whose indices are inputs, computed by `values.positions`, so shapes are known before a call.
 
     For runtimes that compile for fixed shapes. There may be more positions, slots and texts than the batch
     has; their results are discarded. Inputs, all int64:
 
     token_ids, token_type_ids, token_positions   (positions,)
     slot_of_token                                (positions,)
-    starts, lengths, prompt_lengths              (texts,)
+    first_slots                                  (texts,): the index of each text's first slot among all slots
+    lengths, prompt_lengths                      (texts,)
     slots                                        (longest,)
     token_of_slot                                (texts, longest)
     seen_lengths                                 (texts,), with `has_unseen`
@@ -209,10 +216,16 @@ class IndexedLayout(Layout):
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
         self.token_positions = op.input("token_positions", ["tokens"])
         self._slot_of_token = op.input("slot_of_token", ["tokens"])
-        self._starts = op.input("starts", ["texts"])
+        self._first_slots = op.input("first_slots", ["texts"])
         self.lengths = op.input("lengths", ["texts"])
         self.prompt_lengths = op.input("prompt_lengths", ["texts"])
         self.slots = op.input("slots", ["longest"])
         self._token_of_slot = op.input("token_of_slot", ["texts", "longest"])
         self.seen_lengths = self._add_seen_lengths(has_unseen)
         self._mark_tokens()
+
+    def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:
+        """Return tokens, as `Layout.token_at` describes."""
+        op = self._op
+        token_of_slot = op.Reshape(self._token_of_slot, op.constant([-1]))
+        return op.Gather(hidden, op.Gather(token_of_slot, op.Add(self._first_slots, slots)))

@@ -105,6 +105,11 @@ class ModelDescription:
         return any(path.suffix == ".bin" for path in self.weights_files)
 
     @property
+    def shares_prefixes(self) -> bool:
+        """Whether texts that begin with the same tokens share their computation in a call."""
+        return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
+
+    @property
     def output_shape(self) -> OutputShape:
         """The shape of the output for a text."""
         if self.task is Task.SPARSE:

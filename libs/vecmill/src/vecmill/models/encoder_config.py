@@ -61,6 +61,11 @@ class EncoderConfig:
         return None
 
     @property
+    def is_causal(self) -> bool:
+        """Whether the hidden state of a token depends only on the token and those before it."""
+        return False
+
+    @property
     def token_types(self) -> int:
         """The number of token types that the model distinguishes; 0 if it reads none."""
         return 0

@@ -15,7 +15,7 @@ CHUNK_BYTES = 8 * 2**20
 
 # Increment when a change in `graphs` or `architectures` can change an embedding, a graph's inputs or its
 # files: prepared graphs are then built again.
-GRAPH_VERSION = 4
+GRAPH_VERSION = 5
 
 
 def fingerprint_model(description: ModelDescription) -> str:

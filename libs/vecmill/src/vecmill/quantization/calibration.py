@@ -18,6 +18,7 @@ from vecmill.quantization.selection import Matrix
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.positions import BatchShape, Positions, index_batch
 from vecmill.values.sample_texts import sample_texts
 
 if TYPE_CHECKING:
@@ -95,12 +96,21 @@ def _observe(plain: Path, group: Sequence[Matrix], batches: Sequence[Batch]) -> 
     session = _open(plain, names)
     inputs = [value.name for value in session.get_inputs()]
     for batch in batches:
-        feed = {name: getattr(batch, name) for name in inputs}
+        feed = _feed(batch, inputs)
         values = dict(zip(names, session.run(names, feed), strict=True))
         for matrix, statistics in zip(group, found, strict=True):
             for source in matrix.sources:
                 statistics.add(values[_name(source)], batch.lengths)
     return found
+
+
+def _feed(batch: Batch, inputs: Sequence[str]) -> dict[str, IntArray]:
+    """Return the inputs of a graph with either layout, with a position for each token."""
+    if "offsets" in inputs:
+        return {name: getattr(batch, name) for name in inputs}
+    positions = Positions.of(batch, shares_prefixes=False)
+    indices = index_batch(batch, positions, BatchShape.of(batch, positions))
+    return {name: indices[name] for name in inputs}
 
 
 def _open(plain: Path, outputs: Sequence[str]) -> onnxruntime.InferenceSession:

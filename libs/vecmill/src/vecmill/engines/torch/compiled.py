@@ -52,7 +52,7 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "token_type_ids": ("positions",),
     "token_positions": ("positions",),
     "slot_of_token": ("positions",),
-    "starts": ("texts",),
+    "first_slots": ("texts",),
     "lengths": ("texts",),
     "prompt_lengths": ("texts",),
     "seen_lengths": ("texts",),
@@ -183,7 +183,7 @@ def _fill(description: "ModelDescription", precision: Precision, device: torch.d
 def compile_program(
     program: torch.nn.Module, inputs: tuple[str, ...], device: torch.device, path: Path
 ) -> None:
-    """Compile `program` for all sizes of its `inputs` (`engines.indices`) to the package `path`."""
+    """Compile `program` for all sizes of its `inputs` (`values.positions`) to the package `path`."""
     sizes = {axis: torch.export.Dim(axis, min=_MIN_SIZE, max=_MAX_SIZE) for axis in _EXAMPLE_SIZES}
     example = tuple(
         torch.ones([_EXAMPLE_SIZES[axis] for axis in _AXES[name]], dtype=torch.int64, device=device)
@@ -236,6 +236,7 @@ def _open(
         device,
         output_shape=description.output_shape,
         token_count=description.token_count,
+        shares_prefixes=description.shares_prefixes,
         rounding=choose_rounding(plan, device, min_size=_MIN_SIZE),
     )
 

@@ -180,6 +180,7 @@ def load_model_call(
         device,
         output_shape=description.output_shape,
         token_count=description.token_count,
+        shares_prefixes=description.shares_prefixes,
         rounding=choose_rounding(plan, device),
     )
 

@@ -10,7 +10,7 @@ Every operator becomes one call of a function of `operators`, in order:
 - Weights of products and embedding tables are stored in the precision of the plan. All other operators, such
   as sums, norms, softmax and pooling, compute in float32, as in torch's autocast.
 
-Shapes depend on the inputs alone (`engines.indices`), so a compiler can compile the program as a whole.
+Shapes depend on the inputs alone (`values.positions`), so a compiler can compile the program as a whole.
 """
 
 from collections import Counter

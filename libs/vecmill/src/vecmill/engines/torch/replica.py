@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.session_calls import ModelCall
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
+from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +39,19 @@ class ShapeRounding:
     length_multiple: int = 1
     min_size: int = 1
 
-    def shape_for(self, batch: Batch) -> BatchShape:
-        """Return the rounded shape for `batch`."""
-        rounded = BatchShape.of(batch).rounded(longest=self.length_multiple)
+    def round(self, shape: BatchShape) -> BatchShape:
+        """Return `shape` rounded up."""
+        rounded = shape.rounded(longest=self.length_multiple)
         return BatchShape(
             *(max(size, self.min_size) for size in (rounded.positions, rounded.texts, rounded.longest))
         )
 
 
 class IndexedProgram:
-    """A program on `device` whose inputs are the arrays of `engines.indices` with the names `inputs`.
+    """A program on `device` whose inputs are the arrays of `values.positions` with the names `inputs`.
 
-    Token ids must be below `token_count`.
+    Token ids must be below `token_count`. With `shares_prefixes`, texts that begin with the same tokens share
+    positions.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class IndexedProgram:
         output_shape: OutputShape,
         token_count: int,
         rounding: ShapeRounding,
+        shares_prefixes: bool,
     ) -> None:
         self._program = program
         self._inputs = tuple(inputs)
@@ -69,11 +71,14 @@ class IndexedProgram:
         self._output_shape = output_shape
         self._token_count = token_count
         self._rounding = rounding
+        self._shares_prefixes = shares_prefixes
 
     def __call__(self, batch: Batch) -> Outputs:
         """Compute the outputs for `batch`. Raises `ValueError` for an unknown token id."""
         refuse_unknown_tokens(batch, self._token_count)
-        indices = index_batch(batch, self._rounding.shape_for(batch))
+        positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
+        shape = self._rounding.round(BatchShape.of(batch, positions))
+        indices = index_batch(batch, positions, shape)
         found = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
         return read_outputs(choose_output(found, batch), batch, batch.output_shape(self._output_shape))
 

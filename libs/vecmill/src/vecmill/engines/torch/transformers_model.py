@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from vecmill.engines.buckets import pad_texts
-from vecmill.engines.indices import BatchShape, index_batch, refuse_unknown_tokens
 from vecmill.engines.long_texts import compute_groups
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
@@ -27,6 +26,7 @@ from vecmill.models.heads import HeadKind
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.messages import pip_command, show
+from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 
 if TYPE_CHECKING:
     from vecmill.models import ModelDescription
@@ -81,7 +81,8 @@ class TransformersProgram:
 
     def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
         assert self._stages is not None
-        arrays = index_batch(batch, BatchShape.of(batch))
+        positions = Positions.of(batch, shares_prefixes=False)
+        arrays = index_batch(batch, positions, BatchShape.of(batch, positions))
         names = [name for name in self._indices if name != _HIDDEN]
         given = dict(zip(names, send_arrays([arrays[name] for name in names], self._device), strict=True))
         found = self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))

@@ -9,12 +9,12 @@ import pytest
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.architectures.build import build_graph
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.indices import BatchShape, index_batch
 from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
 from vecmill.graphs.finish import write_graph
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.positions import BatchShape, Positions, index_batch
 
 SEED = 5
 LENGTHS = [3, 17, 1, 9, 40]
@@ -37,8 +37,12 @@ def batch_of(lengths: list[int]) -> Batch:
     return Batch.of([TokenSequence.of(random.integers(5, 500, length).tolist()) for length in lengths])
 
 
+def shape_of(batch: Batch) -> BatchShape:
+    return BatchShape.of(batch, Positions.of(batch, shares_prefixes=False))
+
+
 def run_indexed(session: onnxruntime.InferenceSession, batch: Batch, shape: BatchShape) -> FloatArray:
-    inputs = index_batch(batch, shape)
+    inputs = index_batch(batch, Positions.of(batch, shares_prefixes=False), shape)
     rows: FloatArray = session.run(None, {found.name: inputs[found.name] for found in session.get_inputs()})[
         0
     ]
@@ -52,7 +56,7 @@ def test_rows_are_those_of_the_ragged_graph_however_shapes_are_rounded(
     batch, ragged = batch_of(LENGTHS), sessions[RaggedLayout]
     feed = {found.name: getattr(batch, found.name) for found in ragged.get_inputs()}
     positions, texts, longest = rounding
-    shape = BatchShape.of(batch).rounded(positions=positions, texts=texts, longest=longest)
+    shape = shape_of(batch).rounded(positions=positions, texts=texts, longest=longest)
     rows = run_indexed(sessions[IndexedLayout], batch, shape)
     assert rows.shape[0] == shape.texts
     assert np.isfinite(rows).all(), "what fills the gap is harmless"
@@ -60,12 +64,30 @@ def test_rows_are_those_of_the_ragged_graph_however_shapes_are_rounded(
 
 
 def test_extents_round_up_to_multiples() -> None:
-    shape = BatchShape.of(batch_of(LENGTHS))
+    shape = shape_of(batch_of(LENGTHS))
     assert shape == BatchShape(positions=70, texts=5, longest=40)
     assert shape.rounded(positions=16, texts=4, longest=8) == BatchShape(80, 8, 40)
 
 
 @pytest.mark.parametrize("room", [BatchShape(69, 5, 40), BatchShape(70, 4, 40), BatchShape(70, 5, 39)])
 def test_a_batch_that_does_not_fit_is_refused(room: BatchShape) -> None:
+    batch = batch_of(LENGTHS)
     with pytest.raises(ValueError, match="does not fit"):
-        index_batch(batch_of(LENGTHS), room)
+        index_batch(batch, Positions.of(batch, shares_prefixes=False), room)
+
+
+def test_equal_beginnings_share_positions_and_every_token_keeps_what_stands_before_it() -> None:
+    random = np.random.default_rng(SEED)
+    for _ in range(200):
+        # Two ids, so that beginnings are often equal, and texts too.
+        texts = [random.integers(0, 2, random.integers(1, 9)).tolist() for _ in range(random.integers(1, 9))]
+        batch = Batch.of([TokenSequence.of(text) for text in texts])
+        positions = Positions.of(batch, shares_prefixes=True)
+        prefixes = [tuple(text[: end + 1]) for text in texts for end in range(len(text))]
+        assert len(positions) == len(set(prefixes))
+        assert [prefixes[token] for token in positions.tokens[positions.of_tokens]] == prefixes
+
+
+def test_results_for_single_tokens_share_no_positions() -> None:
+    batch = Batch.of([TokenSequence.of([1, 2]).for_tokens(), TokenSequence.of([1, 3]).for_tokens()])
+    assert len(Positions.of(batch, shares_prefixes=True)) == 4

@@ -1,0 +1,79 @@
+"""Texts of a causal model that begin with the same tokens share work, and have the rows of the text alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.task_models import save_causal
+from vecmill.directory_layouts import describe_model
+from vecmill.engines import load_engine
+from vecmill.models import Task, locate_model
+from vecmill.models.long_texts import LONG_TEXT_TOKENS
+from vecmill.values.aliases import FloatArray
+from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.positions import Positions
+
+SEED = 7
+SAME = 1e-6
+ENGINES = ("onnx", "openvino", "torch")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "judge"
+    save_causal(folder)
+    return folder
+
+
+def draw_texts(most_ids: int) -> list[TokenSequence]:
+    """Texts with a common beginning, some of which have more in common, and texts without it.
+
+    One of them is a long text, which engines may compute by itself.
+    """
+    random = np.random.default_rng(SEED)
+
+    def draw(count: int) -> list[int]:
+        return [int(number) for number in random.integers(5, most_ids, count)]
+
+    query, document = draw(60), draw(20)
+    texts = [query + draw(count) for count in (1, 7, 25, 40)]
+    texts += [query + document + draw(count) for count in (1, 9)]
+    texts += [query, query + document, draw(1), draw(30), query[:30] + draw(LONG_TEXT_TOKENS)]
+    return [TokenSequence.of(text) for text in texts]
+
+
+def as_answered(row: FloatArray, task: Task) -> FloatArray:
+    """Embeddings of unit length, and scores of logits."""
+    answered = row / np.linalg.norm(row) if task is Task.EMBED else 1 / (1 + np.exp(-row))
+    return answered.astype(np.float32)
+
+
+@pytest.mark.promise("same-in-any-batch")
+@pytest.mark.parametrize("task", [Task.RERANK, Task.EMBED])
+@pytest.mark.parametrize("name", ENGINES)
+def test_rows_are_those_of_the_texts_alone(folder: Path, tmp_path: Path, name: str, task: Task) -> None:
+    description = describe_model(locate_model(folder), task)
+    assert description.shares_prefixes
+    engine = load_engine(description, EnginePlan(name), cores=1, cache_dir=tmp_path)
+    try:
+        texts = draw_texts(description.vocab_size)
+        batch = Batch.of(texts)
+        positions = Positions.of(batch, shares_prefixes=True)
+        assert len(positions) < 0.7 * len(batch.token_ids)
+        together = engine.run(batch, width=1)
+        for number, text in enumerate(texts):
+            alone = engine.run(Batch.of([text]), width=1)
+            difference = as_answered(together.of_text(number), task) - as_answered(alone.of_text(0), task)
+            assert np.abs(difference).max() <= SAME, number
+    finally:
+        engine.close()
+
+
+def test_a_model_that_attends_to_later_tokens_shares_nothing(tmp_path: Path) -> None:
+    save_causal(tmp_path / "model")
+    file = tmp_path / "model/config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "is_causal": False}))
+    assert not describe_model(locate_model(tmp_path / "model"), Task.EMBED).shares_prefixes
