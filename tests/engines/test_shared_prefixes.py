@@ -10,7 +10,7 @@ from support.task_models import save_causal
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.models import Task, locate_model
-from vecmill.models.long_texts import LONG_TEXT_TOKENS
+from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.engine_plan import EnginePlan

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from vecmill.batching.change import Change, tell
 from vecmill.batching.containment import MemoryLimit, Outcomes, run_contained
 from vecmill.batching.lane_watch import Lane, LaneWatch, Renewal
+from vecmill.batching.prefixes import computed_lengths
 from vecmill.batching.scheduler import Cores, Scheduler, SealedBatch
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.engines.base import Engine
@@ -214,7 +215,10 @@ class Lanes:
 
     def _call(self, lane: Lane, batch: Batch, work: SealedBatch) -> Embeddings:
         """Call the engine, and measure the call. Raises `LaneLost` if the lane was given up."""
-        call = self.watch.begin_call(lane, batch.lengths.tolist(), work.width)
+        # A part of a batch that failed is predicted as if its texts had nothing in common.
+        is_whole = len(batch) == len(work.jobs)
+        lengths = computed_lengths(work.jobs) if is_whole else batch.lengths.tolist()
+        call = self.watch.begin_call(lane, lengths, work.width)
         began_at = self._clock()
         try:
             embeddings = self._engine.run(batch, width=work.width)

@@ -14,6 +14,7 @@ Similar lengths keep the padding of a batch small, and the padding has a fixed l
   machine to itself uses all of it. The limit lies between a minimum (tiny batches waste the fixed cost of a
   call) and the size of full batches (`pace`). While interactive requests come in, other calls are
   shorter, because a text that arrives waits for the call that runs.
+- **Common beginnings** of the texts of a request, in causal models, count once in a batch (`prefixes`).
 - **Long texts**: a text that alone takes longer than `LONG_CALL_S` is computed only if another lane stays
   free of such texts, so that short texts never wait for it (`scheduler` has the widths of these calls).
 
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 from vecmill.batching.forecast import LONG_CALL_S, Forecast
 from vecmill.batching.line import Line
 from vecmill.batching.pace import BatchSize, Pace
+from vecmill.batching.prefixes import added_tokens, extend_limit
 from vecmill.batching.queue import Queue
 from vecmill.batching.ticket import Job
 from vecmill.config import BatchConfig
@@ -66,7 +68,7 @@ class Policy:
             return []
         priority = self._next_priority(present, now)
         line = queue.lines[priority]
-        jobs = self._gather(line, self._limit(line, priority, lanes, now), allow_long=allow_long)
+        jobs = self._gather(line, self._limit(line, priority, lanes, now), lanes, allow_long=allow_long)
         self._charge(priority, sum(job.cost_s for job in jobs), queue)
         self._last = priority
         if priority is Priority.INTERACTIVE:
@@ -95,18 +97,20 @@ class Policy:
         tokens_per_s = line.tokens / line.waiting_s if line.waiting_s else float("inf")
         return int(min(limit, max(SHORT_CALL_S * tokens_per_s, MIN_SHORT_CALL_TOKENS)))
 
-    def _gather(self, line: Line, limit: int, *, allow_long: bool) -> list[Job]:
+    def _gather(self, line: Line, limit: int, lanes: int, *, allow_long: bool) -> list[Job]:
         candidates = _candidates(line, allow_long=allow_long)
         anchor = next(candidates)
-        jobs, tokens, longest = {anchor: None}, anchor.tokens, anchor.tokens
+        limit = extend_limit(limit, anchor, lanes)
+        jobs, tokens, longest = {anchor: None}, anchor.tokens, added_tokens(anchor, anchor)
         for job in candidates:
             if job in jobs:
                 continue
-            longest = max(longest, job.tokens)
-            if tokens + job.tokens > limit or (len(jobs) + 1) * longest > MAX_PADDED * limit:
+            added = added_tokens(anchor, job)
+            longest = max(longest, added)
+            if tokens + added > limit or (len(jobs) + 1) * longest > MAX_PADDED * limit:
                 break
             jobs[job] = None
-            tokens += job.tokens
+            tokens += added
         return list(jobs)
 
     def _charge(self, priority: Priority, cost_s: float, queue: Queue) -> None:

@@ -28,6 +28,7 @@ from enum import StrEnum
 from itertools import count
 
 from vecmill.batching.line import Line
+from vecmill.batching.prefixes import predict_tokens
 from vecmill.batching.ticket import (
     OWN_WORK,
     Counts,
@@ -132,12 +133,13 @@ class Queue:
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
-        by_length = {length: self._text_s(length) for length in set(map(len, sequences))}
+        lengths = predict_tokens(sequences)
+        by_length = {length: self._text_s(length) for length in set(lengths)}
         seen: set[bytes] = set()
         costs_s = []
-        for sequence in sequences:
+        for sequence, length in zip(sequences, lengths, strict=True):
             joins = sequence.key in self._jobs or sequence.key in seen
-            costs_s.append(0.0 if joins else by_length[len(sequence)])
+            costs_s.append(0.0 if joins else by_length[length])
             seen.add(sequence.key)
         return costs_s
 

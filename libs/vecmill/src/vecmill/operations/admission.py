@@ -28,7 +28,7 @@ from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.batch import TokenSequence
+from vecmill.values.batch import TokenSequence, mark_shared
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import EngineInfo
@@ -136,7 +136,8 @@ class Admission:
         most_read = self.tokenizer.most_read(request.options.truncation)
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
-        sequences = await self.tokenize(encode(), request, sizes, most_read, refuse)
+        slices = _mark_shared(encode()) if self.description.shares_prefixes else encode()
+        sequences = await self.tokenize(slices, request, sizes, most_read, refuse)
         self.check_tokens(sum(map(len, sequences)))
         tokenized = self._clock()
         if run is not None:
@@ -258,6 +259,10 @@ class Admission:
         is_background = request.priority is Priority.BACKGROUND
         longest_s = math.inf if is_background else self._config.queue.timeout_s
         return longest_s if request.timeout_s is None else min(longest_s, request.timeout_s)
+
+
+def _mark_shared(slices: Slices[list[TokenSequence]]) -> Slices[list[TokenSequence]]:
+    return mark_shared((yield from slices))
 
 
 def _timings(ended: QueuedRequest, began: float, tokenized: float, now: float) -> Timings:

@@ -11,6 +11,9 @@ from vecmill.values.embeddings import OutputShape
 
 T = TypeVar("T")
 
+LEAST_SHARED = 8
+"""The tokens of the shortest common beginning that is worth to be known."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
@@ -20,7 +23,8 @@ class TokenSequence:
     some models leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the
     same output for both. No token attends to the last `unseen` tokens, but these tokens attend to all other
     tokens. With `gives_tokens`, the output of an embedding model is the last hidden state of each token.
-    `is_truncated` tells whether a part of the text or pair was cut off.
+    `is_truncated` tells whether a part of the text or pair was cut off. All sequences of the request begin
+    with the same `shared` tokens, which a causal model computes once a call (`values.positions`).
     """
 
     token_ids: IntArray
@@ -30,6 +34,7 @@ class TokenSequence:
     unseen: int = 0
     gives_tokens: bool = False
     is_truncated: bool = False
+    shared: int = 0
 
     @classmethod
     def of(
@@ -114,3 +119,19 @@ def compute_in_groups(
     for group in groups:
         found |= zip(group, compute(group), strict=True)
     return [found[index] for index in range(len(found))]
+
+
+def mark_shared(sequences: Sequence[TokenSequence]) -> list[TokenSequence]:
+    """Return the sequences of a request, marked with the number of tokens with which all of them begin.
+
+    Each keeps a token of its own. A beginning of less than `LEAST_SHARED` tokens is not marked.
+    """
+    first, shared = sequences[0].token_ids, min(map(len, sequences)) - 1
+    for sequence in sequences[1:]:
+        if shared < LEAST_SHARED:
+            break
+        differs = sequence.token_ids[:shared] != first[:shared]
+        shared = int(differs.argmax()) if differs.any() else shared
+    if shared < LEAST_SHARED or len(sequences) == 1:
+        return list(sequences)
+    return [replace(sequence, shared=shared) for sequence in sequences]
