@@ -40,10 +40,7 @@ def measure(server: LiveServer, bodies: Path, seconds: float) -> tuple[float, Lo
     target = MeasuredServer.of(server.url, ServerApi.EMBEDDINGS, None)
     load = BenchLoad("one short text", 1, clients=CLIENTS)
     orders = Orders(
-        host=target.host,
-        port=target.port,
-        is_tls=False,
-        head=target.head,
+        target,
         bodies_file=str(bodies),
         clients=CLIENTS,
         rate_hz=None,

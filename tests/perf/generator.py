@@ -10,7 +10,7 @@ from vecmill_server.bench import load_results
 from vecmill_server.bench.generator import Orders, run_generator
 from vecmill_server.bench.load_results import OK, BenchLoad
 from vecmill_server.bench.target import MeasuredServer
-from vecmill_server.bench.wrk import WrkOrders, find_wrk, run_wrk
+from vecmill_server.bench.wrk import find_wrk, run_wrk
 
 HEADERS = {"content-type": "application/json"}
 
@@ -66,8 +66,9 @@ def run_closed_loop(
 
     Raises `AssertionError` if any answer is not a 200.
     """
-    orders = WrkOrders(f"{url}{route}", HEADERS, bodies, duration_s, timeout_s=timeout_s)
-    found = run_wrk(require_wrk(), orders, BenchLoad("file", 1, clients=connections))
+    wanted = BenchLoad("file", 1, clients=connections)
+    orders = make_orders(target_at(url, route), bodies, wanted, duration_s=duration_s, timeout_s=timeout_s)
+    found = run_wrk(require_wrk(), orders, wanted)
     assert found is not None, "an answer had an error status"
     assert not found.errors, found.statuses
     return found
@@ -99,10 +100,7 @@ def make_orders(
 ) -> Orders:
     """The orders of a load for the generator of `vecmill bench`."""
     return Orders(
-        host=target.host,
-        port=target.port,
-        is_tls=target.is_tls,
-        head=target.head,
+        target,
         bodies_file=str(bodies),
         clients=wanted.clients,
         rate_hz=wanted.rate_hz,
@@ -115,5 +113,10 @@ def make_orders(
 
 def predict_target(url: str) -> MeasuredServer:
     """The route `/predict` of a server."""
+    return target_at(url, "/predict")
+
+
+def target_at(url: str, route: str) -> MeasuredServer:
+    """A route of a server."""
     host, _, port = url.removeprefix("http://").partition(":")
-    return MeasuredServer(f"{url}/predict", url, host, int(port), is_tls=False, headers=HEADERS)
+    return MeasuredServer(f"{url}{route}", url, host, int(port), is_tls=False, headers=HEADERS)

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,7 @@ def drive(url: str, *, duration_s: float = 0.2, **load: float) -> Mapping[str, A
         "timeout_s": 20.0,
         **load,
     }
-    address = {"host": target.host, "port": target.port, "is_tls": False, "head": target.head}
-    run = LoadRun(Orders(bodies_file="", seed=5, **address, **orders), [b"{}"])  # type: ignore[arg-type]
+    run = LoadRun(Orders(target, bodies_file="", seed=5, **orders), [b"{}"])  # type: ignore[arg-type]
     return asyncio.run(run.run())
 
 
@@ -181,11 +180,19 @@ def test_a_limit_of_the_generators_machine_is_no_error_of_the_server(tmp_path: P
     (tmp_path / "bodies").write_text("{}\n")
     with scripted_server(respond) as server:
         target = MeasuredServer.of(server.url, ServerApi.EMBEDDINGS, None)
-        address = {"host": target.host, "port": target.port, "is_tls": False, "head": target.head}
-        times = {"duration_s": 5.0, "warm_s": 0.0, "timeout_s": 5.0, "rate_hz": None, "seed": 1}
-        orders = {**address, **times, "bodies_file": str(tmp_path / "bodies"), "clients": 60}
+        orders = Orders(
+            target,
+            str(tmp_path / "bodies"),
+            clients=60,
+            rate_hz=None,
+            duration_s=5.0,
+            warm_s=0.0,
+            timeout_s=5.0,
+            seed=1,
+        )
         command = f"ulimit -n 40; exec {sys.executable} -m vecmill_server.bench.generator"
-        done = subprocess.run(["sh", "-c", command], input=json.dumps(orders).encode(), capture_output=True)
+        written = json.dumps(asdict(orders)).encode()
+        done = subprocess.run(["sh", "-c", command], input=written, capture_output=True)
     found = json.loads(done.stdout)
     assert found["shortage"] == "Too many open files"
     assert found["statuses"].keys() <= {"200"}
@@ -232,7 +239,7 @@ def test_a_load_with_few_requests_for_each_client_is_repeated_without_wrk(
     async def respond(head: bytes, _body: bytes) -> bytes:
         return response(MODELS) if head.startswith(b"GET") else response(EMBEDDINGS)
 
-    def run_wrk(_program: str, _orders: wrk.WrkOrders, load: BenchLoad) -> LoadResult:
+    def run_wrk(_program: str, _orders: Orders, load: BenchLoad) -> LoadResult:
         return LoadResult(load, "wrk", 1.0, {200: requests}, 0.1)
 
     monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
@@ -251,9 +258,9 @@ def test_wrk_is_not_run_again_after_a_warm_up_with_few_requests(
 
     durations_s = []
 
-    def run_wrk(_program: str, orders: wrk.WrkOrders, load: BenchLoad) -> LoadResult:
+    def run_wrk(_program: str, orders: Orders, load: BenchLoad) -> LoadResult:
         durations_s.append(orders.duration_s)
-        return LoadResult(load, "wrk", orders.duration_s, {200: 9 * orders.duration_s}, 0.1)
+        return LoadResult(load, "wrk", orders.duration_s, {200: int(9 * orders.duration_s)}, 0.1)
 
     monkeypatch.setattr("vecmill_server.bench.run.find_wrk", lambda: "wrk")
     monkeypatch.setattr("vecmill_server.bench.run.run_wrk", run_wrk)

@@ -37,6 +37,7 @@ from vecmill_server.bench.load_results import (
     LoadResult,
     summarise_latencies,
 )
+from vecmill_server.bench.target import MeasuredServer
 
 # Lower statuses are interim responses, such as 100 Continue.
 _FIRST_FINAL_STATUS = 200
@@ -110,17 +111,14 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The input of the process: the address, the head of each request, and the load.
+    """The load on a server, for the process and for wrk.
 
-    `head` lacks the content length and the empty line. The first `warm_s` seconds are not counted. A request
+    The first `warm_s` seconds are not counted. A request
     that is not answered within `timeout_s` counts as unanswered, and its connection is closed. A closed loop
     with `requests` sends this number of requests, and ends with the last response or after `duration_s`.
     """
 
-    host: str
-    port: int
-    is_tls: bool
-    head: str
+    target: MeasuredServer
     bodies_file: str
     clients: int | None
     rate_hz: float | None
@@ -158,7 +156,9 @@ def run_generator(orders: Orders, load: BenchLoad) -> LoadResult:
             timeout=limit_s,
         )
     except subprocess.SubprocessError as error:
-        raise ServerFailed(f"The load {load.name} on {orders.host}:{orders.port} failed: {error}") from error
+        raise ServerFailed(
+            f"The load {load.name} on {orders.target.host}:{orders.target.port} failed: {error}"
+        ) from error
     found = json.loads(done.stdout)
     statuses = {int(status): count for status, count in found.pop("statuses").items()}
     return LoadResult(load=load, generator="vecmill", statuses=statuses, **found)
@@ -168,7 +168,7 @@ class LoadRun:
     """All connections and requests of a load."""
 
     def __init__(self, orders: Orders, bodies: Sequence[bytes]) -> None:
-        head = orders.head.encode()
+        head = orders.target.head.encode()
         self._orders = orders
         self._requests = [head + b"content-length: %d\r\n\r\n" % len(body) + body for body in bodies]
         self._sent = 0
@@ -182,7 +182,7 @@ class LoadRun:
         self._all_counted = asyncio.Event()
         self._quiet = asyncio.Event()
         self._found = Sightings()
-        self._context = ssl.create_default_context() if orders.is_tls else None
+        self._context = ssl.create_default_context() if orders.target.is_tls else None
 
     async def run(self) -> Mapping[str, Any]:
         """Run the load, and return its figures."""
@@ -270,8 +270,8 @@ class LoadRun:
             async with asyncio.timeout(orders.timeout_s):
                 _, connection = await loop.create_connection(
                     lambda: LoadConnection(self._take, self._lose),
-                    orders.host,
-                    orders.port,
+                    orders.target.host,
+                    orders.target.port,
                     ssl=self._context,
                 )
         except OSError as error:
@@ -391,9 +391,9 @@ class LoadRun:
             await asyncio.to_thread(time.sleep, left_s)
 
 
-def processor_time_s() -> float:
-    """Return the processor time of this process, in seconds."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+def processor_time_s(whose: int = resource.RUSAGE_SELF) -> float:
+    """Return the processor time of this process, or of its children that have ended, in seconds."""
+    usage = resource.getrusage(whose)
     return usage.ru_utime + usage.ru_stime
 
 
@@ -408,7 +408,8 @@ def main() -> None:
     # Ctrl-C interrupts the command, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_file_limit()
-    orders = Orders(**json.loads(sys.stdin.read()))
+    found = json.loads(sys.stdin.read())
+    orders = Orders(MeasuredServer(**found.pop("target")), **found)
     bodies = Path(orders.bodies_file).read_bytes().splitlines()
 
     async def run() -> Mapping[str, Any]:

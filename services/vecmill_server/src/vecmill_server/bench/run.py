@@ -39,7 +39,7 @@ from vecmill_server.bench.target import (
     send_test_request,
     wait_until_idle,
 )
-from vecmill_server.bench.wrk import WrkOrders, find_wrk, has_silent_clients, run_wrk
+from vecmill_server.bench.wrk import find_wrk, has_silent_clients, run_wrk
 
 # The test requests, and the time for them.
 _TEST_REQUESTS, _TEST_S = 32, 5.0
@@ -127,7 +127,7 @@ class _Bench:
         wrk does not tell which error status a response had, and counts no requests that are open at its end,
         of which a slow server has many. If the warm-up already shows that, wrk is not run again.
         """
-        orders = self._wrk_orders(requests)
+        orders = self._orders(requests, load)
         least = _MIN_REQUESTS_A_CLIENT * (load.clients or 1)
         found = None
         try:
@@ -186,12 +186,9 @@ class _Bench:
         return found
 
     def _orders(self, requests: _Requests, load: BenchLoad) -> Orders:
-        options, target = self._options, self._target
+        options = self._options
         return Orders(
-            host=target.host,
-            port=target.port,
-            is_tls=target.is_tls,
-            head=target.head,
+            self._target,
             bodies_file=str(requests.bodies_file),
             clients=load.clients,
             rate_hz=load.rate_hz,
@@ -199,16 +196,6 @@ class _Bench:
             warm_s=options.warm_seconds,
             timeout_s=options.timeout_s,
             seed=options.seed,
-        )
-
-    def _wrk_orders(self, requests: _Requests) -> WrkOrders:
-        options = self._options
-        return WrkOrders(
-            url=self._target.url,
-            headers=self._target.headers,
-            bodies_file=requests.bodies_file,
-            duration_s=options.seconds,
-            timeout_s=options.timeout_s,
         )
 
 

@@ -4,13 +4,12 @@ import json
 import resource
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vecmill.values.environment import environment_variables
-from vecmill_server.bench.generator import raise_file_limit
+from vecmill_server.bench.generator import Orders, processor_time_s, raise_file_limit
 from vecmill_server.bench.load_results import (
     BROKEN,
     OK,
@@ -26,33 +25,22 @@ _END_S = 120.0
 _SILENT_CLIENTS, _SILENT_SHARE = 0.5, 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class WrkOrders:
-    """The URL, the headers and the times of a load. wrk takes whole seconds."""
-
-    url: str
-    headers: Mapping[str, str]
-    bodies_file: Path
-    duration_s: int
-    timeout_s: int
-
-
 def find_wrk() -> str | None:
     """Return the path of `wrk`, `None` if it is not installed."""
     return shutil.which("wrk")
 
 
-def run_wrk(program: str, orders: WrkOrders, load: BenchLoad) -> LoadResult | None:
+def run_wrk(program: str, orders: Orders, load: BenchLoad) -> LoadResult | None:
     """Run a closed loop. Return `None` if a response had an error status, because wrk does not tell which.
 
-    Raises `subprocess.SubprocessError`, `OSError`, `ValueError` or `LookupError` if wrk fails, or if the
-    program is another one.
+    wrk takes whole seconds. Raises `subprocess.SubprocessError`, `OSError`, `ValueError` or `LookupError` if
+    wrk fails, or if the program is another one.
     """
     assert load.clients is not None
     raise_file_limit()
-    used_s = _processor_time_of_children_s()
-    found = _call(program, orders, load.clients, orders.duration_s)
-    used_s = _processor_time_of_children_s() - used_s
+    used_s = processor_time_s(resource.RUSAGE_CHILDREN)
+    found = _call(program, orders, load.clients)
+    used_s = processor_time_s(resource.RUSAGE_CHILDREN) - used_s
     if found["refused"]:
         return None
     elapsed_s = found["duration_us"] / 1e6
@@ -106,25 +94,20 @@ def has_silent_clients(result: LoadResult) -> bool:
     return silent > max(_SILENT_CLIENTS, _SILENT_SHARE * result.load.clients)
 
 
-def _call(program: str, orders: WrkOrders, clients: int, duration_s: int) -> Any:
-    summary = orders.bodies_file.with_suffix(".summary.json")
-    command = [program, "--threads", "1", "--connections", str(clients), "--timeout", f"{orders.timeout_s}s"]
-    command += ["--duration", f"{duration_s}s", "--script", str(SCRIPT), orders.url, "--"]
-    command.append(str(orders.bodies_file))
+def _call(program: str, orders: Orders, clients: int) -> Any:
+    summary = Path(orders.bodies_file).with_suffix(".summary.json")
+    command = [program, "--threads", "1", "--connections", str(clients), "--script", str(SCRIPT)]
+    command += ["--duration", f"{orders.duration_s:g}s", "--timeout", f"{orders.timeout_s:g}s"]
+    command += [orders.target.url, "--", orders.bodies_file]
     summary.unlink(missing_ok=True)
     # Not arguments, because other users of the machine can see those.
-    headers = "".join(f"{name}: {value}\n" for name, value in orders.headers.items())
+    headers = "".join(f"{name}: {value}\n" for name, value in orders.target.headers.items())
     own = {"VECMILL_BENCH_SUMMARY": str(summary), "VECMILL_BENCH_HEADERS": headers}
     subprocess.run(
         command,
         env={**environment_variables(), **own},
         stdout=subprocess.DEVNULL,
         check=True,
-        timeout=duration_s + orders.timeout_s + _END_S,
+        timeout=orders.duration_s + orders.timeout_s + _END_S,
     )
     return json.loads(summary.read_text("utf-8"))
-
-
-def _processor_time_of_children_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
