@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from vecmill.errors import RequestError
 from vecmill.mill import Mill
 from vecmill.requests import Priority, Request
-from vecmill.results import Result, Timings
+from vecmill.results import NO_TIME, Result, Timings
 from vecmill.values.aliases import JsonValue
 from vecmill.values.observer import Timeline
 from vecmill_server.base.error_responses import (
@@ -101,10 +101,25 @@ class Envelope:
 Write = Callable[[Any, Envelope], JsonValue]
 
 
+@dataclass(frozen=True, slots=True)
+class CompositeResult:
+    """What a composite request found: `value`, with the counts and times that every result has."""
+
+    value: Any
+    token_count: int = 0
+    truncated_count: int = 0
+    timings: Timings = NO_TIME
+
+
 class CompositeRequest(Request[R], ABC):
     """A request that a dialect composes from other requests, depending on the model."""
 
     __slots__ = ()
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the inputs; by default there are none."""
+        return []
 
     @abstractmethod
     async def run(self, mill: Mill) -> R:

@@ -12,17 +12,17 @@ from typing import Any
 
 from vecmill.errors import InvalidRequest, RequestError
 from vecmill.mill import Mill
-from vecmill.results import NO_TIME, Timings
+from vecmill.results import NO_TIME
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base.json_io import kind_of
-from vecmill_server.base.json_schema import Component, Schema, any_of, of_the_model
-from vecmill_server.base.settings import ServerSettings
+from vecmill_server.base.json_schema import Component, any_of, of_the_model
 from vecmill_server.dialects import fields
 from vecmill_server.dialects.cohere import RerankRequest
 from vecmill_server.dialects.dialect import (
     Asked,
     CompositeRequest,
+    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -54,10 +54,6 @@ class NestedRerankRequest(TeiBody):
         {INPUTS: TeiRerankRequest.component()}, lambda body: body.json[INPUTS], (INPUTS,)
     )
     responses = TeiRerankRequest.responses
-
-    @classmethod
-    def schema(cls, settings: ServerSettings) -> Schema:
-        return super(TeiBody, cls).schema(settings)
 
     def read(self) -> Asked:
         # The parameters are among the fields already.
@@ -140,32 +136,7 @@ def _at(place: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPrediction:
-    """The results of several requests."""
-
-    results: tuple[Any, ...]
-
-    @property
-    def token_count(self) -> int:
-        """The number of tokens of all requests."""
-        return sum(result.token_count for result in self.results)
-
-    @property
-    def truncated_count(self) -> int:
-        """The number of inputs of all requests that were truncated."""
-        return sum(result.truncated_count for result in self.results)
-
-    @property
-    def timings(self) -> Timings:
-        """The timings of the request that took the longest."""
-        timings: Timings = max(
-            (result.timings for result in self.results), key=lambda each: each.total_s, default=NO_TIME
-        )
-        return timings
-
-
-@dataclass(frozen=True, slots=True)
-class PredictInstances(CompositeRequest[BatchPrediction]):
+class PredictInstances(CompositeRequest[CompositeResult]):
     """The requests of Vertex AI's `instances`. The first failed request cancels the others."""
 
     instances: tuple[Asked, ...]
@@ -175,7 +146,7 @@ class PredictInstances(CompositeRequest[BatchPrediction]):
         """The sizes of the inputs of all instances."""
         return [size for asked in self.instances for size in asked.request.sizes]
 
-    async def run(self, mill: Mill) -> BatchPrediction:
+    async def run(self, mill: Mill) -> CompositeResult:
         """Return the results. Raises the errors of the requests, and `InvalidRequest` for too many inputs."""
         size, most = len(self.sizes), mill.config.inputs.max_inputs
         if size > most:
@@ -184,10 +155,17 @@ class PredictInstances(CompositeRequest[BatchPrediction]):
             )
         tasks = [asyncio.ensure_future(self._run_one(index, mill)) for index in range(len(self.instances))]
         try:
-            return BatchPrediction(tuple(await asyncio.gather(*tasks)))
+            results = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
+        slowest = max(results, key=lambda result: result.timings.total_s, default=None)
+        return CompositeResult(
+            results,
+            sum(result.token_count for result in results),
+            sum(result.truncated_count for result in results),
+            NO_TIME if slowest is None else slowest.timings,
+        )
 
     async def _run_one(self, index: int, mill: Mill) -> Any:
         with _at(f"{INSTANCES}[{index}]"):
@@ -236,18 +214,14 @@ class VertexRequest(TeiBody):
     )
     responses = (Component("VertexResponse", {"predictions": [_PREDICTIONS]}),)
 
-    @classmethod
-    def schema(cls, settings: ServerSettings) -> Schema:
-        return super(TeiBody, cls).schema(settings)
-
     def read(self) -> Asked:
         instances = self.instances
         model = _read_one_model(self.json, instances)
         task = self.dialect_options.task_of(model)
         asked = tuple(self._read_instance(item, index, task) for index, item in enumerate(instances))
 
-        def write(result: BatchPrediction, envelope: Envelope) -> JsonValue:
-            answers = zip(asked, result.results, strict=True)
+        def write(result: CompositeResult, envelope: Envelope) -> JsonValue:
+            answers = zip(asked, result.value, strict=True)
             return {"predictions": [each.write(found, envelope) for each, found in answers]}
 
         return Asked(model, PredictInstances(asked), write)

@@ -17,7 +17,7 @@ from vecmill.mill import Mill
 from vecmill.models import ModelDescription
 from vecmill.operations.admission import require_task
 from vecmill.requests import Embed, TextOptions, Truncation
-from vecmill.results import NO_TIME, EmbedResult, Timings
+from vecmill.results import NO_TIME, EmbedResult
 from vecmill.values.aliases import JsonValue
 from vecmill.values.task import Task
 from vecmill_server.base.error_responses import ErrorResponse, sentence_response
@@ -31,6 +31,7 @@ from vecmill_server.dialects.dialect import (
     SENTENCE_STYLE,
     Asked,
     CompositeRequest,
+    CompositeResult,
     Envelope,
     InferenceBody,
     InferenceRoute,
@@ -58,11 +59,6 @@ class EmbedNothing(CompositeRequest[EmbedResult]):
     """A request without texts to a model that embeds."""
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.EMBED,)
-
-    @property
-    def sizes(self) -> list[int]:
-        """No inputs."""
-        return []
 
     async def run(self, mill: Mill) -> EmbedResult:
         """Return no embeddings. Raises `NotReady` while the model loads, and `UnsupportedTask`."""
@@ -161,27 +157,12 @@ class OllamaEmbeddingsRequest(InferenceBody):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """The description of a model, as the result of a request."""
-
-    description: ModelDescription
-    token_count: int = 0
-    timings: Timings = NO_TIME
-    truncated_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Show(CompositeRequest[Shown]):
+class Show(CompositeRequest[CompositeResult]):
     """A request for the description of a model."""
 
-    @property
-    def sizes(self) -> list[int]:
-        """No inputs."""
-        return []
-
-    async def run(self, mill: Mill) -> Shown:
+    async def run(self, mill: Mill) -> CompositeResult:
         """Return the description. Raises `NotReady` until the model directory has been read."""
-        return Shown(mill.description)
+        return CompositeResult(mill.description)
 
 
 def describe_details(architecture: str) -> dict[str, object]:
@@ -202,8 +183,8 @@ DETAILS = {
 }
 
 
-def _write_shown(shown: Shown, envelope: Envelope) -> JsonValue:
-    description = shown.description
+def _write_shown(shown: CompositeResult, envelope: Envelope) -> JsonValue:
+    description: ModelDescription = shown.value
     architecture, is_embedder = description.architecture, description.task is Task.EMBED
     return {
         "license": "",
@@ -255,7 +236,7 @@ class OllamaShowRequest(InferenceBody):
         return self.asked(Show(), _write_shown)
 
 
-def _write_pulled(_shown: Shown, _envelope: Envelope) -> JsonValue:
+def _write_pulled(_shown: CompositeResult, _envelope: Envelope) -> JsonValue:
     return {"status": "success"}
 
 

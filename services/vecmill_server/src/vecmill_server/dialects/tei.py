@@ -182,6 +182,8 @@ class TeiBody(InferenceBody):
     def schema(cls, settings: ServerSettings) -> Schema:
         schema = dict(super().schema(settings))
         options = {name: each for name, each in schema["properties"].items() if name not in NO_OPTIONS}
+        if not options:
+            return schema
         text = "The place of the same options in Hugging Face's clients. Those of the body take precedence."
         parameters = of_the_model(an_object((), options, nullable=True), text)
         return {**schema, "properties": {**schema["properties"], PARAMETERS: parameters}}

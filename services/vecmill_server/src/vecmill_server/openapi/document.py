@@ -1,7 +1,7 @@
 """The assembly of the OpenAPI document for a server's settings."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vecmill_server import __version__
@@ -13,7 +13,6 @@ from vecmill_server.dialects.dialect_routes import main_paths, routes_by_path
 from vecmill_server.openapi.examples import apis_of, examples_of, tasks_of_route
 from vecmill_server.openapi.operations import (
     ALIAS_OF,
-    API_NOTES,
     Api,
     Paths,
     as_json,
@@ -76,7 +75,7 @@ def describe_api(
             "fields that are marked x-depends-on-model.",
         },
         "servers": [{"url": settings.url_prefix or "/"}],
-        "tags": [{"name": api, "description": API_NOTES[api]} for api in Api if api in used],
+        "tags": [{"name": api, "description": api.note} for api in Api if api in used],
         "paths": _with_keys(settings, paths),
         "components": {"schemas": schemas.by_name, "headers": describe_headers()},
     }
@@ -86,10 +85,7 @@ def describe_api(
             "header": {"type": "apiKey", "in": "header", "name": "api-key"},
         }
         document["paths"] = schemas.resolve(document["paths"])
-    document["paths"] = {
-        path: {method: with_headers(operation) for method, operation in operations.items()}
-        for path, operations in document["paths"].items()
-    }
+    document["paths"] = _change(document["paths"], lambda _path, _method, operation: with_headers(operation))
     return document
 
 
@@ -158,58 +154,66 @@ def _operations(paths: Paths) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield path, method, operation
 
 
+def _change(paths: Paths, change: Callable[[str, str, dict[str, Any]], dict[str, Any]]) -> Paths:
+    """Return the operations as `change` returns each, given its path and its method."""
+    return {
+        path: {method: change(path, method, operation) for method, operation in operations.items()}
+        for path, operations in paths.items()
+    }
+
+
 def _fold_aliases(paths: Paths) -> Paths:
     """Return the operations with aliases in a group of their own, listed where they lead."""
     aliases: dict[tuple[str, str], list[str]] = {}
     for path, method, operation in _operations(paths):
         if ALIAS_OF in operation:
             aliases.setdefault((operation[ALIAS_OF], method), []).append(path)
-    folded: dict[str, dict[str, Any]] = {}
-    for path, method, operation in _operations(paths):
-        changed: dict[str, Any] = {}
+
+    def fold(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
         if ALIAS_OF in operation:
-            changed = {"tags": [Api.OTHER_PATHS], "description": f"The same as `{operation[ALIAS_OF]}`."}
-        elif others := aliases.get((path, method)):
-            also = f"Other paths: {', '.join(f'`{other}`' for other in others)}."
-            changed = {"description": f"{operation.get('description', '')} {also}".strip()}
-        folded.setdefault(path, {})[method] = {**operation, **changed}
-    return folded
+            text = f"The same as `{operation[ALIAS_OF]}`."
+            return {**operation, "tags": [Api.OTHER_PATHS], "description": text}
+        others = aliases.get((path, method))
+        if not others:
+            return operation
+        also = f"Other paths: {', '.join(f'`{other}`' for other in others)}."
+        return {**operation, "description": f"{operation.get('description', '')} {also}".strip()}
+
+    return _change(paths, fold)
 
 
 def _with_model(model: str | None, paths: Paths) -> Paths:
     """Return the operations with `model` as the example of path parameters that name a model."""
     if model is None:
         return paths
-    changed: dict[str, dict[str, Any]] = {}
-    for path, method, operation in _operations(paths):
+
+    def name_model(path: str, _method: str, operation: dict[str, Any]) -> dict[str, Any]:
         found = _MODEL_PARAMETER.search(path)
         name = None if found is None else found[1]
         parameters = [
             {**each, "example": model} if each["in"] == "path" and each["name"] == name else each
             for each in operation.get("parameters", ())
         ]
-        changed.setdefault(path, {})[method] = operation | ({"parameters": parameters} if parameters else {})
-    return changed
+        return operation | ({"parameters": parameters} if parameters else {})
+
+    return _change(paths, name_model)
 
 
-def _with_keys(settings: ServerSettings, paths: dict[str, Any]) -> dict[str, Any]:
-    return {
-        path: {
-            method: _with_key(path, operation) if requires_key(settings, method.upper(), path) else operation
-            for method, operation in operations.items()
+def _with_keys(settings: ServerSettings, paths: Paths) -> Paths:
+    """Return the operations with the keys that they require."""
+
+    def add_key(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
+        if not requires_key(settings, method.upper(), path):
+            return operation
+        scheme = {"schema": {"type": "string", "enum": ["Bearer"]}}
+        refused = {
+            **describe_error("invalid_key", (error_body_at(path),)),
+            "headers": {"www-authenticate": scheme},
         }
-        for path, operations in paths.items()
-    }
+        responses = {"401": refused, **operation["responses"]}
+        return {**operation, "security": [{"bearer": []}, {"header": []}], "responses": responses}
 
-
-def _with_key(path: str, operation: dict[str, Any]) -> dict[str, Any]:
-    scheme = {"schema": {"type": "string", "enum": ["Bearer"]}}
-    refused = {
-        **describe_error("invalid_key", (error_body_at(path),)),
-        "headers": {"www-authenticate": scheme},
-    }
-    responses = {"401": refused, **operation["responses"]}
-    return {**operation, "security": [{"bearer": []}, {"header": []}], "responses": responses}
+    return _change(paths, add_key)
 
 
 def _describe_inference(path: str, route: InferenceRoute, parameters: Sequence[Schema]) -> dict[str, Any]:

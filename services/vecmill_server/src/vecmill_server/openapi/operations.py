@@ -2,63 +2,45 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from vecmill_server.base.error_responses import ERROR_BODY, LONGEST_RETRY_S
 from vecmill_server.base.json_schema import COUNT, NUMBER, STRING, Component, Schema, any_of, like
 
-
-class Api(StrEnum):
-    """An API. The order of the members is that of the groups at `/docs`."""
-
-    OPENAI = "OpenAI"
-    AZURE = "Azure OpenAI"
-    COHERE = "Cohere"
-    JINA = "Jina"
-    VOYAGE = "Voyage"
-    MISTRAL = "Mistral"
-    TEI = "TEI"
-    INFINITY = "Infinity"
-    VLLM = "vLLM"
-    OLLAMA = "Ollama"
-    WEAVIATE = "Weaviate"
-    LLAMA_CPP = "llama.cpp"
-    MIXEDBREAD = "Mixedbread"
-    NVIDIA = "NVIDIA"
-    DEEPINFRA = "DeepInfra"
-    PINECONE = "Pinecone"
-    CLOUD = "Cloud platforms"
-    BATCHES = "Files and batches"
-    SERVER = "Server"
-    OTHER_PATHS = "Other paths"
-
-
 _V1 = "The base URL of clients ends in `/v1`."
 _ROOT = "The base URL of clients is the address of the server."
 
-# The descriptions of the groups.
-API_NOTES: Mapping[Api, str] = {
-    Api.OPENAI: _V1,
-    Api.AZURE: f"Azure's paths of OpenAI's API. {_ROOT}",
-    Api.COHERE: _ROOT,
-    Api.JINA: _V1,
-    Api.VOYAGE: _V1,
-    Api.MISTRAL: _ROOT,
-    Api.TEI: f"Hugging Face's Text Embeddings Inference. {_ROOT}",
-    Api.INFINITY: _ROOT,
-    Api.VLLM: _ROOT,
-    Api.OLLAMA: _ROOT,
-    Api.WEAVIATE: "The module reranker-transformers.",
-    Api.LLAMA_CPP: _ROOT,
-    Api.MIXEDBREAD: _ROOT,
-    Api.NVIDIA: _ROOT,
-    Api.DEEPINFRA: _ROOT,
-    Api.PINECONE: _ROOT,
-    Api.CLOUD: "Hugging Face Inference Endpoints, SageMaker and Vertex AI.",
-    Api.BATCHES: "OpenAI's Batch API. It needs a server with the option `--batch-dir`.",
-    Api.SERVER: "Probes, metrics and this documentation.",
-    Api.OTHER_PATHS: "The same operations at the other paths that clients use.",
-}
+
+class Api(StrEnum):
+    """An API, with the `note` of its group at `/docs`. The order of the members is that of the groups."""
+
+    note: str
+
+    def __new__(cls, name: str, note: str) -> Self:
+        member = str.__new__(cls, name)
+        member._value_, member.note = name, note
+        return member
+
+    OPENAI = "OpenAI", _V1
+    AZURE = "Azure OpenAI", f"Azure's paths of OpenAI's API. {_ROOT}"
+    COHERE = "Cohere", _ROOT
+    JINA = "Jina", _V1
+    VOYAGE = "Voyage", _V1
+    MISTRAL = "Mistral", _ROOT
+    TEI = "TEI", f"Hugging Face's Text Embeddings Inference. {_ROOT}"
+    INFINITY = "Infinity", _ROOT
+    VLLM = "vLLM", _ROOT
+    OLLAMA = "Ollama", _ROOT
+    WEAVIATE = "Weaviate", "The module reranker-transformers."
+    LLAMA_CPP = "llama.cpp", _ROOT
+    MIXEDBREAD = "Mixedbread", _ROOT
+    NVIDIA = "NVIDIA", _ROOT
+    DEEPINFRA = "DeepInfra", _ROOT
+    PINECONE = "Pinecone", _ROOT
+    CLOUD = "Cloud platforms", "Hugging Face Inference Endpoints, SageMaker and Vertex AI."
+    BATCHES = "Files and batches", "OpenAI's Batch API. It needs a server with the option `--batch-dir`."
+    SERVER = "Server", "Probes, metrics and this documentation."
+    OTHER_PATHS = "Other paths", "The same operations at the other paths that clients use."
 
 
 # Operations by method and path.

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from vecmill.errors import NotReady
 from vecmill.models import ModelDescription
 from vecmill.models.stages import Pooling
-from vecmill.serving_plan.plans import Accuracy
 from vecmill.values.engine_plan import Precision
 from vecmill.values.task import Task
 from vecmill_server import __version__
@@ -176,7 +175,7 @@ class Models:
             },
         }
         try:
-            description, info = model.mill.description, model.mill.info
+            description, info, accuracy = model.mill.description, model.mill.info, model.mill.accuracy
         except NotReady:
             return entry
         return entry | {
@@ -187,7 +186,7 @@ class Models:
             "backend": info.name,
             "engine": info.name,
             "precision": info.precision,
-            "accuracy": _accuracy(model.mill.accuracy),
+            "accuracy": None if accuracy is None else asdict(accuracy),
             **xinference_fields(description),
         }
 
@@ -262,11 +261,6 @@ def _pooling(description: ModelDescription) -> str:
     """Return the name of the pooling; `mean`, the most common, if there is none."""
     modes = [stage.modes for stage in description.stages if isinstance(stage, Pooling)]
     return str(modes[0][0]) if modes else "mean"
-
-
-def _accuracy(found: Accuracy | None) -> dict[str, object] | None:
-    """Return the measured accuracy of the served engine and precision, or `None`."""
-    return None if found is None else asdict(found)
 
 
 _COSINE = json_schema.nullable(float)
