@@ -11,7 +11,6 @@ from typing import Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill.errors import VecmillError
-from vecmill_server.http1.request_cycle import HEAD_AT, Scope
 from vecmill_server.http1.states import State, StateTime, state_times
 
 # The most bytes that one read takes from a socket.
@@ -142,8 +141,3 @@ class ConnectionShare:
         headers = [*default_headers, *own_headers, (b"connection", b"close")]
         lines = [b"%s: %s\r\n" % header for header in headers]
         return b"".join([STATUS_LINE[status], *lines, b"\r\n", body])
-
-    def note_head(self, scope: Scope) -> None:
-        """Note in `scope`, for the trace of the request, that its head is complete now."""
-        if self.trace_clock is not None:
-            scope[HEAD_AT] = self.trace_clock()

@@ -38,7 +38,14 @@ from vecmill_server.http1.connection_limits import (
     PENDING_BYTES,
     ConnectionShare,
 )
-from vecmill_server.http1.request_cycle import BODY_TIME, CONTINUE, UNREAD_BYTES, RequestCycle, make_scope
+from vecmill_server.http1.request_cycle import (
+    BODY_TIME,
+    CONTINUE,
+    HEAD_AT,
+    UNREAD_BYTES,
+    RequestCycle,
+    make_scope,
+)
 from vecmill_server.http1.request_head import HeadReader, RequestHead
 from vecmill_server.http1.states import Deadline, Late, State
 
@@ -169,7 +176,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             else:
                 self._refuse(error)
             return b""
-        self._hold_head(reader.byte_count)
+        size = reader.byte_count
+        self._hold(HEAD_FACTOR * size if size > ORDINARY_HEAD_BYTES else 0)
         if head is not None:
             self._head = None
             return self._begin_request(head, rest)
@@ -183,7 +191,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Start the application, and return the bytes after the part of the body that has arrived."""
         scope = make_scope(head, self._app_state.copy(), self._addresses)
         scope[BODY_TIME] = self._allow_body_time
-        self._share.note_head(scope)
+        if self._share.trace_clock is not None:
+            scope[HEAD_AT] = self._share.trace_clock()
         default_headers = self._server_state.default_headers
         self._cycle = cycle = RequestCycle(head, scope, self, self._output, default_headers)
         if self._is_stopping:
@@ -252,9 +261,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         State.FAILED: _discard,
         State.LINGER: _discard,
     }
-
-    def _hold_head(self, count: int) -> None:
-        self._hold(HEAD_FACTOR * count if count > ORDINARY_HEAD_BYTES else 0)
 
     def _hold(self, count: int) -> None:
         if count != self._held.count:

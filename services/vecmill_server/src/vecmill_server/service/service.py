@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from vecmill.config import MillConfig
 from vecmill.directory_layouts import describe_model
@@ -160,43 +161,36 @@ def assemble_service(
     keys = ApiKeys(settings.api_key, settings.api_key_file) if settings.has_api_keys else None
     if keys is not None:
         metrics.watch_keys()
-    unknown_fields = UnknownFields(metrics)
-    batches = _assemble_batches(settings, catalog, metrics, options, keys, unknown_fields, tracer)
     budget = ByteBudget(settings.max_buffered_bytes or default_budget_bytes())
     metrics.watch_budget(budget)
     drain = Drain(lame_duck_s=settings.lame_duck_s)
-    return Service(
-        settings, catalog, metrics, drain, options, budget, unknown_fields, batches, keys, tracer=tracer
+    unknown_fields = UnknownFields(metrics)
+    service = Service(
+        settings, catalog, metrics, drain, options, budget, unknown_fields, keys=keys, tracer=tracer
     )
-
-
-def _assemble_batches(
-    settings: ServerSettings,
-    catalog: Catalog,
-    metrics: ServerMetrics,
-    options: DialectOptions,
-    keys: ApiKeys | None,
-    unknown_fields: UnknownFields,
-    tracer: Tracer | None,
-) -> BatchService | None:
     if settings.batch_dir is None:
-        return None
+        return service
+    return replace(service, batches=_assemble_batches(service, settings.batch_dir))
+
+
+def _assemble_batches(service: Service, folder: Path) -> BatchService:
+    """Return the files and batches of `service`, which are stored in `folder`."""
+    settings, keys = service.settings, service.keys
     limits = StoreLimits(
         settings.max_open_batches,
         settings.max_stored_bytes,
         lambda: 1 if keys is None else keys.owner_count,
     )
-    thread = StoreThread(settings.batch_dir, limits)
     context = BatchContext(
-        thread,
+        StoreThread(folder, limits),
         settings,
-        catalog,
-        metrics,
-        options,
+        service.catalog,
+        service.metrics,
+        service.dialect_options,
         time.time,
         monotonic,
-        report_unknown=unknown_fields.report,
-        tracer=tracer,
+        report_unknown=service.unknown_fields.report,
+        tracer=service.tracer,
     )
     return BatchService(context)
 
