@@ -58,7 +58,7 @@ def test_nothing_of_a_store_of_version_1_is_lost(tmp_path: Path) -> None:
 def test_its_open_batches_go_on(tmp_path: Path) -> None:
     write_store(tmp_path)
     with closing(Store(tmp_path, LIMITS)) as store:
-        (batch_id,) = store.batch_ids([BatchStatus.IN_PROGRESS])
+        (batch_id,) = list(store.batch_owners([BatchStatus.IN_PROGRESS]))
         store.check_contents(batch_id)
         progress = BatchProgress(2, 182, b"more\n", b"", 2, 0, 6)
         store.advance(store.batch(batch_id), progress)
@@ -66,7 +66,7 @@ def test_its_open_batches_go_on(tmp_path: Path) -> None:
         assert (batch.status, batch.completed) == ("completed", 3)
         assert store.folder.path(batch.output_file_id).read_bytes() == b"x" * 9 + b"more\n"
         store.delete_file(UNNAMED, batch.input_file_id, NOW)
-        (waiting,) = store.batch_ids([BatchStatus.VALIDATING])
+        (waiting,) = list(store.batch_owners([BatchStatus.VALIDATING]))
         assert store.cancel(UNNAMED, waiting, NOW).status is BatchStatus.CANCELLED
 
 

@@ -146,7 +146,7 @@ def test_one_owner_cannot_use_up_the_open_batches(store: Store) -> None:
 def test_the_batches_of_owners_take_turns(store: Store) -> None:
     first = [create(store, "search").id for _ in range(3)]
     second = [create(store, "ingest").id for _ in range(2)]
-    order = store.batch_ids([BatchStatus.VALIDATING])
+    order = list(store.batch_owners([BatchStatus.VALIDATING]))
     assert order == [first[0], second[0], first[1], second[1], first[2]]
 
 

@@ -94,7 +94,7 @@ def test_all_of_it_is_there_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         assert store.batch(batch.id) == batch
         assert store.files(OWNER, Page(10)) == files
-        assert store.batch_ids([BatchStatus.IN_PROGRESS]) == [batch.id]
+        assert list(store.batch_owners([BatchStatus.IN_PROGRESS])) == [batch.id]
 
 
 @pytest.mark.promise("batches-survive")

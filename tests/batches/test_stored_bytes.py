@@ -98,7 +98,7 @@ def test_the_count_is_the_one_of_the_next_start(tmp_path: Path) -> None:
     assert {owner: store.stored.of(owner) for owner in OWNERS} == counted
     on_disk = sum(path.stat().st_size for path in (tmp_path / "files").iterdir())
     files = sum(len(store.files(owner, Page(1000))[0]) for owner in OWNERS)
-    batches = len(store.batch_ids(OPEN_STATUSES))
+    batches = len(list(store.batch_owners(OPEN_STATUSES)))
     of_files = files * FILE_BYTES + batches * BATCH_BYTES
     assert on_disk + of_files == store.stored.total == sum(counted.values())
     store.close()
@@ -144,7 +144,7 @@ def begin(store: Store, owner: str, chance: random.Random) -> None:
 
 
 def cancel(store: Store, chance: random.Random) -> None:
-    ids = store.batch_ids(OPEN_STATUSES)
+    ids = list(store.batch_owners(OPEN_STATUSES))
     if ids:
         batch = store.batch(chance.choice(ids))
         with suppress(Conflict):
@@ -157,7 +157,7 @@ def results(chance: random.Random, kind: bytes) -> bytes:
 
 
 def advance(store: Store, chance: random.Random) -> None:
-    ids = store.batch_ids(STARTED_STATUSES)
+    ids = list(store.batch_owners(STARTED_STATUSES))
     if not ids:
         return
     batch = store.batch(chance.choice(ids))

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.fake_nvml import FakeNvml
 from support.http_server import DIM, QUIET, HttpServer, serve_in_thread
+from support.metric_topics import all_definitions, samples_of
 from vecmill.engines.fake import FakeEngine
 from vecmill_server.telemetry.metrics import definitions
-from vecmill_server.telemetry.metrics.definitions import all_definitions
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_what_is_exposed_is_what_is_declared(server: HttpServer) -> None:
             assert family.documentation == declared[name].text
         for sample in family.samples:
             if not sample.name.endswith("_created"):
-                assert set(sample.labels) == set(declared[name].samples[sample.name]), sample.name
+                assert set(sample.labels) == set(samples_of(declared[name])[sample.name]), sample.name
         for label, values in declared[name].values.items():
             assert {sample.labels[label] for sample in family.samples} <= set(values)
 

@@ -16,12 +16,12 @@ import yaml
 from support.alert_rules import ALERTS
 from support.board import VARIABLES
 from support.board_panels import ROWS
+from support.metric_topics import all_definitions
 from support.monitoring_files import BOARD, DOCS, METRICS, RULES, written_files
 from support.promql import Selector, problems, selectors
 from support.source_tree import ROOT
 from vecmill_server.cli.serve import serve
 from vecmill_server.telemetry.metrics import definitions
-from vecmill_server.telemetry.metrics.definitions import all_definitions
 
 SCHEMA = Path(__file__).parent / "dashboard.jsonschema.json"
 # Metrics that no panel shows: of virtual memory, and what other metrics tell better.

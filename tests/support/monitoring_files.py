@@ -8,8 +8,9 @@ from pathlib import Path
 
 from support.alert_rules import PAGE, list_alerts, write_rules
 from support.board import write_board
+from support.metric_topics import BY_TOPIC, shown_name
 from support.source_tree import ROOT
-from vecmill_server.telemetry.metrics.definitions import BY_TOPIC, Definition
+from vecmill_server.telemetry.metrics.definitions import Definition
 
 FOLDER = ROOT / "services/vecmill_server/src/vecmill_server/deploy/monitoring"
 BOARD, RULES = FOLDER / "vecmill-board.json", FOLDER / "vecmill-alerts.yaml"
@@ -34,7 +35,7 @@ def _describe(definition: Definition) -> str:
     condition = f" Exists {definition.condition}." if definition.condition else ""
     labels = ", ".join(definition.labels)
     text = definition.text.replace("|", "\\|")
-    return f"| `{definition.shown_name}` | {definition.kind} | {labels} | {text}{condition} |"
+    return f"| `{shown_name(definition)}` | {definition.kind} | {labels} | {text}{condition} |"
 
 
 def write_page(path: Path, name: str, text: str) -> str:

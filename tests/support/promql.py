@@ -8,7 +8,8 @@ from typing import Any
 
 import promql_parser
 
-from vecmill_server.telemetry.metrics.definitions import Definition, all_definitions
+from support.metric_topics import all_definitions, samples_of
+from vecmill_server.telemetry.metrics.definitions import Definition
 
 # Labels that Prometheus adds to every series that it scrapes, and a metric of its own with these labels.
 TARGET_LABELS = ("job", "instance")
@@ -31,7 +32,7 @@ def known_samples() -> dict[str, Definition | None]:
     """The names of all samples, with their declarations; Prometheus' own have none."""
     found: dict[str, Definition | None] = {UP: None}
     for definition in all_definitions():
-        found.update(dict.fromkeys(definition.samples, definition))
+        found.update(dict.fromkeys(samples_of(definition), definition))
     return found
 
 
@@ -50,7 +51,7 @@ class Selector:
     def labels(self) -> frozenset[str]:
         """The labels that series of this name have."""
         definition = self.definition
-        return frozenset(TARGET_LABELS) | frozenset(definition.samples[self.name] if definition else ())
+        return frozenset(TARGET_LABELS) | frozenset(samples_of(definition)[self.name] if definition else ())
 
     def problems(self) -> Iterator[str]:
         """What the server does not expose: the name, a label, or a value of a label."""

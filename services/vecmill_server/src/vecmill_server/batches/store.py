@@ -214,10 +214,6 @@ class Store:
         values = (*statuses, BatchStatus.IN_PROGRESS, -1 if expired_at is None else expired_at)
         return {row["id"]: row["owner"] for row in self._database.execute(query, values)}
 
-    def batch_ids(self, statuses: Collection[BatchStatus]) -> list[str]:
-        """Return the ids of the batches with these statuses, in the order of `batch_owners`."""
-        return list(self.batch_owners(statuses))
-
     def ending_batches(self, now: int) -> dict[str, str]:
         """Return the owners of the started batches with no more lines to run, by the ids of the batches."""
         return self.batch_owners((BatchStatus.FINALIZING, BatchStatus.CANCELLING), expired_at=now)

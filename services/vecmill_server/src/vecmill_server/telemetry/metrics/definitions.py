@@ -1,6 +1,6 @@
 """The declarations of all metrics: name, help text, labels, and the values of labels that are fixed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
@@ -55,26 +55,11 @@ class Definition:
 
     kind: ClassVar[str]
 
-    @property
-    def shown_name(self) -> str:
-        """The name that a reader of the metrics sees, without the suffixes of a histogram."""
-        return self.name
-
-    @property
-    def samples(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the exposed samples, with their labels."""
-        return {self.shown_name: self.labels}
-
 
 class CounterDefinition(Definition):
     """The declaration of a counter. Its samples have the suffix `_total`."""
 
     kind = "counter"
-
-    @property
-    def shown_name(self) -> str:
-        """The name with the suffix `_total`."""
-        return f"{self.name}_total"
 
     def create(self, registry: CollectorRegistry) -> Counter:
         """Return a new counter in `registry`."""
@@ -107,15 +92,6 @@ class HistogramDefinition(Definition):
 
     kind = "histogram"
 
-    @property
-    def samples(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the exposed samples, with their labels."""
-        return {
-            f"{self.name}_bucket": (*self.labels, "le"),
-            f"{self.name}_sum": self.labels,
-            f"{self.name}_count": self.labels,
-        }
-
     def create(self, registry: CollectorRegistry) -> Histogram:
         """Return a new histogram in `registry`."""
         return Histogram(self.name, self.text, self.labels, buckets=self.buckets, registry=registry)
@@ -123,7 +99,7 @@ class HistogramDefinition(Definition):
 
 _OF_MODEL = ("model",)
 _WITH_KEYS = "with API keys"
-_ON_LINUX = "on Linux"
+ON_LINUX = "on Linux"
 _ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
 
 # Requests.
@@ -267,23 +243,12 @@ MEMORY_USED = GaugeDefinition(
     "vecmill_memory_used_bytes",
     "Memory in use in the container, without cached files that can be freed; of the machine, if the "
     "container has no limit.",
-    condition=_ON_LINUX,
+    condition=ON_LINUX,
 )
 MEMORY_LIMIT = GaugeDefinition(
     "vecmill_memory_limit_bytes",
     "Memory limit of the container; memory of the machine, if the container has no limit.",
-    condition=_ON_LINUX,
-)
-# Exposed by prometheus_client.
-PROCESS = (
-    GaugeDefinition("process_resident_memory_bytes", "Memory of the process.", condition=_ON_LINUX),
-    GaugeDefinition("process_virtual_memory_bytes", "Virtual memory of the process.", condition=_ON_LINUX),
-    CounterDefinition("process_cpu_seconds", "Processor time of the process.", condition=_ON_LINUX),
-    GaugeDefinition("process_open_fds", "Open file descriptors of the process.", condition=_ON_LINUX),
-    GaugeDefinition("process_max_fds", "Most file descriptors of the process.", condition=_ON_LINUX),
-    GaugeDefinition(
-        "process_start_time_seconds", "Start of the process, in Unix seconds.", condition=_ON_LINUX
-    ),
+    condition=ON_LINUX,
 )
 
 # GPUs.
@@ -302,44 +267,3 @@ GPU_BUSY = GaugeDefinition(
     ("gpu",),
     condition=_ON_CUDA,
 )
-
-BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
-    "What limits the server": (
-        QUEUE_SECONDS,
-        QUEUE_TEXTS,
-        QUEUE_TOKENS,
-        QUEUE_WAITS,
-        TEXTS_RUNNING,
-        TEXTS_OPEN,
-        BUFFERED_BYTES,
-        BUFFERED_BYTES_LIMIT,
-    ),
-    "Requests": (REQUESTS, DURATIONS, ERRORS, REJECTIONS, UNKNOWN_FIELDS, UNKNOWN_MODEL_NAMES),
-    "Use by key": (KEY_TEXTS, KEY_TOKENS),
-    "Texts and tokens": (
-        TEXTS_ADMITTED,
-        TEXTS_FINISHED,
-        TEXTS_JOINED,
-        TEXTS_TRUNCATED,
-        TOKENS_ADMITTED,
-        TOKENS,
-        COMPUTED_TOKENS,
-    ),
-    "Engine calls": (BATCH_TEXTS, BATCH_TOKENS, BATCH_PADDING, INFERENCE),
-    "Models and lanes": (MODEL_READY, MODEL_INFO, LANE_STATE),
-    "Batches of requests": (BATCH_LINES, BATCHES_ENDED),
-    "The process and its machine": (
-        MEMORY_USED,
-        MEMORY_LIMIT,
-        *PROCESS,
-        LOG_LINES_DROPPED,
-        BUILD_INFO,
-    ),
-    "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
-}
-
-
-def all_definitions() -> Iterator[Definition]:
-    """Yield the declarations of all metrics, by topic."""
-    for definitions in BY_TOPIC.values():
-        yield from definitions
