@@ -110,15 +110,14 @@ def router_service(plan: ServingPlan) -> tuple[Service, dict[str, RemoteMill]]:
 
 def router_routes(service: Service, forward: Forward) -> list[Route]:
     """Return the routes of the server, which forward to the models where the answer needs a model."""
-    forwarder = Forwarder(service, forward)
+    described = (*models_routes(service), *routes_of_other_servers(service))
     routes = [
         *(
             Route(path, ForwardingEndpoint(service, route, forward), methods=["POST"], name=route.name)
             for path, route in routes_by_path().items()
         ),
-        *(forwarder.take_over(route) for route in models_routes(service)),
+        *(take_over(route, service, forward) for route in described),
         *health_routes(service, BrowserPage(service)),
-        *(forwarder.take_over(route) for route in routes_of_other_servers(service)),
         *batches_routes(service),
         *docs_routes(service, describe_routes),
     ]
@@ -162,64 +161,39 @@ class ForwardingEndpoint(Endpoint):
         return self._service.catalog.resolve_serving(asked.model, asked.request.tasks)
 
 
-class Forwarder:
-    """The endpoints of routes without a body."""
+class ModelEndpoint:
+    """An endpoint without a body, whose answer the models know."""
 
     def __init__(self, service: Service, forward: Forward) -> None:
-        self._service = service
+        self._catalog = service.catalog
         self._forward = forward
-
-    def take_over(self, route: Route) -> Route:
-        """Return `route`, with an endpoint that asks the models if the route describes models."""
-        if route.path in _MERGED:
-            return self._replace(route, MergedLists(self, _MERGED[route.path]))
-        if _OF_NAMED_MODEL in route.path or route.path in _OF_FIRST_MODEL:
-            return self._replace(route, OneModel(self))
-        return route
-
-    def _replace(self, route: Route, endpoint: Any) -> Route:
-        methods = sorted((route.methods or set()) - {"HEAD"})
-        return Route(route.path, endpoint, methods=methods, name=route.name)
 
     async def ask(self, name: str, scope: Scope) -> ForwardedResponse:
         """Return the response of a model to the request of `scope`. Raises `ModelUnavailable`."""
         request = ForwardedRequest.of(scope, b"", RequestContext.of(scope).request_id)
         return await self._forward(name, request)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all models, in order."""
-        return [model.name for model in self._service.catalog]
 
-    def resolve(self, name: str | None) -> str:
-        """Return the name of the model that a client calls `name`. Raises `UnknownModel`."""
-        return self._service.catalog.resolve(name).name
-
-
-class OneModel:
+class OneModel(ModelEndpoint):
     """The endpoint that describes the model of the path, or the first model."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
-        self._forwarder = forwarder
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = self._forwarder.resolve(scope["path_params"].get("id"))
-        await send_response(await self._forwarder.ask(name, scope), send)
+        name = self._catalog.resolve(scope["path_params"].get("id")).name
+        await send_response(await self.ask(name, scope), send)
 
 
-class MergedLists:
+class MergedLists(ModelEndpoint):
     """The endpoint that lists all models: `keys` are the lists in the response.
 
     If a model responds with an error, the endpoint sends the first such response as it is.
     """
 
-    def __init__(self, forwarder: Forwarder, keys: tuple[str, ...]) -> None:
-        self._forwarder = forwarder
+    def __init__(self, service: Service, forward: Forward, keys: tuple[str, ...]) -> None:
+        super().__init__(service, forward)
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = [self._forwarder.ask(name, scope) for name in self._forwarder.names]
-        responses = await asyncio.gather(*asked)
+        responses = await asyncio.gather(*(self.ask(model.name, scope) for model in self._catalog))
         for response in responses:
             if response.status >= HTTPStatus.BAD_REQUEST:
                 await send_response(response, send)
@@ -227,6 +201,19 @@ class MergedLists:
         bodies = [decode_object(response.body) for response in responses]
         merged = {**bodies[0], **{key: merge([body[key] for body in bodies]) for key in self._keys}}
         await send_json(send, [encode_json(merged)], [])
+
+
+def take_over(route: Route, service: Service, forward: Forward) -> Route:
+    """Return `route`, with an endpoint that asks the models if the route describes models."""
+    endpoint: ModelEndpoint
+    if route.path in _MERGED:
+        endpoint = MergedLists(service, forward, _MERGED[route.path])
+    elif _OF_NAMED_MODEL in route.path or route.path in _OF_FIRST_MODEL:
+        endpoint = OneModel(service, forward)
+    else:
+        return route
+    methods = sorted((route.methods or set()) - {"HEAD"})
+    return Route(route.path, endpoint, methods=methods, name=route.name)
 
 
 def merge(lists: Sequence[list[Any]]) -> list[Any]:
