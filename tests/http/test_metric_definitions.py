@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.fake_nvml import FakeNvml
 from support.http_server import DIM, QUIET, HttpServer, serve_in_thread
-from support.metric_topics import all_definitions, samples_of
+from support.metric_topics import LABEL_VALUES, all_definitions, kind_of, samples_of
 from vecmill.engines.fake import FakeEngine
 from vecmill_server.telemetry.metrics import definitions
 
@@ -44,13 +44,13 @@ def test_what_is_exposed_is_what_is_declared(server: HttpServer) -> None:
     assert sys.platform == "linux"
     assert set(exposed) == set(declared)
     for name, family in exposed.items():
-        assert family.type == declared[name].kind, name
+        assert family.type == kind_of(declared[name]), name
         if not name.startswith("process_"):  # whose texts are another package's
             assert family.documentation == declared[name].text
         for sample in family.samples:
             if not sample.name.endswith("_created"):
                 assert set(sample.labels) == set(samples_of(declared[name])[sample.name]), sample.name
-        for label, values in declared[name].values.items():
+        for label, values in LABEL_VALUES.get(declared[name], {}).items():
             assert {sample.labels[label] for sample in family.samples} <= set(values)
 
 

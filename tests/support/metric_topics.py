@@ -1,7 +1,10 @@
-"""The metrics by topic, as docs/metrics.md lists them, and the names of their samples."""
+"""The metrics by topic, as docs/metrics.md lists them: when they exist, and the values of their labels."""
 
 from collections.abc import Iterator, Mapping
 
+from vecmill.values.observer import LaneState, Rejection
+from vecmill_server.base.error_responses import REASONS
+from vecmill_server.batches.objects import BatchStatus
 from vecmill_server.telemetry.metrics.definitions import (
     BATCH_LINES,
     BATCH_PADDING,
@@ -26,7 +29,6 @@ from vecmill_server.telemetry.metrics.definitions import (
     MEMORY_USED,
     MODEL_INFO,
     MODEL_READY,
-    ON_LINUX,
     QUEUE_SECONDS,
     QUEUE_TEXTS,
     QUEUE_TOKENS,
@@ -47,18 +49,17 @@ from vecmill_server.telemetry.metrics.definitions import (
     Definition,
     GaugeDefinition,
     HistogramDefinition,
+    Outcome,
 )
 
 # Exposed by prometheus_client.
 PROCESS = (
-    GaugeDefinition("process_resident_memory_bytes", "Memory of the process.", condition=ON_LINUX),
-    GaugeDefinition("process_virtual_memory_bytes", "Virtual memory of the process.", condition=ON_LINUX),
-    CounterDefinition("process_cpu_seconds", "Processor time of the process.", condition=ON_LINUX),
-    GaugeDefinition("process_open_fds", "Open file descriptors of the process.", condition=ON_LINUX),
-    GaugeDefinition("process_max_fds", "Most file descriptors of the process.", condition=ON_LINUX),
-    GaugeDefinition(
-        "process_start_time_seconds", "Start of the process, in Unix seconds.", condition=ON_LINUX
-    ),
+    GaugeDefinition("process_resident_memory_bytes", "Memory of the process."),
+    GaugeDefinition("process_virtual_memory_bytes", "Virtual memory of the process."),
+    CounterDefinition("process_cpu_seconds", "Processor time of the process."),
+    GaugeDefinition("process_open_fds", "Open file descriptors of the process."),
+    GaugeDefinition("process_max_fds", "Most file descriptors of the process."),
+    GaugeDefinition("process_start_time_seconds", "Start of the process, in Unix seconds."),
 )
 
 BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
@@ -96,11 +97,35 @@ BY_TOPIC: Mapping[str, tuple[Definition, ...]] = {
     "GPUs": (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY),
 }
 
+_ON_LINUX = "on Linux"
+_ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
+# When a metric exists that does not always exist.
+CONDITIONS: Mapping[Definition, str] = {
+    UNKNOWN_MODEL_NAMES: "with `--alias '*'`",
+    **dict.fromkeys((KEY_TEXTS, KEY_TOKENS), "with API keys"),
+    **dict.fromkeys((MEMORY_USED, MEMORY_LIMIT, *PROCESS), _ON_LINUX),
+    **dict.fromkeys((GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BUSY), _ON_CUDA),
+}
+# The values of labels that have a fixed set of them.
+LABEL_VALUES: Mapping[Definition, Mapping[str, tuple[str, ...]]] = {
+    ERRORS: {"reason": REASONS},
+    REJECTIONS: {"reason": tuple(Rejection)},
+    TEXTS_FINISHED: {"outcome": tuple(Outcome)},
+    LANE_STATE: {"state": tuple(LaneState)},
+    BATCH_LINES: {"outcome": ("completed", "failed", "dropped")},
+    BATCHES_ENDED: {"status": tuple(BatchStatus)},
+}
+
 
 def all_definitions() -> Iterator[Definition]:
     """The declarations of all metrics, by topic."""
     for definitions in BY_TOPIC.values():
         yield from definitions
+
+
+def kind_of(definition: Definition) -> str:
+    """The kind of a metric, as Prometheus names it."""
+    return type(definition).__name__.removesuffix("Definition").lower()
 
 
 def shown_name(definition: Definition) -> str:

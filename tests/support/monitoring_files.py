@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.alert_rules import PAGE, list_alerts, write_rules
 from support.board import write_board
-from support.metric_topics import BY_TOPIC, shown_name
+from support.metric_topics import BY_TOPIC, CONDITIONS, kind_of, shown_name
 from support.source_tree import ROOT
 from vecmill_server.telemetry.metrics.definitions import Definition
 
@@ -32,10 +32,10 @@ def list_metrics() -> Iterator[str]:
 
 
 def _describe(definition: Definition) -> str:
-    condition = f" Exists {definition.condition}." if definition.condition else ""
+    condition = f" Exists {CONDITIONS[definition]}." if definition in CONDITIONS else ""
     labels = ", ".join(definition.labels)
     text = definition.text.replace("|", "\\|")
-    return f"| `{shown_name(definition)}` | {definition.kind} | {labels} | {text}{condition} |"
+    return f"| `{shown_name(definition)}` | {kind_of(definition)} | {labels} | {text}{condition} |"
 
 
 def write_page(path: Path, name: str, text: str) -> str:

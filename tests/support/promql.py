@@ -8,7 +8,7 @@ from typing import Any
 
 import promql_parser
 
-from support.metric_topics import all_definitions, samples_of
+from support.metric_topics import LABEL_VALUES, all_definitions, samples_of
 from vecmill_server.telemetry.metrics.definitions import Definition
 
 # Labels that Prometheus adds to every series that it scrapes, and a metric of its own with these labels.
@@ -61,7 +61,7 @@ class Selector:
         for label, value in self.matchers:
             if label not in self.labels:
                 yield f"{self.name} has no label {label}"
-            values = self.definition.values.get(label) if self.definition else None
+            values = LABEL_VALUES.get(self.definition, {}).get(label) if self.definition else None
             asked = value.split("|")
             if values and all(map(_PLAIN.fullmatch, asked)):
                 yield from (f"{label} of {self.name} is never {one}" for one in asked if one not in values)

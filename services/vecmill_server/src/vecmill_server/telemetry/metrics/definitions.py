@@ -1,15 +1,10 @@
-"""The declarations of all metrics: name, help text, labels, and the values of labels that are fixed."""
+"""The declarations of all metrics: name, help text and labels."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-from vecmill.values.observer import LaneState, Rejection
-from vecmill_server.base.error_responses import REASONS
 
 
 class Outcome(StrEnum):
@@ -26,40 +21,19 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
 NO_ROUTE = "none"
-# The words of `batches.objects.BatchStatus`.
-BATCH_STATUSES = (
-    "validating",
-    "failed",
-    "in_progress",
-    "finalizing",
-    "completed",
-    "expired",
-    "cancelling",
-    "cancelled",
-)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """The declaration of one metric.
-
-    `values` has the possible values of labels that have a fixed set of them. `condition` tells when the
-    metric exists; it is empty for a metric that always exists.
-    """
+    """The declaration of one metric."""
 
     name: str
     text: str
     labels: tuple[str, ...] = ()
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    condition: str = ""
-
-    kind: ClassVar[str]
 
 
 class CounterDefinition(Definition):
     """The declaration of a counter. Its samples have the suffix `_total`."""
-
-    kind = "counter"
 
     def create(self, registry: CollectorRegistry) -> Counter:
         """Return a new counter in `registry`."""
@@ -72,8 +46,6 @@ class CounterDefinition(Definition):
 
 class GaugeDefinition(Definition):
     """The declaration of a gauge."""
-
-    kind = "gauge"
 
     def create(self, registry: CollectorRegistry) -> Gauge:
         """Return a new gauge in `registry`."""
@@ -90,17 +62,12 @@ class HistogramDefinition(Definition):
 
     buckets: tuple[float, ...] = _SECONDS
 
-    kind = "histogram"
-
     def create(self, registry: CollectorRegistry) -> Histogram:
         """Return a new histogram in `registry`."""
         return Histogram(self.name, self.text, self.labels, buckets=self.buckets, registry=registry)
 
 
 _OF_MODEL = ("model",)
-_WITH_KEYS = "with API keys"
-ON_LINUX = "on Linux"
-_ON_CUDA = "with a model on an NVIDIA GPU, and the package nvidia-ml-py"
 
 # Requests.
 REQUESTS = CounterDefinition(
@@ -114,12 +81,11 @@ DURATIONS = HistogramDefinition(
     "Time from the request headers to the end of the response.",
     ("route",),
 )
-ERRORS = CounterDefinition("vecmill_http_errors", "Error responses.", ("reason",), {"reason": tuple(REASONS)})
+ERRORS = CounterDefinition("vecmill_http_errors", "Error responses.", ("reason",))
 REJECTIONS = CounterDefinition(
     "vecmill_rejections",
     "Requests refused before admission.",
     ("model", "reason"),
-    {"reason": tuple(Rejection)},
 )
 UNKNOWN_FIELDS = CounterDefinition(
     "vecmill_unknown_fields",
@@ -129,7 +95,6 @@ UNKNOWN_FIELDS = CounterDefinition(
 UNKNOWN_MODEL_NAMES = CounterDefinition(
     "vecmill_unknown_model_names",
     "Requests with an unknown model name that --alias '*' served.",
-    condition="with `--alias '*'`",
 )
 
 # The use by key.
@@ -137,13 +102,11 @@ KEY_TEXTS = CounterDefinition(
     "vecmill_key_texts",
     "Texts of answered requests and stored batch lines, by the owner of the API key.",
     ("key", "model"),
-    condition=_WITH_KEYS,
 )
 KEY_TOKENS = CounterDefinition(
     "vecmill_key_tokens",
     "Tokens of answered requests and stored batch lines, by the owner of the API key.",
     ("key", "model"),
-    condition=_WITH_KEYS,
 )
 
 # The queue, and what limits the server.
@@ -170,7 +133,6 @@ TEXTS_FINISHED = CounterDefinition(
     "vecmill_texts_finished",
     "Admitted texts, by outcome.",
     ("model", "outcome"),
-    {"outcome": tuple(Outcome)},
 )
 TEXTS_JOINED = CounterDefinition(
     "vecmill_texts_joined", "Texts that joined an identical text's computation.", _OF_MODEL
@@ -212,7 +174,6 @@ LANE_STATE = GaugeDefinition(
     "vecmill_lane_state",
     "1 for the current state of the lane, 0 for other states.",
     ("model", "lane", "state"),
-    {"state": tuple(LaneState)},
 )
 
 # OpenAI's Batch API.
@@ -220,13 +181,11 @@ BATCH_LINES = CounterDefinition(
     "vecmill_batch_api_lines",
     "Ended requests of batches, by outcome.",
     ("outcome",),
-    {"outcome": ("completed", "failed", "dropped")},
 )
 BATCHES_ENDED = CounterDefinition(
     "vecmill_batch_api_batches",
     "Ended batches, by status.",
     ("status",),
-    {"status": BATCH_STATUSES},
 )
 
 # The process and its machine.
@@ -243,12 +202,10 @@ MEMORY_USED = GaugeDefinition(
     "vecmill_memory_used_bytes",
     "Memory in use in the container, without cached files that can be freed; of the machine, if the "
     "container has no limit.",
-    condition=ON_LINUX,
 )
 MEMORY_LIMIT = GaugeDefinition(
     "vecmill_memory_limit_bytes",
     "Memory limit of the container; memory of the machine, if the container has no limit.",
-    condition=ON_LINUX,
 )
 
 # GPUs.
@@ -256,14 +213,10 @@ GPU_MEMORY_USED = GaugeDefinition(
     "vecmill_gpu_memory_used_bytes",
     "Memory in use on the GPU, by all processes.",
     ("gpu",),
-    condition=_ON_CUDA,
 )
-GPU_MEMORY_TOTAL = GaugeDefinition(
-    "vecmill_gpu_memory_total_bytes", "Memory of the GPU.", ("gpu",), condition=_ON_CUDA
-)
+GPU_MEMORY_TOTAL = GaugeDefinition("vecmill_gpu_memory_total_bytes", "Memory of the GPU.", ("gpu",))
 GPU_BUSY = GaugeDefinition(
     "vecmill_gpu_busy_ratio",
     "Fraction of the last sample period in which the GPU ran a kernel, from 0 to 1.",
     ("gpu",),
-    condition=_ON_CUDA,
 )
