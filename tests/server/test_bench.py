@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +180,19 @@ def test_a_limit_of_the_generators_machine_is_no_error_of_the_server(tmp_path: P
     (tmp_path / "bodies").write_text("{}\n")
     with scripted_server(respond) as server:
         target = MeasuredServer.of(server.url, ServerApi.EMBEDDINGS, None)
-        address = {"host": target.host, "port": target.port, "is_tls": False, "head": target.head}
-        times = {"duration_s": 5.0, "warm_s": 0.0, "timeout_s": 5.0, "rate_hz": None, "seed": 1}
-        orders = {**address, **times, "bodies_file": str(tmp_path / "bodies"), "clients": 60}
+        orders = Orders(
+            target,
+            str(tmp_path / "bodies"),
+            clients=60,
+            rate_hz=None,
+            duration_s=5.0,
+            warm_s=0.0,
+            timeout_s=5.0,
+            seed=1,
+        )
         command = f"ulimit -n 40; exec {sys.executable} -m vecmill_server.bench.generator"
-        done = subprocess.run(["sh", "-c", command], input=json.dumps(orders).encode(), capture_output=True)
+        written = json.dumps(asdict(orders)).encode()
+        done = subprocess.run(["sh", "-c", command], input=written, capture_output=True)
     found = json.loads(done.stdout)
     assert found["shortage"] == "Too many open files"
     assert found["statuses"].keys() <= {"200"}
