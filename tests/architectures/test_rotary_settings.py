@@ -157,6 +157,23 @@ def test_what_is_not_built_is_refused_by_name(name: str) -> None:
     assert caught.value.message.startswith("config.json")
 
 
+@pytest.mark.parametrize(
+    ("config", "is_in_transformers"),
+    [
+        ({}, True),
+        (NOMIC_PUBLISHED, True),
+        (NOMIC_PUBLISHED | {"mlp_fc2_bias": True}, False),
+        (NOMIC_PUBLISHED | {"activation_function": "gelu"}, False),
+        (NOMIC_EXPERTS, False),
+    ],
+)
+def test_nomic_bert_of_transformers_has_gates_and_no_biases(
+    config: dict[str, Any], is_in_transformers: bool
+) -> None:
+    encoder = read_encoder({"model_type": "nomic_bert", **config}, "config.json")
+    assert encoder.is_in_transformers is is_in_transformers
+
+
 def read_decoder(family: str, **config: Any) -> DecoderConfig:
     encoder = read_encoder({"model_type": family, "num_hidden_layers": 4, **config}, "config.json")
     assert isinstance(encoder, DecoderConfig)

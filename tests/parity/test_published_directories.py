@@ -37,6 +37,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
 from vecmill.models import Task, locate_model
 from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.verification import reference
 
 SEED = 17
 TEXTS = [*mixed_texts(SEED, 8), *hard_texts()[::4]]
@@ -421,7 +422,7 @@ REFUSED: dict[str, Published] = {
 def test_published_embedders_give_the_rows_of_the_reference(tmp_path: Path, name: str) -> None:
     model = EMBEDDERS[name]
     folder = save_published(tmp_path / "model", model, seed=SEED)
-    reference = load_reference(folder).float()
+    model_of_library = load_reference(folder).float()
     respell(folder, model)
     description = describe_model(locate_model(folder))
     assert (description.task, description.max_tokens) == (Task.EMBED, LONGEST)
@@ -429,10 +430,28 @@ def test_published_embedders_give_the_rows_of_the_reference(tmp_path: Path, name
     session = GraphSession(build_graph(description), tmp_path, normalizes=description.normalizes_output)
     tokenizer = Tokenizer.load(description)
     for prompt in {"": "", **model.prompts}.values():
-        expected = np.asarray(reference.encode(TEXTS, prompt=prompt, batch_size=1), np.float32)
+        expected = np.asarray(model_of_library.encode(TEXTS, prompt=prompt, batch_size=1), np.float32)
         sequences = tokenizer.encode(TEXTS, prompt=prompt)
         assert max(map(len, sequences)) == LONGEST
         assert_same_rows(session.run, sequences, expected, seed=SEED)
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("BAAI/bge-small-en-v1.5", "sentence-transformers"),
+        ("nomic-ai/nomic-embed-text-v2-moe", "vecmill's own fp32 ONNX engine"),
+        ("jinaai/jina-embeddings-v2-base-en", "vecmill's own fp32 ONNX engine"),
+        ("jinaai/jina-embeddings-v2-base-code", "vecmill's own fp32 ONNX engine"),
+    ],
+)
+def test_a_check_asks_no_library_that_would_load_another_model(
+    tmp_path: Path, name: str, library: str
+) -> None:
+    folder = save_published(tmp_path / "model", EMBEDDERS[name], seed=SEED)
+    respell(folder, EMBEDDERS[name])
+    found = reference.load_reference(describe_model(locate_model(folder)), tmp_path / "prepared")
+    assert found.name.startswith(library)
 
 
 @pytest.mark.parametrize("name", RERANKERS)
@@ -446,8 +465,8 @@ def test_published_rerankers_give_the_scores_of_the_reference(tmp_path: Path, na
 
         if "auto_map" not in model.spelling:  # else the reference cannot read it
             respell(folder, model)
-        reference = CrossEncoder(str(folder), device="cpu").float()
-    expected = reference.predict([(query, document) for document in documents], batch_size=1)
+        encoder = CrossEncoder(str(folder), device="cpu").float()
+    expected = encoder.predict([(query, document) for document in documents], batch_size=1)
     respell(folder, model)
     assert describe_model(locate_model(folder)).task is Task.RERANK
     with SyncMill(folder, MillConfig(cache_dir=tmp_path / "prepared")) as mill:

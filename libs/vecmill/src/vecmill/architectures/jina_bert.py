@@ -41,3 +41,8 @@ class JinaBertConfig(BertConfig):
         )
         kind = str(read_choice(config, "feed_forward_type", _GATES, "geglu"))
         return cls._read(config, gate_act=_GATES[kind])
+
+    @property
+    def is_in_transformers(self) -> bool:
+        """False: transformers would load the model as BERT, with random weights for what is missing."""
+        return False

@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from vecmill.architectures.bert_graph import Bert
 from vecmill.architectures.jina_bert import JinaBertConfig
-from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.distances import LinearBiases
 from vecmill.graphs.ops import activate
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
@@ -81,7 +80,7 @@ class JinaBert(Bert[JinaBertConfig]):
         return [*(self._normalize(part, f"{name}.attention.self.{norm}") for part, norm in parts), value]
 
     def _normalize(self, part: Projection, norm: str) -> Projection:
-        heads: Heads = part.heads
+        heads = part.heads
         first, stop = heads.first * heads.dim, (heads.first + heads.count) * heads.dim
         own = self.op.slice(part.values, first, stop, axis=1)
         return Projection(self.norm(own, norm), heads.selected())

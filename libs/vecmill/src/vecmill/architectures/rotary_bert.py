@@ -186,6 +186,11 @@ class NomicBertConfig(RotaryBertConfig):
             experts=_read_experts(config),
         )
 
+    @property
+    def is_in_transformers(self) -> bool:
+        """Whether all layers are gated units without biases, as in transformers' class."""
+        return self.is_gated and self.biases == Biases(attention=False, up=False, down=False)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GteConfig(RotaryBertConfig):

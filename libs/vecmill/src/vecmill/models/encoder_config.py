@@ -66,6 +66,11 @@ class EncoderConfig:
         return False
 
     @property
+    def is_in_transformers(self) -> bool:
+        """Whether transformers has a class that computes the model, without code of the model's own."""
+        return True
+
+    @property
     def token_types(self) -> int:
         """The number of token types that the model distinguishes; 0 if it reads none."""
         return 0

@@ -1,5 +1,7 @@
 """The references of a check: the model's own library if it is installed, else vecmill's fp32 ONNX engine.
 
+The engine is also the reference of models that the library has no class for.
+
 The libraries are sentence-transformers and transformers, in fp32 on the CPU:
 
     embed               SentenceTransformer.encode
@@ -315,7 +317,7 @@ def load_reference(description: ModelDescription, cache_dir: Path) -> LoadedRefe
     Raises `UnsupportedModel` if the model's own library is installed but cannot load the model.
     """
     library = reference_library(description)
-    if find_spec(library) is None:
+    if find_spec(library) is None or not description.encoder.is_in_transformers:
         return _load_own(description, cache_dir)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library's own code
