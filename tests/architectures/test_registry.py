@@ -62,7 +62,7 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 @pytest.mark.parametrize(
     ("fact", "names"),
     [
-        ("replaces_code", {"gte", "new", "nomic_bert"}),
+        ("replaces_code", {"eurobert", "gte", "new", "nomic_bert"}),
         ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),

@@ -109,6 +109,19 @@ NEW = {
     "use_memory_efficient_attention": False,
     "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
 }
+EUROBERT_SIZES: dict[str, Any] = {
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), 0),
+    "rope_parameters": {"rope_type": "default", "rope_theta": 250_000.0},
+}
+EUROBERT = {
+    "clf_pooling": "late",
+    "rope_scaling": None,
+    "rope_theta": 250_000,
+    "auto_map": {
+        "AutoConfig": "configuration_eurobert.EuroBertConfig",
+        "AutoModel": "modeling_eurobert.EuroBertModel",
+    },
+}
 OWN_CODE = {"auto_map": {"AutoModel": "modeling.OwnModel"}}
 CHAT = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}
 SEARCH = "Represent this sentence for searching relevant passages: "
@@ -162,6 +175,15 @@ EMBEDDERS: dict[str, Published] = {
         MODERNBERT_SIZES,
         tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"},
         prompts={"query": "search_query: ", "document": "search_document: "},
+    ),
+    "EuroBERT/EuroBERT-210m": Published(
+        "EuroBertModel",
+        "byte_level",
+        (MEAN,),
+        EUROBERT_SIZES,
+        tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"},
+        spelling=EUROBERT,
+        instead=("rope_parameters", "classifier_pooling"),
     ),
     "nomic-ai/nomic-embed-text-v1.5": Published(
         "NomicBertModel",
@@ -280,6 +302,15 @@ RERANKERS: dict[str, Published] = {
         },
         sentence=None,
         tokenizer_config={"model_max_length": LONGEST},
+    ),
+    "EuroBERT/EuroBERT-610m": Published(
+        "EuroBertForSequenceClassification",
+        "byte_level",
+        None,
+        {**EUROBERT_SIZES, "num_key_value_heads": 2, "num_labels": 1},
+        sentence=None,
+        spelling=EUROBERT,
+        instead=("rope_parameters", "classifier_pooling"),
     ),
     "Alibaba-NLP/gte-reranker-modernbert-base": Published(
         "ModernBertForSequenceClassification",

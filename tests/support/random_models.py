@@ -229,6 +229,15 @@ def _draw_llama(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_eurobert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_decoder(chance, sizes),
+        "mask_token_id": 0,
+        "mlp_bias": chance.random() < 0.5,
+        "classifier_pooling": chance.choice(("bos", "late", "mean")),
+    }
+
+
 def _draw_mistral(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_decoder(chance, sizes), "sliding_window": chance.choice((None, chance.randint(4, 30)))}
 
@@ -296,6 +305,7 @@ DRAWS: Mapping[str, Draw] = {
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
     "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "eurobert": Draw("EuroBert", "byte_level", _draw_eurobert, tasks=_ALL),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),

@@ -24,6 +24,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "deberta-v2": "deberta:DebertaConfig",
     "distilbert": "bert:DistilBertConfig",
     "electra": "bert:ElectraConfig",
+    "eurobert": "decoder:EuroBertConfig",
     "gemma3_text": "decoder:Gemma3Config",
     "gte": "rotary_bert:GteConfig",
     "llama": "decoder:LlamaConfig",
