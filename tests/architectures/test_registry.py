@@ -62,10 +62,11 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 @pytest.mark.parametrize(
     ("fact", "names"),
     [
-        ("replaces_code", {"eurobert", "gte", "new", "nomic_bert"}),
-        ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta"}),
+        ("replaces_code", {"eurobert", "gte", "new", "nomic_bert", "xlm-roberta-flash"}),
+        ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),
+        ("has_other_class", {"xlm-roberta-flash"}),
     ],
 )
 def test_the_facts_are_those_of_the_published_models(fact: str, names: set[str]) -> None:

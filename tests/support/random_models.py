@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from support.families import JITTER
+from support.flash_tensors import name_as_flash
 from support.published import (
     IDENTITY,
     TANH,
@@ -30,6 +31,7 @@ from support.tokenizers_of_class import make_tokenizer
 from vecmill.architectures.registry import ARCHITECTURES
 from vecmill.directory_layouts import describe_model
 from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.values.aliases import FloatArray
 from vecmill.verification.reference import StoredReference, load_reference, store_outputs
 
 HEADS = {
@@ -104,6 +106,7 @@ class Draw:
     frame: str | None = None
     instead: tuple[str, ...] = ()
     spelling: Settings = field(default_factory=dict)
+    rename: Callable[[Mapping[str, FloatArray]], dict[str, FloatArray]] | None = None
 
 
 def _name_sizes(chance: random.Random, sizes: Sizes) -> Settings:
@@ -130,6 +133,11 @@ def _draw_roberta(chance: random.Random, sizes: Sizes) -> Settings:
         "type_vocab_size": 1,
         "pad_token_id": 1,
     }
+
+
+def _draw_flash(chance: random.Random, sizes: Sizes) -> Settings:
+    """Its activations are the two kinds of GELU."""
+    return {**_draw_roberta(chance, sizes), "hidden_act": chance.choice(("gelu", "gelu_new"))}
 
 
 def _draw_albert(chance: random.Random, sizes: Sizes) -> Settings:
@@ -298,6 +306,11 @@ _NEW: Settings = {
     "rope_theta": NEW_THETA,
     "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
 }
+_FLASH: Settings = {
+    "position_embedding_type": "absolute",
+    "use_flash_attn": True,
+    "auto_map": {"AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig"},
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
@@ -319,6 +332,15 @@ DRAWS: Mapping[str, Draw] = {
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
+    "xlm-roberta-flash": Draw(
+        "XLMRoberta",
+        "XLMRobertaTokenizer",
+        _draw_flash,
+        tasks=_ALL,
+        instead=("model_type",),
+        spelling=_FLASH,
+        rename=name_as_flash,
+    ),
     "xlm-roberta": Draw("XLMRoberta", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
 }
 
@@ -391,6 +413,7 @@ class RandomModel:
             tokenizer_config={"model_max_length": self.sizes.longest},
             sentence=None if modules is None else {"max_seq_length": self.sizes.longest},
             spelling=draw.spelling,
+            rename=draw.rename,
             instead=draw.instead,
             frame=draw.frame,
         )

@@ -39,7 +39,12 @@ ARCHITECTURES: Mapping[str, str] = {
     "static": "static:StaticConfig",
     "t5": "t5:T5Config",
     "xlm-roberta": "bert:XlmRobertaConfig",
+    "xlm-roberta-flash": "xlm_roberta_flash:XlmRobertaFlashConfig",
 }
+
+# Architectures whose files have no `model_type` of their own, by the class of settings that `auto_map` names.
+_PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-flash"}
+_SHARED_TYPES = (None, "", "xlm-roberta")
 
 
 class ConfigReader(Protocol):
@@ -64,9 +69,21 @@ def configured_architectures() -> dict[str, type[EncoderConfig]]:
     return {name: architecture for name, architecture in found.items() if architecture is not None}
 
 
-def replaces_code(model_type: object) -> bool:
-    """Return whether a built-in graph replaces the code that models of this `model_type` came with."""
-    found = find_architecture(model_type)
+def name_architecture(config: Mapping[str, Any]) -> object:
+    """Return the name of the architecture of a `config.json`, a key of `ARCHITECTURES` if there is a graph.
+
+    It is the `model_type`, unless several architectures share it.
+    """
+    model_type, classes = config.get("model_type"), config.get("auto_map")
+    if model_type not in _SHARED_TYPES or not isinstance(classes, Mapping):
+        return model_type
+    name = str(classes.get("AutoConfig")).rpartition(".")[2]
+    return _PUBLISHED_CLASSES.get(name, model_type)
+
+
+def replaces_code(config: Mapping[str, Any]) -> bool:
+    """Return whether a built-in graph replaces the code that the model of this `config.json` came with."""
+    found = find_architecture(name_architecture(config))
     return found is not None and found.replaces_code
 
 
@@ -76,10 +93,10 @@ def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = Fals
     An architecture without a built-in graph gets a `TransformersConfig`, for transformers to run. With
     `runs_code` the model brings its own class. Raises `CorruptModel` or `UnsupportedModel`.
     """
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str):
+    name = config.get("model_type") if runs_code else name_architecture(config)
+    if not isinstance(name, str):
         raise UnsupportedModel(f"{path}: there is no model_type. Download the model again.")
-    found = None if runs_code else find_architecture(model_type)
+    found = None if runs_code else find_architecture(name)
     if found is None:
         return TransformersConfig.read(config, path, runs_code=runs_code)
     return cast(ConfigReader, found).read(config)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from vecmill.architectures.registry import read_encoder, replaces_code
+from vecmill.architectures.registry import name_architecture, read_encoder, replaces_code
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
     MOST_TOKENS,
@@ -154,7 +154,7 @@ class TransformerFolder:
             name=location.name,
             directory=location.directory,
             task=Task.EMBED,
-            architecture=str(self.config["model_type"]),
+            architecture=str(name_architecture(self.config)),
             encoder=self.encoder,
             dim=self.encoder.hidden_size,
             max_tokens=self._longest_input(),
@@ -266,7 +266,7 @@ def join(folder: str, name: str) -> str:
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:
     """Return whether `config` names the model's own code and no built-in graph replaces the code."""
-    return bool(config.get("auto_map")) and not replaces_code(config.get("model_type"))
+    return bool(config.get("auto_map")) and not replaces_code(config)
 
 
 def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:

@@ -22,6 +22,7 @@ class EncoderConfig:
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
+    has_other_class     whether transformers has another architecture under the `model_type` of such models
     """
 
     graph: ClassVar[str | None] = None
@@ -31,6 +32,7 @@ class EncoderConfig:
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
+    has_other_class: ClassVar[bool] = False
 
     vocab_size: int
     hidden_size: int
