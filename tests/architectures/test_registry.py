@@ -17,6 +17,7 @@ from vecmill.architectures.registry import (
 )
 from vecmill.graphs.encoder import EncoderGraph
 
+FLASH = {"jina_embeddings_v3", "xlm-roberta-flash"}
 READ = sorted(configured_architectures())
 
 
@@ -62,7 +63,7 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 @pytest.mark.parametrize(
     ("fact", "names"),
     [
-        ("replaces_code", {"eurobert", "gte", "new", "nomic_bert", "xlm-roberta-flash"}),
+        ("replaces_code", {"eurobert", "gte", "new", "nomic_bert", *FLASH}),
         ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),

@@ -140,7 +140,6 @@ def test_a_published_file_must_have_the_keys_that_versions_of_the_code_set_diffe
         ("hidden_act", "relu"),
         ("is_decoder", True),
         ("last_layer_subset", True),
-        ("lora_adaptations", ["retrieval.query"]),
         ("pad_vocab_size_multiple", 8),
         ("position_embedding_type", "alibi"),
         ("truncate_dim", 64),

@@ -329,14 +329,6 @@ REFUSED: dict[str, Published] = {
         spelling={**OWN_CODE, "position_embedding_type": "alibi"},
         error="auto_map names .*modeling.OwnModel.* not run by default",
     ),
-    "jinaai/jina-embeddings-v3": Published(
-        "XLMRobertaModel",
-        "XLMRobertaTokenizer",
-        (MEAN, NORMALIZE),
-        ROBERTA_SIZES,
-        first_module="custom_st.Transformer",
-        error=r"names .custom_st\.Transformer.: the model's own code is never run",
-    ),
     "NovaSearch/stella_en_1.5B_v5": Published(
         "Qwen2Model",
         "Qwen2Tokenizer",

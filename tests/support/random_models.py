@@ -140,6 +140,11 @@ def _draw_flash(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_roberta(chance, sizes), "hidden_act": chance.choice(("gelu", "gelu_new"))}
 
 
+def _draw_jina(chance: random.Random, sizes: Sizes) -> Settings:
+    theta = chance.choice((1e4, 2e4))
+    return {**_draw_bert(chance, sizes), "type_vocab_size": 1, "rope_parameters": {"rope_theta": theta}}
+
+
 def _draw_albert(chance: random.Random, sizes: Sizes) -> Settings:
     groups = chance.randint(1, sizes.layers)
     return {
@@ -321,6 +326,7 @@ DRAWS: Mapping[str, Draw] = {
     "eurobert": Draw("EuroBert", "byte_level", _draw_eurobert, tasks=_ALL),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "jina_embeddings_v3": Draw("JinaEmbeddingsV3", "XLMRobertaTokenizer", _draw_jina, tasks=_ALL),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),

@@ -27,6 +27,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "eurobert": "decoder:EuroBertConfig",
     "gemma3_text": "decoder:Gemma3Config",
     "gte": "rotary_bert:GteConfig",
+    "jina_embeddings_v3": "xlm_roberta_flash:JinaEmbeddingsV3Config",
     "llama": "decoder:LlamaConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",

@@ -4,6 +4,7 @@ A subclass for each architecture (`vecmill.architectures`) reads its `config.jso
 the facts that hold for every model of the architecture, whatever its settings.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ class EncoderConfig:
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
+    own_modules         classes of modules.json that came with the code, and do what Transformer does
     has_other_class     whether transformers has another architecture under the `model_type` of such models
     """
 
@@ -32,6 +34,7 @@ class EncoderConfig:
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
+    own_modules: ClassVar[frozenset[str]] = frozenset()
     has_other_class: ClassVar[bool] = False
 
     vocab_size: int
@@ -46,3 +49,16 @@ class EncoderConfig:
     def token_types(self) -> int:
         """The number of token types that the model distinguishes; 0 if it reads none."""
         return 0
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the adapters that texts may choose.
+
+        The token types of a text are then the number of its adapter, from 1, or 0 for none.
+        """
+        return ()
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts in `config.json`, by name."""
+        return {}
