@@ -20,15 +20,16 @@ from vecmill.values.task import Task
 class ModelDescription:
     """The description of one model, made by `describe_model`.
 
-    `architecture` is transformers' `model_type`, `encoder` the encoder's settings. `dim` is the number of
-    output dimensions. `max_tokens` includes special tokens. `stages` turn hidden states into outputs. With
-    `lowercase` texts are lower-cased before the tokenizer's own normalisation. `config` is the whole
-    `config.json`, `tokenizer_config` the whole `tokenizer_config.json`. `head` replaces the stages of a task
-    model, or precedes them (`SPARSE`). `weights_files` hold the encoder and the head, or begin with an
-    exported graph that computes both. `weights_sha256` is the expected SHA-256 of a single weights file.
-    `pair_template` or `chat_template` is set for models that read a pair as one text, `multi_vector` for
-    multi-vector models. `similarity` is the measure that compares embeddings. Without `special_tokens` no
-    tokens are added, and an empty text becomes the token `vocab_size`, whose embedding is zeros.
+    `architecture` is transformers' `model_type`, or a name of `architectures.registry` if architectures
+    share it; `encoder` are the encoder's settings. `dim` is the number of output dimensions. `max_tokens`
+    includes special tokens. `stages` turn hidden states into outputs. With `lowercase` texts are lower-
+    cased before the tokenizer's own normalisation. `config` is the whole `config.json`, `tokenizer_config`
+    the whole `tokenizer_config.json`. `head` replaces the stages of a task model, or precedes them
+    (`SPARSE`). `weights_files` hold the encoder and the head, or begin with an exported graph that computes
+    both. `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or
+    `chat_template` is set for models that read a pair as one text, `multi_vector` for multi-vector models.
+    `similarity` is the measure that compares embeddings. Without `special_tokens` no tokens are added, and
+    an empty text becomes the token `vocab_size`, whose embedding is zeros.
     """
 
     name: str
