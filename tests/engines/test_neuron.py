@@ -3,6 +3,7 @@
 No chip was at hand: what optimum-neuron really does is not tested here, only what it is asked for.
 """
 
+import dataclasses
 import sys
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from support.exported_models import export_graph
 from support.rows_check import assert_same_rows, compute_rows
 from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
+from vecmill.architectures.xlm_roberta_flash import XlmRobertaFlashConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import prepared
 from vecmill.engines.buckets import Bucket, BucketGrid
@@ -273,11 +275,18 @@ def test_plans_that_cannot_be_followed(
 
 
 def test_a_kind_of_model_that_is_not_compiled_says_so(description: ModelDescription, tmp_path: Path) -> None:
-    import dataclasses
-
     static = dataclasses.replace(description, architecture="static")
     with pytest.raises(UnsupportedModel, match="does not support this kind of model for embed"):
         load(FixedShapes("BertModel"), static, tmp_path)
+
+
+def test_a_model_whose_type_is_another_class_in_transformers_is_refused(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    published = {"position_embedding_type": "absolute", "type_vocab_size": 1}
+    encoder = XlmRobertaFlashConfig.read(published)
+    with pytest.raises(UnsupportedModel, match="whose class of this model_type is another architecture"):
+        load(FixedShapes("BertModel"), dataclasses.replace(description, encoder=encoder), tmp_path)
 
 
 # What optimum-neuron is asked for, by a package that stands in its place.
