@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
+from support.families import TinyFamily, assert_agrees, build_family, random_sequences, save_tiny_family
 from support.jina_adapters import ADAPTERS, SETTINGS, add_adapters, merge_adapter
 from vecmill.architectures.registry import name_architecture, read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
@@ -178,6 +178,12 @@ def test_a_dropped_padding_mask_is_found(adapted: TinyFamily, monkeypatch: pytes
     monkeypatch.setattr("vecmill.graphs.batch_layout.MASKED_SCORE", 0.0)
     with pytest.raises(AssertionError, match="batches random"):
         assert_agrees(adapted, sequences(len(ADAPTERS)))
+
+
+@pytest.mark.parametrize("head", HEADS.values())
+def test_a_head_beside_adapters_is_refused(head: HeadKind, adapted: TinyFamily) -> None:
+    with pytest.raises(UnsupportedModel, match="lora_adaptations in a model with a head"):
+        build_family(adapted, head, labels=1)
 
 
 def test_the_settings_know_adapters_and_prompts() -> None:

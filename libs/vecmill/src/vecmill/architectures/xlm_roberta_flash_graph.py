@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from vecmill.architectures.bert_graph import LayerNames, Roberta
 from vecmill.architectures.xlm_roberta_flash import XlmRobertaFlashConfig
+from vecmill.errors import UnsupportedModel
 from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import Ops
 from vecmill.graphs.rotary import Rotation
@@ -72,9 +73,14 @@ class XlmRobertaFlash(Roberta[XlmRobertaFlashConfig]):
         return [*(self._rotation.rotate_heads(self.op, part) for part in (query, key)), value]
 
     def linear(self, x: ir.Value, name: str, inputs: int, outputs: int, *, bias: bool = True) -> ir.Value:
-        """Return the result of `EncoderGraph.linear`, with the adapters of each position."""
+        """Return the result of `EncoderGraph.linear`, with the adapters of each position.
+
+        Raises `UnsupportedModel` for a layer of a head if there are adapters.
+        """
         if self._chosen is None:
             return super().linear(x, name, inputs, outputs, bias=bias)
+        if not name.startswith("encoder."):
+            raise UnsupportedModel("config.json: lora_adaptations in a model with a head is not supported.")
         op, tasks, rank = self.op, len(self.config.adapters), self.config.lora_rank
         weight = self.add(self.weights.tensor(_original(name), (outputs, inputs)))
         product = op.Gemm(x, weight, self.vector(f"{name}.bias", outputs) if bias else None, transB=1)
