@@ -54,6 +54,8 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
         "gte": ("GteModel", SIZES),
         "qwen3": ("Qwen3Model", GROUPED),
         "qwen3_bidirectional": ("Qwen3Model", GROUPED | {"is_causal": False}),
+        "eurobert": ("EuroBertModel", GROUPED | {"pad_token_id": 0}),
+        "jina_embeddings_v3": ("JinaEmbeddingsV3Model", SIZES),
         "mistral": ("MistralModel", GROUPED | {"sliding_window": WINDOW}),
         "mistral_wide_window": ("MistralModel", GROUPED | {"sliding_window": 700}),
         "gemma3": ("Gemma3TextModel", GROUPED | MIXED | {"sliding_window": WINDOW}),

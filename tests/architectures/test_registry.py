@@ -18,6 +18,7 @@ from vecmill.architectures.registry import (
 )
 from vecmill.graphs.encoder import EncoderGraph
 
+FLASH = {"jina_embeddings_v3", "xlm-roberta-flash"}
 READ = sorted(configured_architectures())
 
 
@@ -63,9 +64,9 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 @pytest.mark.parametrize(
     ("fact", "names"),
     [
-        ("replaces_code", {"gte", "jina_bert", "new", "nomic_bert"}),
+        ("replaces_code", {"eurobert", "gte", "jina_bert", "new", "nomic_bert", *FLASH}),
         ("replaced_classes", {"jina_bert"}),
-        ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta"}),
+        ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),
     ],

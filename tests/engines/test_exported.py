@@ -18,6 +18,8 @@ import pytest
 
 from support.exported_models import INPUTS, export_graph, fuse, pool_mean, quantize, without_weights
 from support.families import save_tiny_family
+from support.jina_adapters import SETTINGS
+from support.published import edit_json
 from support.reference import load_reference
 from support.rows_check import TOLERANCE, assert_same_rows, compute_rows
 from support.task_models import save_task_model
@@ -366,6 +368,22 @@ REFUSED: dict[str, tuple[Change, type[SetupError], str]] = {
     "rows of half precision": (claim_half, UnsupportedModel, "last_hidden_state holds FLOAT16"),
     "rows of another width": (claim_width, CorruptModel, "33 dimensions; the model's settings say 32"),
 }
+
+
+def test_the_graph_of_a_model_with_adapters_is_refused(embedder: Path, tmp_path: Path) -> None:
+    """It has no input for the adapter of a text."""
+    exported = without_weights(embedder, tmp_path / "model")
+    edit_json(
+        exported / "config.json",
+        **SETTINGS,
+        model_type="xlm-roberta",
+        auto_map={"AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig"},
+        position_embedding_type="rotary",
+        rotary_emb_base=10_000.0,
+        type_vocab_size=1,
+    )
+    with pytest.raises(UnsupportedModel, match=r"onnx/model\.onnx: config\.json has lora_adaptations"):
+        load(exported)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -21,6 +21,7 @@ from support.rows_check import assert_same_rows, compute_rows
 from support.task_models import save_task_model
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.architectures.static import StaticConfig
+from vecmill.architectures.xlm_roberta_flash import XlmRobertaFlashConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import prepared
 from vecmill.engines.buckets import Bucket, BucketGrid
@@ -280,6 +281,15 @@ def test_a_kind_of_model_that_is_not_compiled_says_so(description: ModelDescript
     )
     with pytest.raises(UnsupportedModel, match="does not support this kind of model for embed"):
         load(FixedShapes("BertModel"), static, tmp_path)
+
+
+def test_a_model_whose_type_is_another_class_in_transformers_is_refused(
+    description: ModelDescription, tmp_path: Path
+) -> None:
+    published = {"position_embedding_type": "absolute", "type_vocab_size": 1}
+    encoder = XlmRobertaFlashConfig.read(published)
+    with pytest.raises(UnsupportedModel, match="which has none for this model"):
+        load(FixedShapes("BertModel"), replace(description, encoder=encoder), tmp_path)
 
 
 # What optimum-neuron is asked for, by a package that stands in its place.

@@ -137,6 +137,19 @@ JINA: dict[str, Any] = {
     "emb_pooler": "mean",
     "model_max_length": 8192,
 }
+EUROBERT_SIZES: dict[str, Any] = {
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "mask_token_id"), 0),
+    "rope_parameters": {"rope_type": "default", "rope_theta": 250_000.0},
+}
+EUROBERT = {
+    "clf_pooling": "late",
+    "rope_scaling": None,
+    "rope_theta": 250_000,
+    "auto_map": {
+        "AutoConfig": "configuration_eurobert.EuroBertConfig",
+        "AutoModel": "modeling_eurobert.EuroBertModel",
+    },
+}
 OWN_CODE = {"auto_map": {"AutoModel": "modeling.OwnModel"}}
 CHAT = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}
 
@@ -206,6 +219,15 @@ EMBEDDERS: dict[str, Published] = {
         MODERNBERT_SIZES,
         tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"},
         prompts={"query": "search_query: ", "document": "search_document: "},
+    ),
+    "EuroBERT/EuroBERT-210m": Published(
+        "EuroBertModel",
+        "byte_level",
+        (MEAN,),
+        EUROBERT_SIZES,
+        tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"},
+        spelling=EUROBERT,
+        instead=("rope_parameters", "classifier_pooling"),
     ),
     "nomic-ai/nomic-embed-text-v1.5": Published(
         "NomicBertModel",
@@ -366,6 +388,15 @@ RERANKERS: dict[str, Published] = {
         tokenizer_config={"model_max_length": LONGEST},
         spelling=own_jina("jinaai/jina-bert-implementation", "JinaBertForSequenceClassification"),
     ),
+    "EuroBERT/EuroBERT-610m": Published(
+        "EuroBertForSequenceClassification",
+        "byte_level",
+        None,
+        {**EUROBERT_SIZES, "num_key_value_heads": 2, "num_labels": 1},
+        sentence=None,
+        spelling=EUROBERT,
+        instead=("rope_parameters", "classifier_pooling"),
+    ),
     "Alibaba-NLP/gte-reranker-modernbert-base": Published(
         "ModernBertForSequenceClassification",
         "byte_level",
@@ -382,14 +413,6 @@ REFUSED: dict[str, Published] = {
         (MEAN,),
         spelling={**OWN_CODE, "position_embedding_type": "alibi"},
         error="auto_map names .*modeling.OwnModel.* not run by default",
-    ),
-    "jinaai/jina-embeddings-v3": Published(
-        "XLMRobertaModel",
-        "XLMRobertaTokenizer",
-        (MEAN, NORMALIZE),
-        ROBERTA_SIZES,
-        first_module="custom_st.Transformer",
-        error=r"names .custom_st\.Transformer.: the model's own code is never run",
     ),
     "NovaSearch/stella_en_1.5B_v5": Published(
         "Qwen2Model",

@@ -5,7 +5,7 @@ prompts, names of classes. Sizes are tiny, and tokenizers of the real class have
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import safetensors.numpy
 from support.families import JITTER, save_tiny_family
 from support.tokenizers_of_class import make_tokenizer
 from support.tokenizers_of_kind import save_tokenizer
+from vecmill.values.aliases import FloatArray
 from vecmill.values.sample_texts import prose_words
 
 WIDTH = 32
@@ -42,7 +43,8 @@ class Published:
     is a class of transformers, or a kind of `save_tokenizer`, and `frame` what its tokenizer.json puts around
     texts, where that is not up to the class. `modules` come after the Transformer; `None` where there is no
     modules.json. `spelling` are keys of config.json that only publishers write, and that replace those of the
-    same meaning in `instead`. `error` is what refuses the model.
+    same meaning in `instead`; `rename` gives tensors the publisher's names. `error` is what refuses the
+    model.
     """
 
     class_name: str
@@ -55,6 +57,7 @@ class Published:
     default_prompt: str | None = None
     spelling: Mapping[str, Any] = field(default_factory=dict)
     instead: tuple[str, ...] = ()
+    rename: Callable[[Mapping[str, FloatArray]], dict[str, FloatArray]] | None = None
     first_module: str = "sentence_transformers.models.Transformer"
     frame: str | None = None
     error: str | None = None
@@ -111,10 +114,14 @@ def save_published(folder: Path, model: Published, *, seed: int = 0, jitter: flo
 
 
 def respell(folder: Path, model: Published) -> None:
-    """Give config.json the publisher's own spelling."""
+    """Give config.json and the tensors the publisher's own spelling."""
     document = json.loads((folder / "config.json").read_text())
     kept = {key: value for key, value in document.items() if key not in model.instead}
     (folder / "config.json").write_text(json.dumps({**kept, **model.spelling}))
+    if model.rename is not None:
+        path = folder / "model.safetensors"
+        renamed = model.rename(safetensors.numpy.load_file(path))
+        safetensors.numpy.save_file(renamed, path, metadata={"format": "pt"})
 
 
 def edit_json(path: Path, **values: Any) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from support.families import JITTER
+from support.flash_tensors import name_as_flash
 from support.published import (
     IDENTITY,
     TANH,
@@ -29,6 +30,7 @@ from support.task_models import save_colbert
 from support.tokenizers_of_class import make_tokenizer
 from vecmill.directory_layouts import describe_model
 from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.values.aliases import FloatArray
 from vecmill.verification.reference import StoredReference, load_reference, store_outputs
 
 HEADS = {
@@ -106,6 +108,7 @@ class Draw:
     instead: tuple[str, ...] = ()
     spelling: Settings = field(default_factory=dict)
     architecture: str | None = None
+    rename: Callable[[Mapping[str, FloatArray]], dict[str, FloatArray]] | None = None
 
 
 def _name_sizes(chance: random.Random, sizes: Sizes) -> Settings:
@@ -132,6 +135,16 @@ def _draw_roberta(chance: random.Random, sizes: Sizes) -> Settings:
         "type_vocab_size": 1,
         "pad_token_id": 1,
     }
+
+
+def _draw_flash(chance: random.Random, sizes: Sizes) -> Settings:
+    """Its activations are the two kinds of GELU."""
+    return {**_draw_roberta(chance, sizes), "hidden_act": chance.choice(("gelu", "gelu_new"))}
+
+
+def _draw_jina_embeddings(chance: random.Random, sizes: Sizes) -> Settings:
+    theta = chance.choice((1e4, 2e4))
+    return {**_draw_bert(chance, sizes), "type_vocab_size": 1, "rope_parameters": {"rope_theta": theta}}
 
 
 def _draw_albert(chance: random.Random, sizes: Sizes) -> Settings:
@@ -268,6 +281,15 @@ def _draw_llama(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_eurobert(chance: random.Random, sizes: Sizes) -> Settings:
+    return {
+        **_draw_decoder(chance, sizes),
+        "mask_token_id": 0,
+        "mlp_bias": chance.random() < 0.5,
+        "classifier_pooling": chance.choice(("bos", "late", "mean")),
+    }
+
+
 def _draw_mistral(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_decoder(chance, sizes), "sliding_window": chance.choice((None, chance.randint(4, 30)))}
 
@@ -334,6 +356,11 @@ _JINA: Settings = {"model_type": "bert"} | {
 _EXPERTS: Settings = {"model_type": "nomic_bert"} | {
     "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}
 }
+_FLASH: Settings = {
+    "position_embedding_type": "absolute",
+    "use_flash_attn": True,
+    "auto_map": {"AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig"},
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
@@ -341,6 +368,7 @@ DRAWS: Mapping[str, Draw] = {
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
     "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "eurobert": Draw("EuroBert", "byte_level", _draw_eurobert, tasks=_ALL),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "jina_bert": Draw("ReferenceJinaBert", "BertTokenizer", _draw_jina, tasks=_ALL, spelling=_JINA),
@@ -351,6 +379,7 @@ DRAWS: Mapping[str, Draw] = {
         spelling=_JINA,
         architecture="jina_bert",
     ),
+    "jina_embeddings_v3": Draw("JinaEmbeddingsV3", "XLMRobertaTokenizer", _draw_jina_embeddings, tasks=_ALL),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
@@ -369,6 +398,15 @@ DRAWS: Mapping[str, Draw] = {
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
+    "xlm-roberta-flash": Draw(
+        "XLMRoberta",
+        "XLMRobertaTokenizer",
+        _draw_flash,
+        tasks=_ALL,
+        instead=("model_type",),
+        spelling=_FLASH,
+        rename=name_as_flash,
+    ),
     "xlm-roberta": Draw("XLMRoberta", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
 }
 
@@ -445,6 +483,7 @@ class RandomModel:
             tokenizer_config={"model_max_length": self.sizes.longest},
             sentence=None if modules is None else {"max_seq_length": self.sizes.longest},
             spelling=draw.spelling,
+            rename=draw.rename,
             instead=draw.instead,
             frame=draw.frame,
         )

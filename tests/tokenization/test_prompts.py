@@ -1,10 +1,12 @@
 """What goes before a text: own words, a prompt by its name, that of a purpose, or the model's default."""
 
+import re
+
 import pytest
 
 from vecmill.errors import InvalidRequest, UnknownPrompt
 from vecmill.requests import Purpose, TextOptions, Truncation
-from vecmill.tokenization.prompts import PROMPT_NAMES, find_prompt
+from vecmill.tokenization.prompts import PROMPT_NAMES, Prompt, adapter_of, find_prompt
 
 PROMPTS = {"query": "query: ", "passage": "passage: ", "Clustering": "cluster: ", "mine": "mine: "}
 DEFAULT = "mine: "
@@ -64,6 +66,44 @@ def test_two_prompts_are_one_too_many() -> None:
     with pytest.raises(InvalidRequest, match="not both") as refusal:
         find_prompt(PROMPTS, DEFAULT, TextOptions(prompt_name="query", prompt="own: "))
     assert refusal.value.field == "prompt"
+
+
+ADAPTERS = ("retrieval.query", "separation")
+OF_ADAPTERS = {"retrieval.query": "find: ", "separation": "", "mine": "mine: "}
+
+
+@pytest.mark.parametrize(
+    ("reading", "prompt", "adapter"),
+    [
+        (TextOptions(), DEFAULT, 0),
+        (TextOptions(prompt_name="retrieval.query"), "find: ", 1),
+        (TextOptions(prompt_name="separation"), "", 2),
+        (TextOptions(prompt_name="mine"), "mine: ", 0),
+        (TextOptions(prompt_name="separation", purpose=Purpose.QUERY), "", 2),
+        (TextOptions(purpose=Purpose.QUERY), "find: ", 1),
+        (TextOptions(purpose=Purpose.CLUSTERING), "", 2),
+        (TextOptions(prompt="own: "), "own: ", 0),
+        (TextOptions(prompt="own: ", purpose=Purpose.CLUSTERING), "own: ", 2),
+        # A prompt that was chosen before keeps its adapter.
+        (TextOptions(prompt=Prompt.of("own: ", 2), purpose=Purpose.QUERY), "own: ", 2),
+    ],
+)
+def test_the_prompt_chooses_the_adapter(reading: TextOptions, prompt: str, adapter: int) -> None:
+    found = find_prompt(OF_ADAPTERS, DEFAULT, reading, ADAPTERS)
+    assert (found, adapter_of(found)) == (prompt, adapter)
+
+
+def test_without_adapters_a_prompt_has_none() -> None:
+    for name in OF_ADAPTERS:
+        assert adapter_of(find_prompt(OF_ADAPTERS, DEFAULT, TextOptions(prompt_name=name))) == 0
+    assert adapter_of("a string") == 0
+
+
+@pytest.mark.parametrize("purpose", [Purpose.DOCUMENT, Purpose.CLASSIFICATION])
+def test_a_purpose_without_an_adapter_is_refused(purpose: Purpose) -> None:
+    wanted = f"no adapter for the purpose {purpose.value}. It has: retrieval.query, separation"
+    with pytest.raises(UnknownPrompt, match=re.escape(wanted)):
+        find_prompt(OF_ADAPTERS, DEFAULT, TextOptions(purpose=purpose), ADAPTERS)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class RobertaConfig(BertConfig):
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`. Raises the same errors as `BertConfig.read`."""
         refuse_unless(config, {"position_embedding_type": ("absolute",), "is_decoder": (False,)})
-        roberta = cls._read(config, pad_token_id=_read_padding(config))
+        roberta = cls._read(config, pad_token_id=read_padding(config))
         if roberta.max_input_tokens < 1:
             raise CorruptModel(
                 f"config.json: max_position_embeddings {roberta.max_position_embeddings} leaves no position "
@@ -217,7 +217,8 @@ class AlbertConfig(BertConfig):
         return albert
 
 
-def _read_padding(config: Mapping[str, Any]) -> int:
+def read_padding(config: Mapping[str, Any]) -> int:
+    """Read `pad_token_id`, from which positions are counted. Raises `CorruptModel` if there is none."""
     token_id = read_token_id(config, "pad_token_id", 1)
     if token_id is None or token_id < 0:
         raise CorruptModel(

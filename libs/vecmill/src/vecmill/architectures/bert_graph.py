@@ -36,6 +36,7 @@ from vecmill.graphs.softmax_attention import AttentionBias, Projection
 _MPNET_FARTHEST = 128  # larger distances share one bucket
 
 BertLike = TypeVar("BertLike", bound=BertConfig)
+RobertaLike = TypeVar("RobertaLike", bound=RobertaConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,7 @@ class Bert(PostNorm[BertLike]):
     """The graph of BERT: post-norm layers over word, type and absolute position embeddings."""
 
     prefix = "bert."
+    embeddings_norm: ClassVar[str] = "embeddings.LayerNorm"
     layer_names: ClassVar = LayerNames(
         query="attention.self.query",
         key="attention.self.key",
@@ -228,7 +230,7 @@ class Bert(PostNorm[BertLike]):
             width=width,
         )
         embedded = self.op.Add(self.op.Add(words, types), positions)
-        return self.layer_norm(embedded, "embeddings.LayerNorm", config.layer_norm_eps, width=width)
+        return self.layer_norm(embedded, self.embeddings_norm, config.layer_norm_eps, width=width)
 
     def types(self) -> ir.Value:
         """Return each token's index in the type embeddings, (positions,)."""
@@ -245,7 +247,7 @@ _ROBERTA_VOCABULARY_HEAD = VocabularyHead(
 )
 
 
-class Roberta(Bert[RobertaConfig]):
+class Roberta(Bert[RobertaLike]):
     """The graph of RoBERTa (Liu et al., 2019): BERT with positions counted from the padding token's id."""
 
     prefix = "roberta."

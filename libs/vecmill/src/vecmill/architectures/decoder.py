@@ -1,4 +1,4 @@
-"""Reads the `config.json` of decoder-only language models: Llama, Mistral, Qwen2 and Qwen3, Gemma 3.
+"""Reads the `config.json` of decoder-only language models: Llama, EuroBERT, Mistral, Qwen, Gemma 3.
 
 They have rotary positions, root-mean-square norms, gated linear units and grouped query attention. One reader
 reads all of them. `DecoderDefaults` has what differs; a class overrides a method for a key that only its
@@ -16,6 +16,7 @@ from vecmill.models.config_fields import (
     MOST_TOKENS,
     head_size,
     read_activation,
+    read_choice,
     read_epsilon,
     read_flag,
     read_number,
@@ -60,6 +61,7 @@ class DecoderDefaults:
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     max_position_embeddings: int
+    rms_norm_eps: float = 1e-6
     hidden_act: str = "silu"
     activation_key: str = "hidden_act"
     rope_theta: float = 10_000.0
@@ -77,7 +79,7 @@ class DecoderConfig(EncoderConfig):
     """The settings of a decoder graph, named as in transformers where possible.
 
     With `query_key_norm` heads are normalised before rotation. Sequence classification skips `pad_token_id`
-    at the end of a text.
+    at the end of a text. Only EuroBERT has a `classifier_pooling`.
     """
 
     graph: ClassVar = "decoder_graph:Decoder"
@@ -99,6 +101,7 @@ class DecoderConfig(EncoderConfig):
     tie_word_embeddings: bool
     pad_token_id: int | None
     final_logit_softcapping: float | None = None
+    classifier_pooling: str = "late"
 
     @property
     def max_input_tokens(self) -> int:
@@ -135,7 +138,7 @@ class DecoderConfig(EncoderConfig):
             head_dim=head_dim,
             layers=cls._read_layers(config, positions),
             max_position_embeddings=positions,
-            rms_norm_eps=read_epsilon(config, "rms_norm_eps", 1e-6),
+            rms_norm_eps=read_epsilon(config, "rms_norm_eps", default.rms_norm_eps),
             hidden_act=read_activation(config, default.activation_key, default.hidden_act),
             attention_scale=(
                 head_dim if scale is None else read_number(config, "query_pre_attn_scalar", scale)
@@ -200,6 +203,33 @@ class LlamaConfig(DecoderConfig):
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, as `DecoderConfig.read` describes."""
         return replace(super().read(config), mlp_bias=read_flag(config, "mlp_bias", default=False))
+
+
+class EuroBertConfig(LlamaConfig):
+    """The settings of EuroBERT: a Llama whose attention is bidirectional.
+
+    EuroBERT was published with code of its own, which names `classifier_pooling` `clf_pooling`.
+    """
+
+    graph = "decoder_graph:EuroBert"
+    replaces_code = True
+    defaults = DecoderDefaults(
+        vocab_size=128_256,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        is_causal=False,
+        pad_token_id=128_001,
+        allowed={"is_causal": (False,), "is_decoder": (False,), "layer_types": ()},
+    )
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read a `config.json`, as `DecoderConfig.read` describes."""
+        return replace(super().read(config), classifier_pooling=_read_pooling(config))
 
 
 class MistralConfig(DecoderConfig):
@@ -354,6 +384,16 @@ def _read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: 
     if size % 2:
         raise CorruptModel(f"config.json: heads of {size} dimensions cannot have rotary positions.")
     return size
+
+
+def _read_pooling(config: Mapping[str, Any]) -> str:
+    """Read how a sequence head of EuroBERT pools, under either name."""
+    poolings = ("bos", "late", "mean")
+    published = read_choice(config, "clf_pooling", poolings)
+    found = read_choice(config, "classifier_pooling", poolings, published or "late")
+    if published not in (None, found):
+        raise CorruptModel("config.json: clf_pooling and classifier_pooling have different values.")
+    return str(found)
 
 
 def _read_sliding_window(config: Mapping[str, Any]) -> int | None:

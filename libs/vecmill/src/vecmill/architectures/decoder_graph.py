@@ -4,6 +4,7 @@ Pre-norm layers with rotary positions, grouped query attention and gated linear 
 differ only in biases, norms on heads and attention windows.
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +16,8 @@ from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate
 from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
+from vecmill.graphs.stages import pool
+from vecmill.models.stages import Pooling, PoolingMode
 from vecmill.models.weights import StoredTensor
 
 
@@ -119,7 +122,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_tokens` describes."""
         config = self.config
-        table = self.weights.tensor(self._output_name(), (config.vocab_size, config.hidden_size))
+        table = self.weights.tensor(self.output_name(), (config.vocab_size, config.hidden_size))
         return self._cap(self.op.Gemm(hidden, self.add(table), None, transB=1))
 
     def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
@@ -128,10 +131,11 @@ class Decoder(EncoderGraph[DecoderConfig]):
         Weights of other logits are not read.
         """
         config = self.config
-        rows = self.weights.rows(self._output_name(), (config.vocab_size, config.hidden_size), token_ids)
+        rows = self.weights.rows(self.output_name(), (config.vocab_size, config.hidden_size), token_ids)
         return self._cap(self.op.Gemm(hidden, self.add(rows), None, transB=1))
 
-    def _output_name(self) -> str:
+    def output_name(self) -> str:
+        """Return the name of the output weights of a language model's head."""
         return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
 
     def _cap(self, logits: ir.Value) -> ir.Value:
@@ -140,6 +144,48 @@ class Decoder(EncoderGraph[DecoderConfig]):
             return logits
         cap = self.op.constant(self.config.final_logit_softcapping, np.float32)
         return self.op.Mul(self.op.Tanh(self.op.Div(logits, cap)), cap)
+
+
+class EuroBert(Decoder):
+    """The graph of EuroBERT (transformers' `EuroBertModel`): layers of Llama, and heads of its own."""
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify` describes.
+
+        With the pooling "late" each token has logits, and their mean is the logits of the text.
+        """
+        match self.config.classifier_pooling:
+            case "late":
+                return self._mean(self._classify_rows(hidden, labels))
+            case "mean":
+                return self._classify_rows(self._mean(hidden), labels)
+            case _:
+                return self._classify_rows(self.first_tokens(hidden), labels)
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify_tokens` describes."""
+        return self.linear(hidden, "classifier", self.config.hidden_size, labels)
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_tokens` describes."""
+        return next(self.predict_parts(hidden, self.config.vocab_size))
+
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """Add the head, as `EncoderGraph.predict_parts` describes. It has a bias if the gated units do."""
+        config = self.config
+        bias = "lm_head.bias" if config.mlp_bias else None
+        name, inputs, outputs = self.output_name(), config.hidden_size, config.vocab_size
+        return self.linear_parts(hidden, name, bias, inputs, outputs, columns)
+
+    def _classify_rows(self, x: ir.Value, labels: int) -> ir.Value:
+        """Return the logits of rows: (n, hidden_size) to (n, labels)."""
+        width = self.config.hidden_size
+        dense = activate(self.op, self.linear(x, "dense", width, width), "gelu")
+        return self.linear(dense, "classifier", width, labels)
+
+    def _mean(self, x: ir.Value) -> ir.Value:
+        """Return the mean of each text: (positions, width) to (texts, width)."""
+        return pool(self.op, self.layout, x, Pooling((PoolingMode.MEAN,)))
 
 
 class Gemma3(Decoder):

@@ -25,9 +25,11 @@ ARCHITECTURES: Mapping[str, str] = {
     "deberta-v2": "deberta:DebertaConfig",
     "distilbert": "bert:DistilBertConfig",
     "electra": "bert:ElectraConfig",
+    "eurobert": "decoder:EuroBertConfig",
     "gemma3_text": "decoder:Gemma3Config",
     "gte": "rotary_bert:GteConfig",
     "jina_bert": "jina_bert:JinaBertConfig",
+    "jina_embeddings_v3": "xlm_roberta_flash:JinaEmbeddingsV3Config",
     "llama": "decoder:LlamaConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
@@ -40,10 +42,14 @@ ARCHITECTURES: Mapping[str, str] = {
     "static": "static:StaticConfig",
     "t5": "t5:T5Config",
     "xlm-roberta": "bert:XlmRobertaConfig",
+    "xlm-roberta-flash": "xlm_roberta_flash:XlmRobertaFlashConfig",
 }
 
 # The architectures that `model_type` does not tell: its value, a key, the value of the key, and the name.
 _TOLD_BY_KEYS = (("bert", "position_embedding_type", "alibi", "jina_bert"),)
+# Architectures whose files have no `model_type` of their own, by the class of settings that `auto_map` names.
+_PUBLISHED_CLASSES: Mapping[str, str] = {"XLMRobertaFlashConfig": "xlm-roberta-flash"}
+_SHARED_TYPES = (None, "", "xlm-roberta")
 
 
 class ConfigReader(Protocol):
@@ -55,12 +61,17 @@ class ConfigReader(Protocol):
 
 
 def name_architecture(config: Mapping[str, Any]) -> object:
-    """Return the name of the architecture in `ARCHITECTURES`, or the `model_type` if it is not there."""
-    model_type = config.get("model_type")
-    names = (
-        name for told, key, value, name in _TOLD_BY_KEYS if (model_type, config.get(key)) == (told, value)
-    )
-    return next(names, model_type)
+    """Return the name of the architecture of a `config.json`, a key of `ARCHITECTURES` if there is a graph.
+
+    It is the `model_type`, unless several architectures share it.
+    """
+    model_type, classes = config.get("model_type"), config.get("auto_map")
+    for told, key, value, name in _TOLD_BY_KEYS:
+        if (model_type, config.get(key)) == (told, value):
+            return name
+    if model_type not in _SHARED_TYPES or not isinstance(classes, Mapping):
+        return model_type
+    return _PUBLISHED_CLASSES.get(str(classes.get("AutoConfig")).rpartition(".")[2], model_type)
 
 
 def find_architecture(model_type: object) -> type[EncoderConfig] | None:
@@ -97,10 +108,10 @@ def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = Fals
     An architecture without a built-in graph gets a `TransformersConfig`, for transformers to run. With
     `runs_code` the model brings its own class. Raises `CorruptModel` or `UnsupportedModel`.
     """
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str):
+    name = config.get("model_type") if runs_code else name_architecture(config)
+    if not isinstance(name, str):
         raise UnsupportedModel(f"{path}: there is no model_type. Download the model again.")
-    found = None if runs_code else find_architecture(name_architecture(config))
+    found = None if runs_code else find_architecture(name)
     if found is None:
         return TransformersConfig.read(config, path, runs_code=runs_code)
     return cast(ConfigReader, found).read(config)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from vecmill.architectures.registry import find_architecture, name_architecture
 from vecmill.directory_layouts.transformer_folder import find_module_weights, join
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import (
@@ -82,11 +83,20 @@ def _read_module(entry: object, directory: Path) -> Module:
         raise CorruptModel(f"{directory / MODULES_FILE}: each module needs a type and a path.")
     if kind in _RENAMED:
         return Module(_RENAMED[kind], path)
+    if _is_replaced(kind, directory, path):
+        return Module("Transformer", path)
     if not kind.startswith("sentence_transformers."):
         raise UnsupportedModel(
             f"{directory / MODULES_FILE} names {show(kind)}: the model's own code is never run."
         )
     return Module(kind.rpartition(".")[2], path)
+
+
+def _is_replaced(kind: str, directory: Path, path: str) -> bool:
+    """Return whether `kind` is a class that came with the code of an architecture which has a graph."""
+    config = read_object(directory, join(path, "config.json"))
+    found = None if config is None else find_architecture(name_architecture(config))
+    return found is not None and kind in found.own_modules
 
 
 @dataclass(slots=True)
@@ -264,8 +274,9 @@ class ModelSettings:
         return read_text(self.values, "model_type", file=self.path) or "SentenceTransformer"
 
     def add_prompts(self, description: ModelDescription) -> ModelDescription:
-        """Return `description` with the prompts."""
-        return replace(description, prompts=self.prompts, default_prompt_name=self.default_prompt_name)
+        """Return `description` with the prompts, which replace those of `config.json` of the same names."""
+        prompts = {**description.prompts, **self.prompts}
+        return replace(description, prompts=prompts, default_prompt_name=self.default_prompt_name)
 
     def add_similarity(self, description: ModelDescription) -> ModelDescription:
         """Return `description` with the similarity measure of its embeddings, by default the cosine."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vecmill.architectures.registry import configured_architectures
+from vecmill.architectures.registry import configured_architectures, name_architecture
 from vecmill.directory_layouts.cross_encoder import (
     classification_activation,
     describe_pair_classifier,
@@ -144,7 +144,7 @@ def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -
     if not folder.encoder.judges_pairs:
         rerankers = [name for name, found in configured_architectures().items() if found.judges_pairs]
         what = f"{folder.path('config.json')}: a {folder.class_name} as a reranker of the model_type"
-        raise UnsupportedModel(not_supported(what, folder.config["model_type"], rerankers))
+        raise UnsupportedModel(not_supported(what, name_architecture(folder.config), rerankers))
     limits = tokenizer_limits(folder.encoder.vocab_size)
     tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
     description = folder.describe(location)

@@ -165,7 +165,7 @@ class TransformerFolder:
                 self.tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG
             )
             == "left",
-            prompts={},
+            prompts=dict(self.encoder.prompts),
             default_prompt_name=None,
             config=self.config,
             tokenizer_file=self._find_tokenizer(),

@@ -226,6 +226,11 @@ class _NeuronModel:
 
 def _choose_model(description: ModelDescription) -> _NeuronModel:
     """Return the class of optimum-neuron for the task of a model. Raises `UnsupportedModel`."""
+    if not description.encoder.is_in_transformers:
+        raise UnsupportedModel(
+            f"{description.directory}: the neuron engine runs classes of transformers, which has none for "
+            "this model. Use the onnx, openvino or torch engine."
+        )
     match description.task, description.head and description.head.kind:
         case (Task.EMBED | Task.MULTI_VECTOR, None) if description.encoder.has_attention:
             return _NeuronModel("NeuronModelForFeatureExtraction", "last_hidden_state", True)

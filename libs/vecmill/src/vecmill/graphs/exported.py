@@ -122,6 +122,11 @@ def _read_inputs(path: Path, graph: onnx.GraphProto, description: ModelDescripti
             f"{' and '.join(sorted(REQUIRED_INPUTS))}, and optionally "
             f"{' and '.join(sorted(KNOWN_INPUTS - REQUIRED_INPUTS))}."
         )
+    if description.encoder.adapters:
+        raise UnsupportedModel(
+            f"{path}: config.json has lora_adaptations, and a graph takes no number of an adapter. Serve the "
+            "weights instead."
+        )
     reads_types = "token_type_ids" in given or description.encoder.token_types < 2
     if description.task in (Task.RERANK, Task.CLASSIFY) and not reads_types:
         raise UnsupportedModel(

@@ -24,14 +24,14 @@ class ModelDescription:
 
     `architecture` is transformers' `model_type`, or the registry's name for it (`name_architecture`),
     `encoder` the encoder's settings. `dim` is the number of output dimensions. `max_tokens` includes special
-    tokens. `stages` turn hidden states into outputs. With
-    `lowercase` texts are lower-cased before the tokenizer's own normalisation. `config` is the whole
-    `config.json`, `tokenizer_config` the whole `tokenizer_config.json`. `head` replaces the stages of a task
-    model, or precedes them (`SPARSE`). `weights_files` hold the encoder and the head, or begin with an
-    exported graph that computes both. `weights_sha256` is the expected SHA-256 of a single weights file.
-    `pair_template` or `chat_template` is set for models that read a pair as one text, `multi_vector` for
-    multi-vector models. `similarity` is the measure that compares embeddings. Without `special_tokens` no
-    tokens are added, and an empty text becomes the token `vocab_size`, whose embedding is zeros.
+    tokens. `stages` turn hidden states into outputs. With `lowercase` texts are lower-cased before the
+    tokenizer's own normalisation. `config` is the whole `config.json`, `tokenizer_config` the whole
+    `tokenizer_config.json`. `head` replaces the stages of a task model, or precedes them (`SPARSE`).
+    `weights_files` hold the encoder and the head, or begin with an exported graph that computes both.
+    `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or `chat_template` is
+    set for models that read a pair as one text, `multi_vector` for multi-vector models. `similarity` is the
+    measure that compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes
+    the token `vocab_size`, whose embedding is zeros.
     """
 
     name: str

@@ -41,6 +41,7 @@ class EncoderConfig:
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
     judges_pairs        whether a language model may be a reranker that answers "yes" or "no"
+    own_modules         classes of modules.json that came with the code, and do what Transformer does
     """
 
     graph: ClassVar[str | None] = None
@@ -51,6 +52,7 @@ class EncoderConfig:
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False
     judges_pairs: ClassVar[bool] = False
+    own_modules: ClassVar[frozenset[str]] = frozenset()
 
     vocab_size: int
     hidden_size: int
@@ -74,6 +76,19 @@ class EncoderConfig:
     def token_types(self) -> int:
         """The number of token types that the model distinguishes; 0 if it reads none."""
         return 0
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the adapters that texts may choose.
+
+        The token types of a text are then the number of its adapter, from 1, or 0 for none.
+        """
+        return ()
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts in `config.json`, by name."""
+        return {}
 
 
 # The keys are those that transformers 5 maps to `vocab_size`, `hidden_size` and `max_position_embeddings`

@@ -26,7 +26,7 @@ from vecmill.requests import Priority, Request, TextOptions
 from vecmill.results import Timings
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Slices
-from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.prompts import Prompt, default_prompt, find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence, mark_shared
 from vecmill.values.clock import Clock
@@ -160,9 +160,11 @@ class Admission:
         """The number of tokens that all texts of one request may have."""
         return self._config.inputs.max_request_tokens
 
-    def prompt(self, options: TextOptions) -> str:
-        """Return the prompt for each text. Raises the same errors as `find_prompt`."""
-        return find_prompt(self.description.prompts, self.description.default_prompt, options)
+    def prompt(self, options: TextOptions) -> Prompt:
+        """Return the prompt for each text, with its adapter. Raises the same errors as `find_prompt`."""
+        description = self.description
+        default, adapters = default_prompt(description), description.encoder.adapters
+        return find_prompt(description.prompts, default, options, adapters)
 
     @contextmanager
     def answering(self) -> Iterator[None]:

@@ -37,7 +37,7 @@ from vecmill.errors import SetupError, ShuttingDown
 from vecmill.models import ModelDescription, fingerprint_model
 from vecmill.requests import Embed, Priority, TextOptions, TextOrIds, Truncation
 from vecmill.results import EmbedResult
-from vecmill.tokenization.prompts import find_prompt
+from vecmill.tokenization.prompts import default_prompt, find_prompt
 from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import EngineInfo
 from vecmill.values.sample_texts import sample_texts
@@ -65,12 +65,14 @@ class KeptSamples:
         description, info = self.description, self.info
         try:
             fingerprint = fingerprint_model(description)
-            prompt = find_prompt(description.prompts, description.default_prompt, request.options)
+            default, adapters = default_prompt(description), description.encoder.adapters
+            prompt = find_prompt(description.prompts, default, request.options, adapters)
         except (SetupError, OSError):  # the files of the model have gone
             return None
         parts = (
             *(fingerprint, info.name, info.precision, info.device, prompt, request.normalize is False),
             *(request.options.truncation.max_tokens, texts),
+            *((prompt.adapter,) if adapters else ()),
         )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -15,6 +15,7 @@ import onnxruntime
 
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.quantization.selection import Matrix
+from vecmill.tokenization.prompts import prompt_in_turn
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -45,7 +46,12 @@ def held_out_sequences(description: "ModelDescription") -> list[TokenSequence]:
 
 def _draw_sequences(description: "ModelDescription", count: int, seed: int) -> list[TokenSequence]:
     texts = sample_texts(count, seed=seed)
-    sequences = Tokenizer.load(description).encode(texts, prompt=description.default_prompt)
+    tokenizer = Tokenizer.load(description)
+    sequences = [
+        found
+        for number, text in enumerate(texts)
+        for found in tokenizer.encode([text], prompt=prompt_in_turn(description, number))
+    ]
     ordered = sorted(filter(len, sequences), key=len)
     # With a long prompt, all sequences are long.
     return [found for found in ordered if len(found) <= _MOST_TOKENS] or ordered[:_TEXTS_AT_ONCE]

@@ -16,6 +16,7 @@ from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
 from vecmill.tokenization.pieces import Known, Reading, Slices, complete
+from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, input_at, inputs_renumbered, refuse_empty
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
@@ -262,7 +263,8 @@ def encode_inputs(
 ) -> Slices[list[TokenSequence]]:
     """Encode texts, pairs and token ids in slices, in order.
 
-    `pairs` may be `None` if there are no pairs. Token ids get no prompt and no special tokens.
+    `pairs` may be `None` if there are no pairs. Token ids get no prompt and no special tokens, but the
+    adapter that goes with the prompt.
     """
     texts = {index: item for index, item in enumerate(inputs) if isinstance(item, str)}
     with inputs_renumbered([*texts]):
@@ -282,7 +284,7 @@ def encode_inputs(
         token_ids = cast(tuple[int, ...], inputs[index])
         yield len(token_ids)
         with fields_renamed(input=f"input[{index}]"):
-            found[index] = tokenizer.from_ids(token_ids, truncation=truncation)
+            found[index] = tokenizer.from_ids(token_ids, truncation=truncation, adapter=adapter_of(prompt))
     return [found[index] for index in range(len(inputs))]
 
 

@@ -4,10 +4,14 @@ Source of the names: sentence-transformers 6.2 (`encode_query`, `encode_document
 published models (nomic-embed, jina-embeddings, e5, snowflake-arctic-embed).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from vecmill.errors import InvalidRequest, UnknownPrompt
 from vecmill.requests import Purpose, TextOptions
+
+if TYPE_CHECKING:
+    from vecmill.models import ModelDescription
 
 # The names of the prompt of each purpose, those of sentence-transformers first.
 PROMPT_NAMES: Mapping[Purpose, tuple[str, ...]] = {
@@ -29,24 +33,79 @@ PROMPT_NAMES: Mapping[Purpose, tuple[str, ...]] = {
 _ALWAYS_THERE = frozenset({Purpose.QUERY, Purpose.DOCUMENT})
 
 
-def find_prompt(prompts: Mapping[str, str], default: str, options: TextOptions) -> str:
+class Prompt(str):
+    """A prompt, which also knows the `adapter` of the texts that it goes before.
+
+    That is the number of one of the model's adapters, from 1, or 0 for none. A caller that needs the text
+    alone takes a prompt as the string that it is.
+    """
+
+    __slots__ = ("adapter",)
+
+    adapter: int
+
+    @classmethod
+    def of(cls, text: str, adapter: int = 0) -> "Prompt":
+        """Make a prompt. A text that is a prompt keeps its own adapter."""
+        prompt = cls(text)
+        prompt.adapter = adapter_of(text) or adapter
+        return prompt
+
+
+def adapter_of(prompt: str) -> int:
+    """Return the number of the adapter that goes with a prompt, 0 for none."""
+    return prompt.adapter if isinstance(prompt, Prompt) else 0
+
+
+def default_prompt(description: "ModelDescription") -> Prompt:
+    """Return the prompt of texts for which the client names none, with its adapter."""
+    name, adapters = description.default_prompt_name, description.encoder.adapters
+    return Prompt.of(description.default_prompt, _number(adapters, name))
+
+
+def prompt_in_turn(description: "ModelDescription", number: int) -> Prompt:
+    """Return the prompt of a text that checks or calibrates a model: the default prompt.
+
+    If there are adapters, those and the default prompt take turns by the `number` of the text.
+    """
+    adapters = description.encoder.adapters
+    turn = number % (len(adapters) + 1)
+    if not turn:
+        return default_prompt(description)
+    return Prompt.of(description.prompts[adapters[turn - 1]], turn)
+
+
+def find_prompt(
+    prompts: Mapping[str, str], default: str, options: TextOptions, adapters: Sequence[str] = ()
+) -> Prompt:
     """Return the prompt for a request, from a model's `prompts` by name and its `default` prompt.
 
-    Raises `UnknownPrompt`, and `InvalidRequest` if the request names two prompts.
+    `adapters` are the names of the model's adapters; a prompt of the same name goes with each. A prompt in
+    the caller's own words goes with the adapter for the purpose. Raises `UnknownPrompt`, also for a purpose
+    without an adapter if there are adapters, and `InvalidRequest` if the request names two prompts.
     """
-    if options.prompt is not None:
-        if options.prompt_name is not None:
-            raise InvalidRequest("Send `prompt` or `prompt_name`, not both.", field="prompt")
-        return options.prompt
+    if options.prompt is not None and options.prompt_name is not None:
+        raise InvalidRequest("Send `prompt` or `prompt_name`, not both.", field="prompt")
     if options.prompt_name is not None:
-        return _named(prompts, options.prompt_name)
+        return Prompt.of(_named(prompts, options.prompt_name), _number(adapters, options.prompt_name))
     if options.purpose is None:
-        return default
-    names = (name for name in PROMPT_NAMES[options.purpose] if name in prompts)
-    name = next(names, None)
-    if name is None:
-        return "" if options.purpose in _ALWAYS_THERE else default
-    return prompts[name]
+        return Prompt.of(default if options.prompt is None else options.prompt)
+    name = next((name for name in PROMPT_NAMES[options.purpose] if name in prompts), None)
+    if adapters and name not in adapters:
+        raise UnknownPrompt(
+            f"The model has no adapter for the purpose {options.purpose.value}. It has: "
+            f"{', '.join(adapters)}."
+        )
+    adapter = _number(adapters, name)
+    if options.prompt is not None:
+        return Prompt.of(options.prompt, adapter)
+    if name is not None:
+        return Prompt.of(prompts[name], adapter)
+    return Prompt.of("" if options.purpose in _ALWAYS_THERE else default)
+
+
+def _number(adapters: Sequence[str], name: str | None) -> int:
+    return adapters.index(name) + 1 if name in adapters else 0
 
 
 def _named(prompts: Mapping[str, str], name: str) -> str:

@@ -33,6 +33,7 @@ from vecmill.tokenization.pieces import (
     is_short,
     to_places,
 )
+from vecmill.tokenization.prompts import adapter_of
 from vecmill.tokenization.refusals import check_length, check_text, input_at, not_unicode, refuse_empty
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import TokenSequence
@@ -193,6 +194,7 @@ class Tokenizer:
     ) -> list[TokenSequence]:
         """Encode each text, with `prompt` before it, to the model's token ids, special tokens included.
 
+        The token types are the adapter of the prompt, if it has one.
         `truncation` decides whether a text that is too long is truncated or raises `InputTooLong`. Raises
         `InvalidRequest` for invalid Unicode, and for a text without tokens if the model adds no special
         tokens.
@@ -208,7 +210,7 @@ class Tokenizer:
     ) -> Slices[list[TokenSequence]]:
         """Do the work of `encode` in slices."""
         limit, reading = self.longest(truncation), self._reading(truncation)
-        prompt_length = 0
+        adapter, prompt_length = adapter_of(prompt), 0
         if prompt:
             prompt_length = yield from self._prompt_length(prompt)
         sequences = []
@@ -226,6 +228,8 @@ class Tokenizer:
                 if self._adds_special:
                     refuse_empty(where)
                 ids, types = [self._vocab_size], [0]  # tables have a row for this
+            if adapter:
+                types = [adapter] * len(ids)
             sequence = TokenSequence.of(
                 ids, types, prompt_length=min(prompt_length, len(ids)), is_truncated=count > limit
             )
@@ -292,9 +296,11 @@ class Tokenizer:
         token_ids: Sequence[int],
         *,
         truncation: Truncation = DEFAULT_TRUNCATION,
+        adapter: int = 0,
     ) -> TokenSequence:
         """Accept token ids of the model unchanged, without adding special tokens.
 
+        `adapter` is the number of the model's adapter for them.
         `truncation` decides whether a sequence that is too long is truncated or raises `InputTooLong`.
         Truncation treats no id as a special token. Raises `InvalidRequest` if there are no ids, or if an id
         is not a whole number within the vocabulary.
@@ -306,7 +312,8 @@ class Tokenizer:
         if count > limit:
             check_length(count, limit, truncation)
         kept = token_ids[max(0, count - limit) :] if self.keeps_end(truncation) else token_ids[:limit]
-        return TokenSequence.of(list(kept), is_truncated=count > limit)
+        types = [adapter] * len(kept) if adapter else None
+        return TokenSequence.of(list(kept), types, is_truncated=count > limit)
 
     def split_in_slices(
         self, texts: Sequence[str], *, special: bool, max_tokens: int | None = None

@@ -19,10 +19,11 @@ LEAST_SHARED = 8
 class TokenSequence:
     """The tokens of one text or pair, special tokens included. `tokenization` makes them.
 
-    `token_ids` and `token_type_ids` are (n,) int64. The first `prompt_length` tokens are a prompt, which
-    some models leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the
-    same output for both. No token attends to the last `unseen` tokens, but these tokens attend to all other
-    tokens. With `gives_tokens`, the output of an embedding model is the last hidden state of each token.
+    `token_ids` and `token_type_ids` are (n,) int64. The token types of a text for a model with adapters are
+    the number of the text's adapter, or 0. The first `prompt_length` tokens are a prompt, which some models
+    leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
+    for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
+    With `gives_tokens`, the output of an embedding model is the last hidden state of each token.
     `is_truncated` tells whether a part of the text or pair was cut off. All sequences of the request begin
     with the same `shared` tokens, which a causal model computes once a call (`values.positions`).
     """

@@ -4,6 +4,7 @@ Inputs are single texts, pairs of texts, or queries and documents, by the task o
 """
 
 import random
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +15,7 @@ from vecmill.requests import Purpose
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import complete
+from vecmill.tokenization.prompts import prompt_in_turn
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
@@ -106,12 +108,12 @@ class ModelProcessor:
         return cls(description, Tokenizer.load(description))
 
     def tokenize(self, item: CheckInput) -> TokenSequence:
-        """Return the model's tokens for an input with default text options."""
+        """Return the model's tokens for an input with default text options, and one of its adapters."""
         description = self._description
         if description.task is Task.MULTI_VECTOR:
             work = encode_side_in_slices(description, self._tokenizer, [item.text], item.purpose)
         else:
-            prompt = description.default_prompt
+            prompt = prompt_in_turn(description, zlib.crc32(item.text.encode(errors="replace")))
             work = encode_inputs(self._tokenizer, self._pairs, [item.text_or_pair], prompt=prompt)
         (sequence,) = complete(work)
         return sequence

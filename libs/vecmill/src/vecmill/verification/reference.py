@@ -314,7 +314,8 @@ def store_outputs(
 def load_reference(description: ModelDescription, cache_dir: Path) -> LoadedReference:
     """Load the best reference that is installed for a model. Blocks while the reference loads.
 
-    Raises `UnsupportedModel` if the model's own library is installed but cannot load the model.
+    A library whose class of the same `model_type` is another architecture would give wrong outputs, so it is
+    not used. Raises `UnsupportedModel` if the model's own library is installed but cannot load the model.
     """
     library = reference_library(description)
     if find_spec(library) is None or not description.encoder.is_in_transformers:
