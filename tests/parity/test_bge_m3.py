@@ -1,59 +1,66 @@
-"""BAAI/bge-m3 by name, from a hub with its layout: PyTorch's weights alone, and files for its other outputs.
+"""BAAI/bge-m3, by name and from a folder: PyTorch's weights alone, and files for two more outputs.
 
-The model has three outputs. This is its dense one: the normalised hidden state of the first token.
+The dense output is the normalised hidden state of the first token. The others are compared with a plain
+implementation in torch (`support.bge_m3`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
-import torch
 
+from support.bge_m3 import (
+    DEFECTS,
+    HEADS,
+    LONGEST,
+    Outputs,
+    Reference,
+    assert_same_outputs,
+    save_bge_m3,
+    save_encoder,
+    save_heads,
+)
 from support.fake_hub import Repository, point_client_at, run_fake_hub
-from support.published import NORMALIZE, WIDTH, Published, edit_json, pooling, save_published
 from support.pytorch_files import FORMATS, save_with_torch
 from support.reference import load_reference
 from support.texts import hard_texts, mixed_texts
-from vecmill import MillConfig, SyncMill
+from vecmill import EmbedSparse, EmbedTokens, MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
+from vecmill.engines import ENGINES
 from vecmill.models import Task, fingerprint_model, locate_model
 from vecmill.models.stages import Normalize, Pooling, PoolingMode
 
 NAME = "BAAI/bge-m3"
 SEED = 11
-LONGEST = 8_192
 TOLERANCE = 1e-4
+TIGHT = 1e-5
+WHOLE_TEXTS = [
+    "",
+    "the </s> of <unk> and <s> the <pad> end",
+    "the the the",
+    "the one " * 400,
+    *mixed_texts(SEED, 9),
+    *hard_texts()[::7],
+]
 TEXTS = [*mixed_texts(SEED, 6), *hard_texts()[::5], "a long text " * 700]
-NEVER = ("colbert_linear.pt", "sparse_linear.pt", "onnx/model.onnx", "onnx/model.onnx_data", "imgs/bm25.jpg")
-MODEL = Published(
-    "XLMRobertaModel",
-    "XLMRobertaTokenizer",
-    (pooling("cls"), NORMALIZE),
-    {"max_position_embeddings": LONGEST + 2, "type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5},
-    tokenizer_config={"model_max_length": LONGEST},
-    sentence={"max_seq_length": LONGEST, "do_lower_case": False},
-)
+NEVER = ("onnx/model.onnx", "onnx/model.onnx_data", "imgs/bm25.jpg")
 
 
 @pytest.fixture(scope="module")
 def safe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model with safetensors."""
-    folder = save_published(tmp_path_factory.mktemp("bge") / "safe", MODEL, seed=SEED)
-    edit_json(
-        folder / "config_sentence_transformers.json",
-        __version__={"sentence_transformers": "2.2.2", "transformers": "4.33.0", "pytorch": "2.1.2+cu121"},
-    )
-    return folder
+    return save_encoder(tmp_path_factory.mktemp("bge") / "safe", seed=SEED)
 
 
 def published_files(safe: Path, folder: Path, form: str = "zip") -> dict[str, bytes]:
     """The files of the repository: those of `safe` with PyTorch's weights, and what lies beside them."""
     tensors = safetensors.torch.load_file(safe / "model.safetensors")
     weights = save_with_torch(folder / "weights", tensors, form).read_bytes()
-    linear = torch.nn.Linear(WIDTH, WIDTH).state_dict()
-    others = {name: save_with_torch(folder / "linear", linear).read_bytes() for name in NEVER}
+    others = dict.fromkeys(NEVER, b"never read")
+    save_heads(folder, seed=SEED, form=form)
+    others |= {name: (folder / name).read_bytes() for name in HEADS}
     kept = {
         str(path.relative_to(safe)): path.read_bytes()
         for path in safe.rglob("*")
@@ -121,3 +128,59 @@ def test_every_engine_gives_the_rows_of_safetensors(safe: Path, tmp_path: Path) 
             with SyncMill(directory, config) as mill:
                 rows.append(mill.embed(TEXTS[:6]))
         assert rows[0].tobytes() == rows[1].tobytes(), engine
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with safetensors and both heads."""
+    return save_bge_m3(tmp_path_factory.mktemp("whole") / "bge", seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def expected(whole: Path) -> list[Outputs]:
+    return Reference(whole).compute(WHOLE_TEXTS)
+
+
+def compute(mill: SyncMill, texts: Sequence[str]) -> list[Outputs]:
+    """The outputs of one mill, by a request for each of them."""
+    dense = mill.embed(texts)
+    sparse = mill.run(EmbedSparse(tuple(texts))).embeddings
+    vectors = mill.run(EmbedTokens(tuple(texts))).embeddings
+    weights = [dict(zip(each.columns.tolist(), each.values.tolist(), strict=True)) for each in sparse]
+    return [Outputs(*parts) for parts in zip(dense, weights, vectors, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "engine", [name for name, entry in sorted(ENGINES.items()) if entry.is_installed and name != "fake"]
+)
+def test_all_outputs_are_those_of_the_reference(
+    whole: Path, expected: list[Outputs], kept_models: Path, engine: str
+) -> None:
+    with SyncMill(whole, MillConfig(engine=engine, cache_dir=kept_models)) as mill:
+        together = compute(mill, WHOLE_TEXTS)
+        assert_same_outputs(together, expected, TIGHT)
+        alone = [compute(mill, [text])[0] for text in WHOLE_TEXTS[::4]]
+        assert_same_outputs(alone, expected[::4], TIGHT)
+    for each in together:
+        assert list(each.weights) == sorted(each.weights)
+        assert min(each.weights.values(), default=1) > 0
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_comparison_finds(whole: Path, expected: list[Outputs], defect: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_same_outputs(Reference(whole, defect).compute(WHOLE_TEXTS), expected, TOLERANCE)
+
+
+def test_a_folder_of_an_earlier_release_is_served_without_the_hub(
+    hub: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no heads, which are downloaded as soon as the hub can be asked."""
+    folder = locate_model(NAME).directory
+    assert describe_model(locate_model(NAME)).token_heads is not None
+    for name in HEADS:
+        (folder / name).unlink()
+    with monkeypatch.context() as offline:
+        offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        assert describe_model(locate_model(NAME)).token_heads is None
+    assert describe_model(locate_model(NAME)).token_heads is not None

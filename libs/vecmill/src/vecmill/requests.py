@@ -233,7 +233,10 @@ class ScoreTokens(TextsRequest[ScoreTokensResult]):
 
 @dataclass(frozen=True, slots=True)
 class EmbedSparse(TextsRequest[EmbedSparseResult]):
-    """A request for one sparse embedding of each text: weights over the vocabulary."""
+    """A request for one sparse embedding of each text: weights over the vocabulary.
+
+    A model with the heads of BGE-M3 gives a weight to each different token of the text.
+    """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.SPARSE,)
 
@@ -242,8 +245,9 @@ class EmbedSparse(TextsRequest[EmbedSparseResult]):
 class EmbedTokens(TextsRequest[EmbedTokensResult]):
     """A request for an embedding of each token of each text. By default, texts are embedded as documents.
 
-    With `hidden_states`, an embedding model answers too: with the last hidden state of each token, special
-    tokens included, before pooling and normalisation.
+    A model with the heads of BGE-M3 gives an embedding for each token but the first, special tokens included.
+    With `hidden_states`, any other embedding model answers too: with the last hidden state of each token,
+    special tokens included, before pooling and normalisation.
     """
 
     hidden_states: bool = False

@@ -16,16 +16,21 @@ from vecmill.values.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The sizes of a call: token `positions`, `texts`, and `longest`, the number of slots of each text."""
+    """The sizes of a call.
+
+    Token `positions`, `texts`, `longest`, the number of slots of each text, and `heads`, the number of
+    positions that the heads compute.
+    """
 
     positions: int
     texts: int
     longest: int
+    heads: int = 0
 
     @classmethod
     def of(cls, batch: Batch) -> "BatchShape":
         """Return the smallest shape that holds `batch`."""
-        return cls(len(batch.token_ids), len(batch), int(batch.lengths.max()))
+        return cls(len(batch.token_ids), len(batch), int(batch.lengths.max()), len(batch.head_tokens))
 
     def rounded(self, *, positions: int = 1, texts: int = 1, longest: int = 1) -> "BatchShape":
         """Return this shape with each size rounded up to a multiple of the given number."""
@@ -33,6 +38,7 @@ class BatchShape:
             -(-self.positions // positions) * positions,
             -(-self.texts // texts) * texts,
             -(-self.longest // longest) * longest,
+            -(-self.heads // positions) * positions,
         )
 
 
@@ -52,7 +58,8 @@ def index_batch(batch: Batch, shape: BatchShape) -> Mapping[str, IntArray]:
     Raises `ValueError` if the batch does not fit.
     """
     needed = BatchShape.of(batch)
-    if needed.positions > shape.positions or needed.texts > shape.texts or needed.longest > shape.longest:
+    fits = needed.positions <= shape.positions and needed.heads <= shape.heads
+    if not fits or needed.texts > shape.texts or needed.longest > shape.longest:
         raise ValueError(f"a batch of {needed} does not fit into {shape}")
     starts, lengths = _fill(batch.offsets[:-1], shape.texts, 0), _fill(batch.lengths, shape.texts, 1)
     slots = np.arange(shape.longest, dtype=np.int64)
@@ -70,6 +77,7 @@ def index_batch(batch: Batch, shape: BatchShape) -> Mapping[str, IntArray]:
         # A slot that holds no token repeats the last token of its own text.
         "token_of_slot": starts[:, None] + np.minimum(slots, lengths[:, None] - 1),
         "seen_lengths": _fill(batch.seen_lengths, shape.texts, 1),
+        "head_tokens": _fill(batch.head_tokens, shape.heads, 0),
     }
 
 

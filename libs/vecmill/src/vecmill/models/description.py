@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity
+from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity, TokenHeads
 from vecmill.models.stages import Normalize, Stage
 from vecmill.models.transformers_config import TransformersConfig
 from vecmill.values.embeddings import OutputShape
@@ -27,7 +27,8 @@ class ModelDescription:
     model, or precedes them (`SPARSE`). `weights_files` hold the encoder and the head, or begin with an
     exported graph that computes both. `weights_sha256` is the expected SHA-256 of a single weights file.
     `pair_template` or `chat_template` is set for models that read a pair as one text, `multi_vector` for
-    multi-vector models. `similarity` is the measure that compares embeddings. Without `special_tokens` no
+    multi-vector models, `token_heads` for embedding models that give sparse and multi-vector embeddings too.
+    `similarity` is the measure that compares embeddings. Without `special_tokens` no
     tokens are added, and an empty text becomes the token `vocab_size`, whose embedding is zeros.
     """
 
@@ -54,6 +55,7 @@ class ModelDescription:
     pair_template: PairTemplate | None = None
     chat_template: ChatTemplate | None = None
     multi_vector: MultiVector | None = None
+    token_heads: TokenHeads | None = None
     similarity: Similarity = Similarity.COSINE
 
     @property
@@ -100,6 +102,11 @@ class ModelDescription:
     def has_pytorch_weights(self) -> bool:
         """Whether weights are in PyTorch's files, which are pickles."""
         return any(path.suffix == ".bin" for path in self.weights_files)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the model, its own first."""
+        return (self.task,) if self.token_heads is None else (self.task, Task.SPARSE, Task.MULTI_VECTOR)
 
     @property
     def output_shape(self) -> OutputShape:

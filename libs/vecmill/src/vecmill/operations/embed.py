@@ -7,15 +7,23 @@ from functools import partial
 
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.admission import Admission, require_dimensions, require_task, require_unfinished
+from vecmill.operations.admission import (
+    Admission,
+    Computation,
+    require_dimensions,
+    require_task,
+    require_unfinished,
+)
 from vecmill.operations.late_chunking import embed_chunks
-from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose
+from vecmill.operations.token_heads import keep_weights
+from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, R, TextsRequest
 from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Output
 from vecmill.vectors.transforms import (
     dense,
     find_ranges,
@@ -122,11 +130,19 @@ async def _find_ranges(admission: Admission, request: Embed, left_s: float) -> F
 
 async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSparseResult:
     """Return a sparse embedding for each text. Raises the same errors as `Mill.run`."""
-    require_task(admission.description, Task.SPARSE, asked="give sparse embeddings")
+    description, tokenizer = admission.description, admission.tokenizer
+    require_task(description, Task.SPARSE, asked="give sparse embeddings")
+    if description.token_heads is not None:
+        done = await _compute_outputs(admission, request, Output.TOKEN_WEIGHTS)
+        weights = await admission.compute(
+            lambda: tuple(keep_weights(description, tokenizer, each) for each in done.embeddings),
+            done.token_count + TEXT_NUMBERS * len(request.texts),
+        )
+        return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated_count)
     prompt, truncation = admission.prompt(request.options), request.options.truncation
     done = await admission.run(
         request,
-        lambda: admission.tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
+        lambda: tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
         sizes=[size + len(prompt) for size in request.sizes],
     )
     embeddings = tuple(map(sparse, done.embeddings))
@@ -135,7 +151,8 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
 
 # The fixed time of a text takes about as long as arithmetic on this many numbers.
 TEXT_NUMBERS = 2_000
-# Hidden states are wider than the embeddings of multi-vector models. So many take 64 MB, and more as JSON.
+# Hidden states and the vectors of token heads are wider than the embeddings of multi-vector models. So many
+# take 64 MB, and more as JSON.
 MOST_HIDDEN_NUMBERS = 2**24
 
 
@@ -145,8 +162,11 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     Raises the same errors as `Mill.run`.
     """
     description, tokenizer = admission.description, admission.tokenizer
-    if request.hidden_states and description.task is Task.EMBED:
-        return await _give_hidden_states(admission, request)
+    output = Output.TOKEN_VECTORS if description.token_heads is not None else Output.HIDDEN_STATES
+    if output is Output.TOKEN_VECTORS or (request.hidden_states and description.task is Task.EMBED):
+        done = await _compute_outputs(admission, request, output)
+        vectors = tuple(map(dense, done.embeddings))
+        return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated_count)
     require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
     side = request.options.purpose or Purpose.DOCUMENT
     prompt = side_prompt(description, side, request.options)
@@ -165,30 +185,30 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)
 
 
-async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
-    """Return the last hidden states of an embedding model, special tokens included."""
-    info = admission.dispatcher.info
-    require_unfinished(admission.description, info, asked="return hidden states", field="model")
+async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outputs: Output) -> Computation:
+    """Compute `outputs` of an embedding model for each text, special tokens included."""
+    description, info = admission.description, admission.dispatcher.info
+    gives_states = outputs == (Output.HIDDEN_STATES,)
+    asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
+    require_unfinished(description, info, asked=asked, field="model")
     prompt = admission.prompt(request.options)
 
     def encode() -> Slices[list[TokenSequence]]:
         sequences = yield from admission.tokenizer.encode_in_slices(
             request.texts, prompt=prompt, truncation=request.options.truncation
         )
-        _check_numbers(sum(map(len, sequences)), admission.description.encoder.hidden_size)
-        return [sequence.for_tokens() for sequence in sequences]
+        if not {Output.HIDDEN_STATES, Output.TOKEN_VECTORS}.isdisjoint(outputs):
+            _check_numbers(sum(map(len, sequences)), description.encoder.hidden_size)
+        return [sequence.asking(*outputs) for sequence in sequences]
 
-    sizes = [size + len(prompt) for size in request.sizes]
-    done = await admission.run(request, encode, sizes=sizes)
-    states = tuple(map(dense, done.embeddings))
-    return EmbedTokensResult(states, done.token_count, done.timings, done.truncated_count)
+    return await admission.run(request, encode, sizes=[size + len(prompt) for size in request.sizes])
 
 
 def _check_numbers(tokens: int, width: int) -> None:
     most = MOST_HIDDEN_NUMBERS // width
     if tokens > most:
         raise RequestTooLarge(
-            f"`input` has {tokens} tokens in all; at most {most} hidden states of this model are returned at "
-            "once. Send it in parts.",
+            f"`input` has {tokens} tokens in all; at most {most} hidden states or vectors of this model are "
+            "returned at once. Send it in parts.",
             field="input",
         )
