@@ -73,7 +73,7 @@ async def client(tmp_path: Path, replicas: Replicas) -> AsyncIterator[httpx.Asyn
     path = tmp_path / "vecmill.toml"
     path.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
     service, mills = router_service(read_plan(path, cores=1))
-    mills["embedder"].card, mills["reranker"].card = ModelCard(Task.EMBED), ModelCard(Task.RERANK)
+    mills["embedder"].card, mills["reranker"].card = ModelCard((Task.EMBED,)), ModelCard((Task.RERANK,))
     service = replace(service, batches_off=BATCHES_OFF)
     app = create_app(service, routes=router_routes(service, replicas.forward))
     transport = httpx.ASGITransport(app)

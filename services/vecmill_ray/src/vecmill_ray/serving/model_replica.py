@@ -62,9 +62,12 @@ class ModelLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """The description of a loaded model that the router needs to resolve requests."""
+    """The description of a loaded model that the router needs to resolve requests.
 
-    task: Task
+    `tasks` are the tasks of the model, its own first.
+    """
+
+    tasks: tuple[Task, ...]
 
 
 class ModelReplica:
@@ -120,10 +123,10 @@ class RoutedReplica(ModelReplica):
 
     async def describe(self) -> ModelCard:
         """Return the card of the model."""
-        task = self._model.task
-        if task is None:
+        tasks = self._model.tasks
+        if tasks is None:
             raise NotReady(f"The model {self._model.name} is not loaded.")
-        return ModelCard(task)
+        return ModelCard(tasks)
 
     async def answer(self, request: ForwardedRequest) -> AsyncIterator[ForwardedResponse | None]:
         """Yield heartbeats, which are `None`, and then the response to a request of the router."""

@@ -79,10 +79,10 @@ class RemoteMill:
 
     @property
     def description(self) -> Any:
-        """The task of the model. Raises `NotReady` until it is known."""
+        """The tasks of the model. Raises `NotReady` until it is known."""
         if self.card is None:
             raise NotReady("The model is still loading.")
-        return SimpleNamespace(task=self.card.task)
+        return SimpleNamespace(task=self.card.tasks[0], tasks=self.card.tasks)
 
     @property
     def info(self) -> Any:
