@@ -4,6 +4,7 @@ The dense output is the normalised hidden state of the first token. The others a
 implementation in torch (`support.bge_m3`).
 """
 
+import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,14 +22,16 @@ from support.bge_m3 import (
     save_bge_m3,
     save_encoder,
     save_heads,
+    score,
 )
 from support.fake_hub import Repository, point_client_at, run_fake_hub
 from support.pytorch_files import FORMATS, save_with_torch
 from support.reference import load_reference
 from support.texts import hard_texts, mixed_texts
-from vecmill import EmbedSparse, EmbedTokens, MillConfig, SyncMill
+from vecmill import EmbedOutputs, EmbedSparse, EmbedTokens, MillConfig, Rerank, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES
+from vecmill.errors import InvalidRequest, RequestTooLarge, UnsupportedTask
 from vecmill.models import Task, fingerprint_model, locate_model
 from vecmill.models.stages import Normalize, Pooling, PoolingMode
 
@@ -164,6 +167,73 @@ def test_all_outputs_are_those_of_the_reference(
     for each in together:
         assert list(each.weights) == sorted(each.weights)
         assert min(each.weights.values(), default=1) > 0
+
+
+def test_one_request_has_all_outputs(whole: Path, expected: list[Outputs], kept_models: Path) -> None:
+    with SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill:
+        found = mill.run(EmbedOutputs(tuple(WHOLE_TEXTS)))
+        assert found.dense is not None
+        assert found.sparse is not None
+        assert found.vectors is not None
+        weights = [
+            dict(zip(each.columns.tolist(), each.values.tolist(), strict=True)) for each in found.sparse
+        ]
+        together = [Outputs(*parts) for parts in zip(found.dense, weights, found.vectors, strict=True)]
+        assert_same_outputs(together, expected, TIGHT)
+        some = mill.run(EmbedOutputs(("a text",), dense=False, vectors=False))
+        assert (some.dense, some.vectors) == (None, None)
+        with pytest.raises(InvalidRequest, match="asks for no output"):
+            mill.run(EmbedOutputs(("a text",), dense=False, sparse=False, vectors=False))
+
+
+@pytest.mark.parametrize(
+    "weights", [None, (1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.0, 3.0, 0.0), (0.0, 0.5, 2.0)]
+)
+def test_documents_are_ranked_by_the_weighted_scores(
+    whole: Path, expected: list[Outputs], kept_models: Path, weights: tuple[float, float, float] | None
+) -> None:
+    texts, asked = tuple(WHOLE_TEXTS), weights or (0.4, 0.2, 0.4)
+    with SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill:
+        spreads = []
+        for place in (1, 2, 4):
+            found = mill.run(Rerank((texts[place],), texts, weights=weights)).scores
+            scores = [score(expected[place], each, asked) for each in expected]
+            np.testing.assert_allclose(found, scores, atol=TOLERANCE)
+            spreads.append(np.ptp(scores))
+        assert max(spreads) > 100 * TOLERANCE
+        pairs = mill.run(Rerank(texts[::-1], texts, weights=weights)).scores
+        scores = [score(*pair, asked) for pair in zip(expected[::-1], expected, strict=True)]
+        np.testing.assert_allclose(pairs, scores, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("weights", [(0.0, 0.0, 0.0), (1.0, -1.0, 1.0), (float("inf"), 1.0, 1.0)])
+def test_weights_that_are_no_shares_are_refused(
+    whole: Path, kept_models: Path, weights: tuple[float, float, float]
+) -> None:
+    with (
+        SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill,
+        pytest.raises(InvalidRequest, match="`weights` must be three numbers"),
+    ):
+        mill.run(Rerank(("a",), ("b",), weights=weights))
+
+
+def test_too_many_vectors_are_refused(
+    whole: Path, kept_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("vecmill.operations.rerank"), "MOST_VECTOR_NUMBERS", 32 * 20)
+    with SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill:
+        mill.run(Rerank(("a",), ("b",)))
+        with pytest.raises(RequestTooLarge, match="more than 20 tokens"):
+            mill.run(Rerank(("a",), ("b " * 30,)))
+        mill.run(Rerank(("a",), ("b " * 30,), weights=(0.5, 0.5, 0.0)))
+
+
+def test_models_without_heads_refuse_what_needs_them(safe: Path, kept_models: Path) -> None:
+    with SyncMill(safe, MillConfig(cache_dir=kept_models)) as mill:
+        with pytest.raises(UnsupportedTask, match="which needs the heads of BGE-M3"):
+            mill.run(EmbedOutputs(("a",)))
+        with pytest.raises(UnsupportedTask, match="which needs the heads of BGE-M3"):
+            mill.run(Rerank(("a",), ("b",), weights=(1.0, 1.0, 1.0)))
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

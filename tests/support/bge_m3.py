@@ -120,6 +120,18 @@ class Reference:
         return found
 
 
+def score(query: Outputs, document: Outputs, weights: Sequence[float]) -> float:
+    """The score of `M3Embedder.compute_score`: of dense, sparse and multi-vector embeddings, weighted."""
+    shared = query.weights.keys() & document.weights.keys()
+    scores = (
+        float(query.dense @ document.dense),
+        sum(query.weights[token_id] * document.weights[token_id] for token_id in shared),
+        float((query.vectors @ document.vectors.T).max(axis=1).mean()),
+    )
+    total = sum(weight * one for weight, one in zip(weights, scores, strict=True))
+    return total / sum(weights)
+
+
 DEFECTS = (
     "special tokens keep their weights",
     "no relu",

@@ -11,6 +11,7 @@ from vecmill.results import (
     ClassifyResult,
     ClassifyTokensResult,
     DetokenizeResult,
+    EmbedOutputsResult,
     EmbedResult,
     EmbedSparseResult,
     EmbedTokensResult,
@@ -92,6 +93,9 @@ class TextOptions:
 DEFAULT_TRUNCATION = Truncation()
 DEFAULT_TEXT_OPTIONS = TextOptions()
 
+# Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
+HEAD_WEIGHTS = (0.4, 0.2, 0.4)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Generic[R]):
@@ -156,6 +160,10 @@ class Rerank(Request[RerankResult]):
     scores by the best match of each query token, a sparse model by the dot product, and an embedding model by
     the similarity for which it was trained. `instruction` describes the search to models that put pairs into
     a template. The prompt of `options` is for the query.
+
+    A model with the heads of BGE-M3 scores by the mean of three scores, with these `weights`, by default
+    `HEAD_WEIGHTS`: the similarity of the dense embeddings, the dot product of the sparse ones, and the best
+    match of each query token, as a mean over the tokens.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.RERANK, Task.EMBED, Task.MULTI_VECTOR, Task.SPARSE)
@@ -164,6 +172,7 @@ class Rerank(Request[RerankResult]):
     documents: tuple[str, ...]
     raw_scores: bool = False
     instruction: str | None = None
+    weights: tuple[float, float, float] | None = None
 
     @property
     def sizes(self) -> list[int]:
@@ -256,6 +265,22 @@ class EmbedTokens(TextsRequest[EmbedTokensResult]):
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the models that can answer, the best first."""
         return (Task.MULTI_VECTOR, Task.EMBED) if self.hidden_states else (Task.MULTI_VECTOR,)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
+    """A request for several outputs of a model with the heads of BGE-M3, which one pass computes.
+
+    `dense` asks for the embedding of `Embed`, `sparse` for that of `EmbedSparse`, and `vectors` for those of
+    `EmbedTokens`.
+    """
+
+    # No other models can answer, but of several models those with the rarest task come first.
+    _TASKS: ClassVar[tuple[Task, ...]] = (Task.MULTI_VECTOR, Task.SPARSE, Task.EMBED)
+
+    dense: bool = True
+    sparse: bool = True
+    vectors: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,6 +303,19 @@ def require_task(description: ModelDescription, *tasks: Task, asked: str) -> Non
         raise UnsupportedTask(f"The model {description.name} {does}; it cannot {asked}.", field="model")
 
 
+def require_heads(description: ModelDescription, *, asked: str) -> None:
+    """Raise `UnsupportedTask` unless the model has token heads.
+
+    `asked` follows "it cannot" in the message.
+    """
+    if description.token_heads is None:
+        raise UnsupportedTask(
+            f"The model {description.name} {_DOES[description.task]}; it cannot {asked}, which needs the "
+            "heads of BGE-M3.",
+            field="model",
+        )
+
+
 def require_unfinished(description: ModelDescription, info: EngineInfo, *, asked: str, field: str) -> None:
     """Raise `UnsupportedTask` if the engine returns only finished embeddings.
 

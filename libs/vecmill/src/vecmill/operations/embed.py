@@ -1,4 +1,7 @@
-"""The requests for embeddings: `Embed` and `EmbedSparse` give one for each text, `EmbedTokens` many."""
+"""The requests for embeddings: `Embed` and `EmbedSparse` give one for each text, `EmbedTokens` many.
+
+`EmbedOutputs` gives all of these at once.
+"""
 
 import asyncio
 import math
@@ -11,13 +14,14 @@ from vecmill.operations.admission import (
     Admission,
     Computation,
     require_dimensions,
+    require_heads,
     require_task,
     require_unfinished,
 )
 from vecmill.operations.late_chunking import embed_chunks
-from vecmill.operations.token_heads import keep_weights
-from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, R, TextsRequest
-from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
+from vecmill.operations.token_heads import choose_output, keep_weights
+from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, TextsRequest
+from vecmill.results import EmbedOutputsResult, EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
@@ -183,6 +187,38 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     numbers = done.token_count * description.dim + TEXT_NUMBERS * len(request.texts)
     embeddings = await admission.compute(keep, numbers)
     return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)
+
+
+async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
+    """Return several outputs of a model with token heads. Raises the same errors as `Mill.run`."""
+    description, tokenizer = admission.description, admission.tokenizer
+    require_heads(description, asked="give several outputs at once")
+    asked = {
+        Output.USUAL: request.dense,
+        Output.TOKEN_WEIGHTS: request.sparse,
+        Output.TOKEN_VECTORS: request.vectors,
+    }
+    outputs = tuple(output for output, is_asked in asked.items() if is_asked)
+    if not outputs:
+        raise InvalidRequest("The request asks for no output; ask for at least one.", field="dense")
+    done = await _compute_outputs(admission, request, *outputs)
+
+    def finish() -> EmbedOutputsResult:
+        found = done.embeddings
+        return EmbedOutputsResult(
+            stack_embeddings([choose_output(each, Output.USUAL) for each in found])
+            if request.dense
+            else None,
+            tuple(keep_weights(description, tokenizer, each) for each in found) if request.sparse else None,
+            tuple(dense(choose_output(each, Output.TOKEN_VECTORS)) for each in found)
+            if request.vectors
+            else None,
+            done.token_count,
+            done.timings,
+            done.truncated_count,
+        )
+
+    return await admission.compute(finish, done.token_count + TEXT_NUMBERS * len(request.texts))
 
 
 async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outputs: Output) -> Computation:
