@@ -230,8 +230,11 @@ def test_too_many_vectors_are_refused(
 
 def test_models_without_heads_refuse_what_needs_them(safe: Path, kept_models: Path) -> None:
     with SyncMill(safe, MillConfig(cache_dir=kept_models)) as mill:
-        with pytest.raises(UnsupportedTask, match="which needs the heads of BGE-M3"):
+        with pytest.raises(UnsupportedTask, match="it cannot give an embedding for each token"):
             mill.run(EmbedOutputs(("a",)))
+        alone = mill.run(EmbedOutputs(("a",), sparse=False, vectors=False))
+        assert alone.dense is not None
+        np.testing.assert_array_equal(alone.dense, mill.embed(["a"]))
         with pytest.raises(UnsupportedTask, match="which needs the heads of BGE-M3"):
             mill.run(Rerank(("a",), ("b",), weights=(1.0, 1.0, 1.0)))
 

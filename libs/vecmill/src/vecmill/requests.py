@@ -269,18 +269,21 @@ class EmbedTokens(TextsRequest[EmbedTokensResult]):
 
 @dataclass(frozen=True, slots=True)
 class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
-    """A request for several outputs of a model with the heads of BGE-M3, which one pass computes.
+    """A request for several outputs of a model, which one pass computes.
 
     `dense` asks for the embedding of `Embed`, `sparse` for that of `EmbedSparse`, and `vectors` for those of
-    `EmbedTokens`.
+    `EmbedTokens`. Only models with the heads of BGE-M3 have more than one of these.
     """
-
-    # No other models can answer, but of several models those with the rarest task come first.
-    _TASKS: ClassVar[tuple[Task, ...]] = (Task.MULTI_VECTOR, Task.SPARSE, Task.EMBED)
 
     dense: bool = True
     sparse: bool = True
     vectors: bool = True
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that a model needs, the rarest first."""
+        asked = ((Task.MULTI_VECTOR, self.vectors), (Task.SPARSE, self.sparse), (Task.EMBED, self.dense))
+        return tuple(task for task, is_asked in asked if is_asked)
 
 
 @dataclass(frozen=True, slots=True)

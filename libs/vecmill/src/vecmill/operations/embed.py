@@ -5,7 +5,7 @@
 
 import asyncio
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
@@ -14,13 +14,12 @@ from vecmill.operations.admission import (
     Admission,
     Computation,
     require_dimensions,
-    require_heads,
     require_task,
     require_unfinished,
 )
 from vecmill.operations.late_chunking import embed_chunks
 from vecmill.operations.token_heads import choose_output, keep_weights
-from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, TextsRequest
+from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, Request, TextsRequest
 from vecmill.results import EmbedOutputsResult, EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pairs import encode_inputs
@@ -190,18 +189,20 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
 
 
 async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
-    """Return several outputs of a model with token heads. Raises the same errors as `Mill.run`."""
+    """Return several outputs of a model. Raises the same errors as `Mill.run`."""
     description, tokenizer = admission.description, admission.tokenizer
-    require_heads(description, asked="give several outputs at once")
+    if not request.tasks:
+        raise InvalidRequest("The request asks for no output; ask for at least one.", field="dense")
+    for task in request.tasks:
+        require_task(description, task, asked=_OUTPUTS[task])
+    if description.token_heads is None:
+        return await _give_only_output(admission, request)
     asked = {
         Output.USUAL: request.dense,
         Output.TOKEN_WEIGHTS: request.sparse,
         Output.TOKEN_VECTORS: request.vectors,
     }
-    outputs = tuple(output for output, is_asked in asked.items() if is_asked)
-    if not outputs:
-        raise InvalidRequest("The request asks for no output; ask for at least one.", field="dense")
-    done = await _compute_outputs(admission, request, *outputs)
+    done = await _compute_outputs(admission, request, *(output for output in asked if asked[output]))
 
     def finish() -> EmbedOutputsResult:
         found = done.embeddings
@@ -219,6 +220,32 @@ async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOut
         )
 
     return await admission.compute(finish, done.token_count + TEXT_NUMBERS * len(request.texts))
+
+
+_OUTPUTS = {
+    Task.EMBED: "embed texts",
+    Task.SPARSE: "give sparse embeddings",
+    Task.MULTI_VECTOR: "give an embedding for each token",
+}
+
+
+async def _give_only_output(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
+    """Return the output of a model that has no other."""
+    given = {each.name: getattr(request, each.name) for each in fields(Request)}
+    dense_rows, sparse_rows, vectors = None, None, None
+    result: EmbedResult | EmbedSparseResult | EmbedTokensResult
+    if request.dense:
+        result = await embed(admission, Embed(request.texts, **given))
+        dense_rows = result.embeddings
+    elif request.sparse:
+        result = await embed_sparse(admission, EmbedSparse(request.texts, **given))
+        sparse_rows = result.embeddings
+    else:
+        result = await embed_tokens(admission, EmbedTokens(request.texts, **given))
+        vectors = result.embeddings
+    return EmbedOutputsResult(
+        dense_rows, sparse_rows, vectors, result.token_count, result.timings, result.truncated_count
+    )
 
 
 async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outputs: Output) -> Computation:

@@ -27,6 +27,7 @@ class Api(StrEnum):
     NVIDIA = "NVIDIA"
     DEEPINFRA = "DeepInfra"
     PINECONE = "Pinecone"
+    FLAG_EMBEDDING = "FlagEmbedding"
     CLOUD = "Cloud platforms"
     BATCHES = "Files and batches"
     SERVER = "Server"
@@ -54,6 +55,7 @@ API_NOTES: Mapping[Api, str] = {
     Api.NVIDIA: _ROOT,
     Api.DEEPINFRA: _ROOT,
     Api.PINECONE: _ROOT,
+    Api.FLAG_EMBEDDING: f"The outputs of BGE-M3, by the names of `BGEM3FlagModel.encode`. {_ROOT}",
     Api.CLOUD: "Hugging Face Inference Endpoints, SageMaker and Vertex AI.",
     Api.BATCHES: "OpenAI's Batch API. It needs a server with the option `--batch-dir`.",
     Api.SERVER: "Probes, metrics and this documentation.",
