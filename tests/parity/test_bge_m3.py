@@ -7,10 +7,13 @@ implementation in torch (`support.bge_m3`).
 import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import safetensors.torch
+import torch
 
 from support.bge_m3 import (
     DEFECTS,
@@ -24,6 +27,7 @@ from support.bge_m3 import (
     save_heads,
     score,
 )
+from support.exported_models import export_graph, without_weights
 from support.fake_hub import Repository, point_client_at, run_fake_hub
 from support.pytorch_files import FORMATS, save_with_torch
 from support.reference import load_reference
@@ -257,3 +261,42 @@ def test_a_folder_of_an_earlier_release_is_served_without_the_hub(
         offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         assert describe_model(locate_model(NAME)).token_heads is None
     assert describe_model(locate_model(NAME)).token_heads is not None
+
+
+def pool_first(output: Any, _mask: Any) -> dict[str, Any]:
+    """The outputs of the publisher's graph: rows of tokens, and the finished embedding."""
+    tokens = output.last_hidden_state
+    first = torch.nn.functional.normalize(tokens[:, 0], dim=-1)
+    return {"token_embeddings": tokens, "sentence_embedding": first}
+
+
+@pytest.fixture(scope="module")
+def exported(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = without_weights(whole, tmp_path_factory.mktemp("exported") / "bge")
+    names = ("input_ids", "attention_mask")
+    export_graph(whole, directory / "model.onnx", "XLMRobertaModel", inputs=names, finish=pool_first)
+    return directory
+
+
+def test_an_exported_graph_has_all_outputs(
+    exported: Path, expected: list[Outputs], kept_models: Path
+) -> None:
+    with SyncMill(exported, MillConfig(cache_dir=kept_models)) as mill:
+        assert_same_outputs(compute(mill, WHOLE_TEXTS), expected, TIGHT)
+
+
+def test_a_finished_graph_gives_its_embedding_alone(
+    exported: Path, expected: list[Outputs], tmp_path: Path
+) -> None:
+    directory = without_weights(exported, tmp_path / "finished")
+    graph = onnx.load(directory / "model.onnx")
+    del graph.graph.output[0]
+    onnx.save(graph, directory / "model.onnx")
+    with SyncMill(directory, MillConfig(cache_dir=tmp_path / "cache")) as mill:
+        with pytest.raises(UnsupportedTask, match="it cannot give sparse or multi-vector embeddings"):
+            mill.run(EmbedSparse(("a",)))
+        with pytest.raises(UnsupportedTask, match="it cannot weight several scores"):
+            mill.run(Rerank(("a",), ("b",), weights=(1.0, 1.0, 1.0)))
+        found = mill.run(Rerank((WHOLE_TEXTS[1],), tuple(WHOLE_TEXTS))).scores
+        dense = [expected[1].dense @ each.dense for each in expected]
+        np.testing.assert_allclose(found, dense, atol=TOLERANCE)
