@@ -23,7 +23,7 @@ from vecmill.models import ModelDescription, locate_model
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import OutputShape
+from vecmill.values.embeddings import Output, OutputShape
 from vecmill.values.engine_plan import EnginePlan
 
 VOCABULARY = 60
@@ -146,7 +146,7 @@ def test_embeddings_of_long_texts_are_those_of_the_reference_in_any_company(
 
 def test_the_other_outputs_of_long_texts_keep_their_order(engine: Engine, tiny: TinyFamily) -> None:
     sequences = random_sequences((LENGTHS[0], 30, 1), vocab_size=VOCABULARY)
-    found = engine.run(Batch.of([sequence.for_tokens() for sequence in sequences]), width=1)
+    found = engine.run(Batch.of([sequence.asking(Output.HIDDEN_STATES) for sequence in sequences]), width=1)
     lengths = engine.run(Batch.of(sequences), width=1).lengths
     assert lengths is not None
     for index, sequence in enumerate(sequences):

@@ -17,7 +17,7 @@ from vecmill.errors import RequestTooLarge, UnsupportedTask
 from vecmill.models import ModelDescription, Task, fingerprint_model, locate_model, prepared_name
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.embeddings import Embeddings, UnitEmbedding
+from vecmill.values.embeddings import Embeddings, Output, UnitEmbedding
 from vecmill.values.engine_plan import EnginePlan
 from vecmill.vectors import stack_embeddings, stack_raw_embeddings
 
@@ -117,7 +117,7 @@ def hidden_states(description: ModelDescription, sequences: Sequence[TokenSequen
 )
 def test_tokens_have_their_last_hidden_states(unit: ModelDescription, kept_models: Path, engine: str) -> None:
     sequences = [TokenSequence.of(list(range(5, 5 + length))) for length in (3, 40, 1)]
-    batch = Batch.of([sequence.for_tokens() for sequence in sequences])
+    batch = Batch.of([sequence.asking(Output.HIDDEN_STATES) for sequence in sequences])
     found = _compute(unit, EnginePlan(engine), batch, kept_models)
     assert found.lengths is None
     for index, expected in enumerate(hidden_states(unit, sequences)):

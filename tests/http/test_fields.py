@@ -52,6 +52,7 @@ RERANKING: Bodies = [*RERANK, {"query": "a", "input": ["b"]}]
 RANKING: Bodies = [{"query": {"text": "a"}, "passages": [{"text": "b"}]}]
 TEXTS: Bodies = [{"input": "a"}]
 TEI: Bodies = [{"inputs": "a"}]
+SENTENCES: Bodies = [{"sentences": "a"}]
 DETOKENIZE: Bodies = [{"tokens": [5]}]
 SIMILARITY: dict[str, Any] = {"inputs": {"source_sentence": "a", "sentences": ["b"]}}
 UNTOLD: Bodies = [
@@ -86,6 +87,7 @@ BODIES: Mapping[str, Bodies] = {
     "/predict": [{"inputs": "a"}, {"inputs": "a", "parameters": {}}],
     "/similarity": [SIMILARITY, {**SIMILARITY, "parameters": {}}],
     "/decode": [{"ids": [5]}],
+    **dict.fromkeys(("/encode", "/v1/encode"), SENTENCES),
     "/api/embed": [*EMBED, {}],
     "/api/embeddings": [{"prompt": "a"}, {}],
     "/api/show": [{}],

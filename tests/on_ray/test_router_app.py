@@ -73,7 +73,7 @@ async def client(tmp_path: Path, replicas: Replicas) -> AsyncIterator[httpx.Asyn
     path = tmp_path / "vecmill.toml"
     path.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
     service, mills = router_service(read_plan(path, cores=1))
-    mills["embedder"].task, mills["reranker"].task = Task.EMBED, Task.RERANK
+    mills["embedder"].tasks, mills["reranker"].tasks = (Task.EMBED,), (Task.RERANK,)
     service = replace(service, batches_off=BATCHES_OFF)
     app = create_app(service, routes=router_routes(service, replicas.forward))
     transport = httpx.ASGITransport(app)

@@ -1,59 +1,73 @@
-"""BAAI/bge-m3 by name, from a hub with its layout: PyTorch's weights alone, and files for its other outputs.
+"""BAAI/bge-m3, by name and from a folder: PyTorch's weights alone, and files for two more outputs.
 
-The model has three outputs. This is its dense one: the normalised hidden state of the first token.
+The dense output is the normalised hidden state of the first token. The others are compared with a plain
+implementation in torch (`support.bge_m3`).
 """
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import safetensors.torch
 import torch
 
+from support.bge_m3 import (
+    DEFECTS,
+    HEADS,
+    LONGEST,
+    Outputs,
+    Reference,
+    assert_same_outputs,
+    save_bge_m3,
+    save_encoder,
+    save_heads,
+    score,
+)
+from support.exported_models import export_graph, without_weights
 from support.fake_hub import Repository, point_client_at, run_fake_hub
-from support.published import NORMALIZE, WIDTH, Published, edit_json, pooling, save_published
 from support.pytorch_files import FORMATS, save_with_torch
 from support.reference import load_reference
 from support.texts import hard_texts, mixed_texts
-from vecmill import MillConfig, SyncMill
+from vecmill import EmbedOutputs, EmbedSparse, EmbedTokens, MillConfig, Rerank, SyncMill
 from vecmill.directory_layouts import describe_model
+from vecmill.engines import ENGINES
+from vecmill.errors import InvalidRequest, RequestTooLarge, UnsupportedTask
 from vecmill.models import Task, fingerprint_model, locate_model
 from vecmill.models.stages import Normalize, Pooling, PoolingMode
 
 NAME = "BAAI/bge-m3"
 SEED = 11
-LONGEST = 8_192
 TOLERANCE = 1e-4
+TIGHT = 1e-5
+WHOLE_TEXTS = [
+    "",
+    "the </s> of <unk> and <s> the <pad> end",
+    "the the the",
+    "the one " * 400,
+    *mixed_texts(SEED, 9),
+    *hard_texts()[::7],
+]
 TEXTS = [*mixed_texts(SEED, 6), *hard_texts()[::5], "a long text " * 700]
-NEVER = ("colbert_linear.pt", "sparse_linear.pt", "onnx/model.onnx", "onnx/model.onnx_data", "imgs/bm25.jpg")
-MODEL = Published(
-    "XLMRobertaModel",
-    "XLMRobertaTokenizer",
-    (pooling("cls"), NORMALIZE),
-    {"max_position_embeddings": LONGEST + 2, "type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5},
-    tokenizer_config={"model_max_length": LONGEST},
-    sentence={"max_seq_length": LONGEST, "do_lower_case": False},
-)
+NEVER = ("onnx/model.onnx", "onnx/model.onnx_data", "imgs/bm25.jpg")
 
 
 @pytest.fixture(scope="module")
 def safe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model with safetensors."""
-    folder = save_published(tmp_path_factory.mktemp("bge") / "safe", MODEL, seed=SEED)
-    edit_json(
-        folder / "config_sentence_transformers.json",
-        __version__={"sentence_transformers": "2.2.2", "transformers": "4.33.0", "pytorch": "2.1.2+cu121"},
-    )
-    return folder
+    return save_encoder(tmp_path_factory.mktemp("bge") / "safe", seed=SEED)
 
 
 def published_files(safe: Path, folder: Path, form: str = "zip") -> dict[str, bytes]:
     """The files of the repository: those of `safe` with PyTorch's weights, and what lies beside them."""
     tensors = safetensors.torch.load_file(safe / "model.safetensors")
     weights = save_with_torch(folder / "weights", tensors, form).read_bytes()
-    linear = torch.nn.Linear(WIDTH, WIDTH).state_dict()
-    others = {name: save_with_torch(folder / "linear", linear).read_bytes() for name in NEVER}
+    others = dict.fromkeys(NEVER, b"never read")
+    save_heads(folder, seed=SEED, form=form)
+    others |= {name: (folder / name).read_bytes() for name in HEADS}
     kept = {
         str(path.relative_to(safe)): path.read_bytes()
         for path in safe.rglob("*")
@@ -121,3 +135,168 @@ def test_every_engine_gives_the_rows_of_safetensors(safe: Path, tmp_path: Path) 
             with SyncMill(directory, config) as mill:
                 rows.append(mill.embed(TEXTS[:6]))
         assert rows[0].tobytes() == rows[1].tobytes(), engine
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model with safetensors and both heads."""
+    return save_bge_m3(tmp_path_factory.mktemp("whole") / "bge", seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def expected(whole: Path) -> list[Outputs]:
+    return Reference(whole).compute(WHOLE_TEXTS)
+
+
+def compute(mill: SyncMill, texts: Sequence[str]) -> list[Outputs]:
+    """The outputs of one mill, by a request for each of them."""
+    dense = mill.embed(texts)
+    sparse = mill.run(EmbedSparse(tuple(texts))).embeddings
+    vectors = mill.run(EmbedTokens(tuple(texts))).embeddings
+    weights = [dict(zip(each.columns.tolist(), each.values.tolist(), strict=True)) for each in sparse]
+    return [Outputs(*parts) for parts in zip(dense, weights, vectors, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "engine", [name for name, entry in sorted(ENGINES.items()) if entry.is_installed and name != "fake"]
+)
+def test_all_outputs_are_those_of_the_reference(
+    whole: Path, expected: list[Outputs], kept_models: Path, engine: str
+) -> None:
+    with SyncMill(whole, MillConfig(engine=engine, cache_dir=kept_models)) as mill:
+        together = compute(mill, WHOLE_TEXTS)
+        assert_same_outputs(together, expected, TIGHT)
+        alone = [compute(mill, [text])[0] for text in WHOLE_TEXTS[::4]]
+        assert_same_outputs(alone, expected[::4], TIGHT)
+    for each in together:
+        assert list(each.weights) == sorted(each.weights)
+        assert min(each.weights.values(), default=1) > 0
+
+
+def test_one_request_has_all_outputs(whole: Path, expected: list[Outputs], kept_models: Path) -> None:
+    with SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill:
+        found = mill.run(EmbedOutputs(tuple(WHOLE_TEXTS)))
+        assert found.dense is not None
+        assert found.sparse is not None
+        assert found.vectors is not None
+        weights = [
+            dict(zip(each.columns.tolist(), each.values.tolist(), strict=True)) for each in found.sparse
+        ]
+        together = [Outputs(*parts) for parts in zip(found.dense, weights, found.vectors, strict=True)]
+        assert_same_outputs(together, expected, TIGHT)
+        some = mill.run(EmbedOutputs(("a text",), dense=False, vectors=False))
+        assert (some.dense, some.vectors) == (None, None)
+        with pytest.raises(InvalidRequest, match="asks for no output"):
+            mill.run(EmbedOutputs(("a text",), dense=False, sparse=False, vectors=False))
+
+
+@pytest.mark.parametrize(
+    "weights", [None, (1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.0, 3.0, 0.0), (0.0, 0.5, 2.0)]
+)
+def test_documents_are_ranked_by_the_weighted_scores(
+    whole: Path, expected: list[Outputs], kept_models: Path, weights: tuple[float, float, float] | None
+) -> None:
+    texts, asked = tuple(WHOLE_TEXTS), weights or (0.4, 0.2, 0.4)
+    with SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill:
+        spreads = []
+        for place in (1, 2, 4):
+            found = mill.run(Rerank((texts[place],), texts, weights=weights)).scores
+            scores = [score(expected[place], each, asked) for each in expected]
+            np.testing.assert_allclose(found, scores, atol=TOLERANCE)
+            spreads.append(np.ptp(scores))
+        assert max(spreads) > 100 * TOLERANCE
+        pairs = mill.run(Rerank(texts[::-1], texts, weights=weights)).scores
+        scores = [score(*pair, asked) for pair in zip(expected[::-1], expected, strict=True)]
+        np.testing.assert_allclose(pairs, scores, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("weights", [(0.0, 0.0, 0.0), (1.0, -1.0, 1.0), (float("inf"), 1.0, 1.0)])
+def test_weights_that_are_no_shares_are_refused(
+    whole: Path, kept_models: Path, weights: tuple[float, float, float]
+) -> None:
+    with (
+        SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill,
+        pytest.raises(InvalidRequest, match="`weights` must be three numbers"),
+    ):
+        mill.run(Rerank(("a",), ("b",), weights=weights))
+
+
+def test_too_many_vectors_are_refused(
+    whole: Path, kept_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("vecmill.operations.rerank"), "MOST_VECTOR_NUMBERS", 32 * 20)
+    with SyncMill(whole, MillConfig(cache_dir=kept_models)) as mill:
+        mill.run(Rerank(("a",), ("b",)))
+        with pytest.raises(RequestTooLarge, match="more than 20 tokens"):
+            mill.run(Rerank(("a",), ("b " * 30,)))
+        mill.run(Rerank(("a",), ("b " * 30,), weights=(0.5, 0.5, 0.0)))
+
+
+def test_models_without_heads_refuse_what_needs_them(safe: Path, kept_models: Path) -> None:
+    with SyncMill(safe, MillConfig(cache_dir=kept_models)) as mill:
+        with pytest.raises(UnsupportedTask, match="it cannot give an embedding for each token"):
+            mill.run(EmbedOutputs(("a",)))
+        alone = mill.run(EmbedOutputs(("a",), sparse=False, vectors=False))
+        assert alone.dense is not None
+        np.testing.assert_array_equal(alone.dense, mill.embed(["a"]))
+        with pytest.raises(UnsupportedTask, match="which needs the heads of BGE-M3"):
+            mill.run(Rerank(("a",), ("b",), weights=(1.0, 1.0, 1.0)))
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_the_comparison_finds(whole: Path, expected: list[Outputs], defect: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_same_outputs(Reference(whole, defect).compute(WHOLE_TEXTS), expected, TOLERANCE)
+
+
+def test_a_folder_of_an_earlier_release_is_served_without_the_hub(
+    hub: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no heads, which are downloaded as soon as the hub can be asked."""
+    folder = locate_model(NAME).directory
+    assert describe_model(locate_model(NAME)).token_heads is not None
+    for name in HEADS:
+        (folder / name).unlink()
+    with monkeypatch.context() as offline:
+        offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        assert describe_model(locate_model(NAME)).token_heads is None
+    assert describe_model(locate_model(NAME)).token_heads is not None
+
+
+def pool_first(output: Any, _mask: Any) -> dict[str, Any]:
+    """The outputs of the publisher's graph: rows of tokens, and the finished embedding."""
+    tokens = output.last_hidden_state
+    first = torch.nn.functional.normalize(tokens[:, 0], dim=-1)
+    return {"token_embeddings": tokens, "sentence_embedding": first}
+
+
+@pytest.fixture(scope="module")
+def exported(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = without_weights(whole, tmp_path_factory.mktemp("exported") / "bge")
+    names = ("input_ids", "attention_mask")
+    export_graph(whole, directory / "model.onnx", "XLMRobertaModel", inputs=names, finish=pool_first)
+    return directory
+
+
+def test_an_exported_graph_has_all_outputs(
+    exported: Path, expected: list[Outputs], kept_models: Path
+) -> None:
+    with SyncMill(exported, MillConfig(cache_dir=kept_models)) as mill:
+        assert_same_outputs(compute(mill, WHOLE_TEXTS), expected, TIGHT)
+
+
+def test_a_finished_graph_gives_its_embedding_alone(
+    exported: Path, expected: list[Outputs], tmp_path: Path
+) -> None:
+    directory = without_weights(exported, tmp_path / "finished")
+    graph = onnx.load(directory / "model.onnx")
+    del graph.graph.output[0]
+    onnx.save(graph, directory / "model.onnx")
+    with SyncMill(directory, MillConfig(cache_dir=tmp_path / "cache")) as mill:
+        with pytest.raises(UnsupportedTask, match="it cannot give sparse or multi-vector embeddings"):
+            mill.run(EmbedSparse(("a",)))
+        with pytest.raises(UnsupportedTask, match="it cannot weight several scores"):
+            mill.run(Rerank(("a",), ("b",), weights=(1.0, 1.0, 1.0)))
+        found = mill.run(Rerank((WHOLE_TEXTS[1],), tuple(WHOLE_TEXTS))).scores
+        dense = [expected[1].dense @ each.dense for each in expected]
+        np.testing.assert_allclose(found, dense, atol=TOLERANCE)

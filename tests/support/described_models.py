@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from vecmill.directory_layouts import describe_model
 from vecmill.engines.fake import hash_row
 from vecmill.models import ModelDescription, Task, locate_model
-from vecmill.models.heads import Activation, Head, HeadKind
+from vecmill.models.heads import Activation, Head, HeadKind, TokenHeads
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 
@@ -31,6 +32,13 @@ def describe_tasks() -> dict[Task, ModelDescription]:
         Task.SPARSE: of(Task.SPARSE, plain.vocab_size, Head(HeadKind.VOCABULARY)),
         Task.MULTI_VECTOR: of(Task.MULTI_VECTOR, 4),
     }
+
+
+def describe_with_heads() -> ModelDescription:
+    """An embedding model with the heads of BGE-M3, called `model/heads`."""
+    plain = describe_tasks()[Task.EMBED]
+    heads = TokenHeads(Path("sparse"), Path("colbert"), ("[CLS]", "[PAD]", "[UNK]"))
+    return replace(plain, name="model/heads", token_heads=heads)
 
 
 def describe_prompted(prompts: Mapping[str, str] = PROMPTS) -> ModelDescription:

@@ -14,6 +14,7 @@ from vecmill.graphs.finish import write_graph
 from vecmill.models import locate_model
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
+from vecmill.values.embeddings import Output
 from vecmill.values.positions import BatchShape, Positions, index_batch
 
 SEED = 5
@@ -89,5 +90,10 @@ def test_equal_beginnings_share_positions_and_every_token_keeps_what_stands_befo
 
 
 def test_results_for_single_tokens_share_no_positions() -> None:
-    batch = Batch.of([TokenSequence.of([1, 2]).for_tokens(), TokenSequence.of([1, 3]).for_tokens()])
+    batch = Batch.of(
+        [
+            TokenSequence.of([1, 2]).asking(Output.HIDDEN_STATES),
+            TokenSequence.of([1, 3]).asking(Output.HIDDEN_STATES),
+        ]
+    )
     assert len(Positions.of(batch, shares_prefixes=True)) == 4

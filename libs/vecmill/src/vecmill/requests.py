@@ -11,6 +11,7 @@ from vecmill.results import (
     ClassifyResult,
     ClassifyTokensResult,
     DetokenizeResult,
+    EmbedOutputsResult,
     EmbedResult,
     EmbedSparseResult,
     EmbedTokensResult,
@@ -92,6 +93,9 @@ class TextOptions:
 DEFAULT_TRUNCATION = Truncation()
 DEFAULT_TEXT_OPTIONS = TextOptions()
 
+# Of dense, sparse and multi-vector scores, by the model card of BGE-M3.
+HEAD_WEIGHTS = (0.4, 0.2, 0.4)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Generic[R]):
@@ -156,6 +160,10 @@ class Rerank(Request[RerankResult]):
     scores by the best match of each query token, a sparse model by the dot product, and an embedding model by
     the similarity for which it was trained. `instruction` describes the search to models that put pairs into
     a template. The prompt of `options` is for the query.
+
+    A model with the heads of BGE-M3 scores by the mean of three scores, with these `weights`, by default
+    `HEAD_WEIGHTS`: the similarity of the dense embeddings, the dot product of the sparse ones, and the best
+    match of each query token, as a mean over the tokens.
     """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.RERANK, Task.EMBED, Task.MULTI_VECTOR, Task.SPARSE)
@@ -164,6 +172,7 @@ class Rerank(Request[RerankResult]):
     documents: tuple[str, ...]
     raw_scores: bool = False
     instruction: str | None = None
+    weights: tuple[float, float, float] | None = None
 
     @property
     def sizes(self) -> list[int]:
@@ -233,7 +242,10 @@ class ScoreTokens(TextsRequest[ScoreTokensResult]):
 
 @dataclass(frozen=True, slots=True)
 class EmbedSparse(TextsRequest[EmbedSparseResult]):
-    """A request for one sparse embedding of each text: weights over the vocabulary."""
+    """A request for one sparse embedding of each text: weights over the vocabulary.
+
+    A model with the heads of BGE-M3 gives a weight to each different token of the text.
+    """
 
     _TASKS: ClassVar[tuple[Task, ...]] = (Task.SPARSE,)
 
@@ -242,8 +254,9 @@ class EmbedSparse(TextsRequest[EmbedSparseResult]):
 class EmbedTokens(TextsRequest[EmbedTokensResult]):
     """A request for an embedding of each token of each text. By default, texts are embedded as documents.
 
-    With `hidden_states`, an embedding model answers too: with the last hidden state of each token, special
-    tokens included, before pooling and normalisation.
+    A model with the heads of BGE-M3 gives an embedding for each token but the first, special tokens included.
+    With `hidden_states`, any other embedding model answers too: with the last hidden state of each token,
+    special tokens included, before pooling and normalisation.
     """
 
     hidden_states: bool = False
@@ -252,6 +265,25 @@ class EmbedTokens(TextsRequest[EmbedTokensResult]):
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the models that can answer, the best first."""
         return (Task.MULTI_VECTOR, Task.EMBED) if self.hidden_states else (Task.MULTI_VECTOR,)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOutputs(TextsRequest[EmbedOutputsResult]):
+    """A request for several outputs of a model, which one pass computes.
+
+    `dense` asks for the embedding of `Embed`, `sparse` for that of `EmbedSparse`, and `vectors` for those of
+    `EmbedTokens`. Only models with the heads of BGE-M3 have more than one of these.
+    """
+
+    dense: bool = True
+    sparse: bool = True
+    vectors: bool = True
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that a model needs, the rarest first."""
+        asked = ((Task.MULTI_VECTOR, self.vectors), (Task.SPARSE, self.sparse), (Task.EMBED, self.dense))
+        return tuple(task for task, is_asked in asked if is_asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,22 @@ class EmbedTokensResult:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedOutputsResult:
+    """The answer to `EmbedOutputs`; outputs that were not asked for are `None`.
+
+    `dense` (texts, dim) float32, a sparse embedding of each text, and for each text `vectors` (tokens - 1,
+    dim) float32.
+    """
+
+    dense: FloatArray | None
+    sparse: tuple[SparseEmbedding, ...] | None
+    vectors: tuple[FloatArray, ...] | None
+    token_count: int
+    timings: Timings
+    truncated_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """A token of a text. `piece` is its spelling in the vocabulary, `start:end` its position in characters.
 

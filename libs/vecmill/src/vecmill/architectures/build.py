@@ -30,16 +30,18 @@ def build_graph(
     """Build the graph from token ids to the model's outputs.
 
     Inputs are those of `layout_class`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
-    model with an output for each token. A sparse model has the outputs of `finish_sparse`. Weights are
-    read when the graph is written. With `in_blocks`, attention of a long text runs in blocks, and a long text
-    must be alone in its batch (`graphs.softmax_attention`). Raises `CorruptModel` if the weights do not fit
-    the settings, `UnsupportedModel` if the architecture has no such head.
+    model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
+    those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
+    text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`). Raises
+    `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the architecture has no such
+    head.
     """
     op = Ops()
     layout = layout_class(
         op,
         has_unseen=description.task is Task.MULTI_VECTOR,
         has_long=in_blocks and description.has_long_texts,
+        has_heads=description.token_heads is not None,
     )
     encoder = _open_encoder(description, op, layout)
     x = encoder.encode()

@@ -15,8 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from vecmill.errors import DeviceLost, InferenceFailed, LaneLost, NonFiniteOutput, VecmillError
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embedding, Embeddings
@@ -72,7 +70,7 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
     Whatever a call raises, `SystemExit` too, becomes the outcome of the sequences that cause it, except
     `DeviceLost`, which ends the lane, and `LaneLost`, which `run` raises if the lane was given up.
     """
-    if len({sequence.gives_tokens for sequence in sequences}) > 1:
+    if len({sequence.outputs for sequence in sequences}) > 1:
         return _run_kinds(run, sequences, memory)
     tokens = sum(map(len, sequences))
     if not memory.allows(tokens, len(sequences)):
@@ -93,11 +91,11 @@ def run_contained(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLi
 
 
 def _run_kinds(run: Run, sequences: Sequence[TokenSequence], memory: MemoryLimit) -> Outcomes:
-    """Run the sequences with an output for each token apart from the others."""
+    """Run the sequences apart that ask for different outputs."""
     outcomes: dict[int, Outcome] = {}
     computed_tokens = 0
-    for gives_tokens in (False, True):
-        places = [place for place, one in enumerate(sequences) if one.gives_tokens is gives_tokens]
+    for outputs in dict.fromkeys(one.outputs for one in sequences):
+        places = [place for place, one in enumerate(sequences) if one.outputs == outputs]
         part = run_contained(run, [sequences[place] for place in places], memory)
         outcomes |= zip(places, part.outcomes, strict=True)
         computed_tokens += part.computed_tokens
@@ -130,15 +128,10 @@ def _as_ours(error: BaseException) -> VecmillError:
 
 def _check_rows(rows: Embeddings) -> list[Outcome]:
     parts: list[Outcome] = [*rows.split()]
-    # The length of an embedding may exceed float32 where none of its values does.
-    is_finite = rows.lengths is None or np.isfinite(rows.lengths).all()
-    if is_finite and np.isfinite(rows.values).all():
+    finite = rows.are_finite()
+    if finite.all():
         return parts
-    lengths = np.zeros(len(rows)) if rows.lengths is None else rows.lengths
-    return [
-        part if np.isfinite(lengths[index]) and np.isfinite(rows.of_text(index)).all() else _not_finite()
-        for index, part in enumerate(parts)
-    ]
+    return [part if is_finite else _not_finite() for part, is_finite in zip(parts, finite, strict=True)]
 
 
 def _not_finite() -> NonFiniteOutput:

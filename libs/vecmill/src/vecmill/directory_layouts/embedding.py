@@ -1,6 +1,7 @@
 """Reads models of sentence-transformers that give one embedding for each text: dense, sparse and static.
 
-    dense     an encoder, pooling and other stages
+    dense     an encoder, pooling and other stages; with the heads of BGE-M3, `sparse_linear.pt` and
+              `colbert_linear.pt`, sparse and multi-vector embeddings too
     sparse    a masked language model with SPLADE pooling
     static    (model2vec and similar) the mean of token embeddings
         tokenizer.json       the tokenizer, used without special tokens
@@ -22,7 +23,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import MOST_TOKENS, read_choice, read_mapping, read_size
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import read_object, require_object
-from vecmill.models.heads import Head, HeadKind
+from vecmill.models.heads import Head, HeadKind, TokenHeads, find_head_files
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade, Stage
 from vecmill.models.tokenizer_file import token_numbers, tokenizer_limits
@@ -59,8 +60,24 @@ def describe_embedding_model(
     stages = reader.read(modules[1:])
     if location.name in _WITHOUT_PROMPT:
         stages = tuple(map(_exclude_prompt, stages))
-    description = replace(folder.describe(location), stages=stages, dim=reader.width)
+    description = replace(
+        folder.describe(location), stages=stages, dim=reader.width, token_heads=_find_token_heads(folder)
+    )
     return settings.truncate(settings.add_similarity(settings.add_prompts(description)))
+
+
+# The tokens without a weight in sparse embeddings; the defaults are those of XLM-RoBERTa's tokenizer.
+_UNWEIGHTED = {"cls_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+
+
+def _find_token_heads(folder: TransformerFolder) -> TokenHeads | None:
+    """Return the heads in the folder of the encoder, if both are there."""
+    files = find_head_files([path.name for path in folder.path("").iterdir()])
+    if not files:
+        return None
+    unweighted = (folder.special_token(name) or default for name, default in _UNWEIGHTED.items())
+    weights_file, vectors_file = map(folder.path, files)
+    return TokenHeads(weights_file, vectors_file, tuple(unweighted))
 
 
 def _exclude_prompt(stage: Stage) -> Stage:

@@ -98,7 +98,7 @@ def select_texts(batch: Batch, indices: Sequence[int]) -> Batch:
         offsets,
         batch.prompt_lengths[chosen],
         batch.seen_lengths[chosen],
-        batch.gives_tokens,
+        batch.outputs,
     )
 
 

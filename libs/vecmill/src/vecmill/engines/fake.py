@@ -8,7 +8,7 @@ import hashlib
 import random
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -20,7 +20,7 @@ from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.hardware.cores import lane_widths
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
-from vecmill.values.embeddings import Embeddings, OutputShape, SparseEmbedding
+from vecmill.values.embeddings import Embeddings, Output, OutputShape, SparseEmbedding
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan
 
 if TYPE_CHECKING:
@@ -155,14 +155,27 @@ class FakeEngine:
         self.released.set()
 
     def _hash(self, texts: Sequence[IntArray], batch: Batch) -> Embeddings:
+        shapes = batch.output_shapes(self.info.output_shape)
+        pairs = zip(batch.outputs, shapes, strict=True)
+        made = {output: self._hash_output(texts, batch, output, shape) for output, shape in pairs}
+        first, *others = made
+        return replace(made[first], others={output: made[output] for output in others})
+
+    def _hash_output(
+        self, texts: Sequence[IntArray], batch: Batch, output: Output, shape: OutputShape
+    ) -> Embeddings:
         dim, computed_tokens = self.info.dim, len(batch) * int(batch.lengths.max())
+        if output is Output.TOKEN_WEIGHTS:
+            shape, dim = OutputShape.SPARSE, 1 + int(batch.token_ids.max())
         columns: IntArray | None = None
         values: list[FloatArray] = []
-        match batch.output_shape(self.info.output_shape):
+        match shape:
             case OutputShape.TEXT:
                 values = [hash_row(ids, dim)[None] for ids in texts]
             case OutputShape.TOKEN:
                 values = [hash_token_rows(ids, dim) for ids in texts]
+            case OutputShape.REST:
+                values = [hash_token_rows(ids, dim)[1:] for ids in texts]
             case OutputShape.SPARSE:
                 sparse = [hash_sparse_row(ids, dim) for ids in texts]
                 values = [one.values for one in sparse]

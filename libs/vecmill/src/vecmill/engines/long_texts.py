@@ -46,24 +46,33 @@ def group_long_texts(batch: Batch) -> list[IntArray]:
 
 
 def compute_groups(
-    compute: Callable[[Batch], Outputs], batch: Batch, groups: Sequence[IntArray], output_shape: OutputShape
+    compute: Callable[[Batch], Outputs], batch: Batch, groups: Sequence[IntArray], usual: OutputShape
 ) -> Outputs:
-    """Return the outputs of `batch` in the order of its texts, with one call of `compute` for each group."""
+    """Return the outputs of `batch` in the order of its texts, with one call of `compute` for each group.
+
+    `usual` is the shape of the usual output.
+    """
     if len(groups) == 1:
         return compute(batch)
     outputs = [compute(select_texts(batch, group.tolist())) for group in groups]
-    return _restore_order(outputs, groups, batch, output_shape)
+    shapes = batch.output_shapes(usual)
+    if OutputShape.SPARSE in shapes:
+        return _restore_order(outputs, groups, batch, OutputShape.SPARSE)
+    return [
+        _restore_order([[found[place]] for found in outputs], groups, batch, shape)[0]
+        for place, shape in enumerate(shapes)
+    ]
 
 
 def _restore_order(
     outputs: Sequence[Outputs], groups: Sequence[IntArray], batch: Batch, output_shape: OutputShape
 ) -> Outputs:
-    """Join the outputs of groups of texts, in the order of the texts in `batch`."""
+    """Join one output of groups of texts, in the order of the texts in `batch`."""
     order = np.argsort(np.concatenate(groups), kind="stable")
     if output_shape is OutputShape.TEXT:
         return [np.concatenate([found[0] for found in outputs])[order]]
     counts = [
-        found[2] if output_shape is OutputShape.SPARSE else batch.lengths[group]
+        found[2] if output_shape is OutputShape.SPARSE else batch.row_counts(output_shape)[group]
         for found, group in zip(outputs, groups, strict=True)
     ]
     ends = np.cumsum(np.concatenate(counts))[:-1]
@@ -112,8 +121,7 @@ class LongTextCall(RaggedCall):
 
     def __call__(self, batch: Batch) -> list[Any]:
         """Compute the outputs for `batch`."""
-        shape = batch.output_shape(self._output_shape)
-        return compute_groups(self._compute, batch, group_long_texts(batch), shape)
+        return compute_groups(self._compute, batch, group_long_texts(batch), self._output_shape)
 
     def _compute(self, batch: Batch) -> list[Any]:
         if not is_long(batch):

@@ -38,7 +38,7 @@ from vecmill.hardware.processor import multiplies_bytes, processor_name
 from vecmill.models import prepared_name
 from vecmill.models.weights import fp32_bytes
 from vecmill.values.batch import Batch
-from vecmill.values.embeddings import TOKEN_OUTPUT, Embeddings
+from vecmill.values.embeddings import Embeddings, Output
 from vecmill.values.engine_plan import CostModel, EngineInfo, EnginePlan, Precision
 from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 
@@ -162,7 +162,7 @@ class OpenVinoEngine:
             outputs = self._mapped.run(lambda models: models[width].compute(indices, batch))
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
-        trimmed = trim_outputs(outputs, batch, batch.output_shape(self.info.output_shape))
+        trimmed = trim_outputs(outputs, batch, self.info.output_shape)
         computed_tokens = shape.texts * shape.longest
         return make_embeddings(self.info, trimmed, batch, computed_tokens=computed_tokens)
 
@@ -205,7 +205,8 @@ class CompiledWidth:
         self._inputs = [found.any_name for found in self._model.inputs]
         # A tensor may have several names.
         names = [
-            TOKEN_OUTPUT if TOKEN_OUTPUT in found.names else found.any_name for found in self._model.outputs
+            next((str(output) for output in Output if output in found.names), found.any_name)
+            for found in self._model.outputs
         ]
         self._places = {name: place for place, name in enumerate(names)}
         self._outputs = OutputNames(names)

@@ -13,6 +13,7 @@ prepared folder (`engines.prepared`) holds:
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,12 +23,15 @@ from vecmill.engines.buckets import pad_texts, select_texts
 from vecmill.errors import UnsupportedModel, one_line
 from vecmill.models.config_fields import read_token_id
 from vecmill.models.exported import ExportedGraph
+from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import (
-    TOKEN_OUTPUT,
+    CombinedEmbedding,
     Embedding,
     Embeddings,
+    Output,
     OutputShape,
+    SingleEmbedding,
     SparseEmbedding,
     UnitEmbedding,
 )
@@ -66,19 +70,19 @@ class Session(Protocol):
 
 
 class OutputNames:
-    """The names of the outputs of a graph: the usual outputs, and the output for each token if any."""
+    """The names of the outputs of a graph: those of the usual output, and those of others."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._usual = [name for name in names if name != TOKEN_OUTPUT]
-        self._has_tokens = TOKEN_OUTPUT in names
+        others = [output for output in Output if output is not Output.USUAL and output in names]
+        self._names = {Output.USUAL: [name for name in names if name not in others]}
+        self._names |= {output: [str(output)] for output in others}
 
     def of(self, batch: Batch) -> list[str]:
-        """Return the names of the outputs for `batch`. Raises `ValueError` if there are none for tokens."""
-        if not batch.gives_tokens:
-            return self._usual
-        if not self._has_tokens:
-            raise ValueError("the graph has no output for each token")
-        return [TOKEN_OUTPUT]
+        """Return the names of the outputs for `batch`. Raises `ValueError` if the graph lacks one."""
+        missing = [output for output in batch.outputs if output not in self._names]
+        if missing:
+            raise ValueError(f"the graph has no output {', '.join(missing)}")
+        return [name for output in batch.outputs for name in self._names[output]]
 
 
 class GraphCall:
@@ -148,7 +152,7 @@ class IndexedCall(GraphCall):
         indices = index_batch(batch, positions, shape)
         feed = {name: indices[name] for name in self._inputs}
         outputs = self._session.run(self._outputs.of(batch), feed)
-        return trim_outputs(outputs, batch, batch.output_shape(self._output_shape))
+        return trim_outputs(outputs, batch, self._output_shape)
 
 
 class ExportedCall:
@@ -176,8 +180,8 @@ class ExportedCall:
         outputs = self._session.run([self._graph.output], feed)
         if self._stages is not None:
             return self._stages(batch, outputs[0])
-        if batch.gives_tokens:
-            raise ValueError("the graph has no output for each token")
+        if batch.outputs != (Output.USUAL,):
+            raise ValueError(f"the graph does not compute {', '.join(batch.outputs)}")
         return outputs
 
 
@@ -252,38 +256,89 @@ def open_exported(
     return call
 
 
-def trim_outputs(outputs: list[Any], batch: Batch, output_shape: OutputShape) -> list[Any]:
-    """Return the outputs without the outputs of the padding that was added to `batch`."""
-    match output_shape:
-        case OutputShape.TEXT:
-            return [outputs[0][: len(batch)]]
-        case OutputShape.TOKEN:
-            return [outputs[0][: len(batch.token_ids)]]
-        case OutputShape.SPARSE:
-            values, columns, counts = outputs
-            kept = int(counts[: len(batch)].sum())
-            return [values[:kept], columns[:kept], counts[: len(batch)]]
+def trim_outputs(outputs: list[Any], batch: Batch, usual: OutputShape) -> list[Any]:
+    """Return the outputs without the outputs of the padding that was added to `batch`.
+
+    `usual` is the shape of the usual output.
+    """
+    shapes = batch.output_shapes(usual)
+    if OutputShape.SPARSE in shapes:
+        values, columns, counts = outputs
+        kept = int(counts[: len(batch)].sum())
+        return [values[:kept], columns[:kept], counts[: len(batch)]]
+    pairs = zip(outputs, shapes, strict=True)
+    return [output[: int(batch.row_counts(shape).sum())] for output, shape in pairs]
 
 
 def make_embeddings(
     info: EngineInfo, outputs: list[Any], batch: Batch, *, computed_tokens: int
 ) -> Embeddings:
     """Return the embeddings of `batch` from the outputs of its model, normalised if the engine normalises."""
-    match batch.output_shape(info.output_shape):
-        case OutputShape.TEXT:
-            if not info.normalizes:
-                return Embeddings.one_per_text(outputs[0], computed_tokens=computed_tokens)
-            unit, lengths = scale_to_unit(outputs[0])
+    if OutputShape.SPARSE in batch.output_shapes(info.output_shape):
+        values, columns, counts = outputs
+        return Embeddings(values, _offsets(counts), computed_tokens, columns)
+    made = {
+        output: _make_output(info, output, rows, batch, computed_tokens)
+        for output, rows in zip(batch.outputs, outputs, strict=True)
+    }
+    first, *others = made
+    return replace(made[first], others={output: made[output] for output in others})
+
+
+def _make_output(
+    info: EngineInfo, output: Output, rows: Any, batch: Batch, computed_tokens: int
+) -> Embeddings:
+    match output:
+        case Output.TOKEN_WEIGHTS:
+            return _pool_weights(rows[:, 0], batch, computed_tokens)
+        case Output.USUAL if info.output_shape is OutputShape.TEXT and info.normalizes:
+            unit, lengths = scale_to_unit(rows)
             return Embeddings.one_per_text(unit, computed_tokens=computed_tokens, lengths=lengths)
-        case OutputShape.TOKEN:
-            return Embeddings(outputs[0], batch.offsets, computed_tokens)
-        case OutputShape.SPARSE:
-            values, columns, counts = outputs
-            return Embeddings(values, np.concatenate(([0], np.cumsum(counts))), computed_tokens, columns)
+        case Output.USUAL if info.output_shape is OutputShape.TEXT:
+            return Embeddings.one_per_text(rows, computed_tokens=computed_tokens)
+        case Output.TOKEN_VECTORS:
+            return Embeddings(rows, _offsets(batch.row_counts(OutputShape.REST)), computed_tokens)
+    return Embeddings(rows, batch.offsets, computed_tokens)
+
+
+def _pool_weights(weights: FloatArray, batch: Batch, computed_tokens: int) -> Embeddings:
+    """Return sparse embeddings: of each text, the largest weight of each token id, without zeros.
+
+    `weights` (n,) belong to the tokens `batch.head_tokens`.
+    """
+    texts = np.repeat(np.arange(len(batch)), batch.row_counts(OutputShape.REST))
+    ids = batch.token_ids[batch.head_tokens]
+    kept = weights != 0  # NaN is kept, so that it does not look like a text without weights
+    texts, ids, weights = texts[kept], ids[kept], weights[kept]
+    order = np.lexsort((ids, texts))
+    texts, ids, weights = texts[order], ids[order], weights[order]
+    is_first = np.ones(len(ids), np.bool_)
+    is_first[1:] = (np.diff(texts) != 0) | (np.diff(ids) != 0)
+    starts = np.flatnonzero(is_first)
+    largest = np.maximum.reduceat(weights, starts) if len(starts) else weights
+    counts = np.bincount(texts[starts], minlength=len(batch))
+    return Embeddings(largest, _offsets(counts), computed_tokens, ids[starts])
+
+
+def _offsets(counts: IntArray) -> IntArray:
+    return np.concatenate(([0], np.cumsum(counts)))
 
 
 def join_embeddings(parts: Sequence[Embedding], *, computed_tokens: int) -> Embeddings:
     """Join the embeddings of single texts, at least one, in order."""
+    combined = [part for part in parts if isinstance(part, CombinedEmbedding)]
+    single = [part.usual if isinstance(part, CombinedEmbedding) else part for part in parts]
+    joined = _join_single(single, computed_tokens)
+    if not combined:
+        return joined
+    others = {
+        output: _join_single([part.others[output] for part in combined], computed_tokens)
+        for output in combined[0].others
+    }
+    return replace(joined, others=others)
+
+
+def _join_single(parts: Sequence[SingleEmbedding], computed_tokens: int) -> Embeddings:
     sparse = [part for part in parts if isinstance(part, SparseEmbedding)]
     if sparse:
         offsets = np.cumsum([0, *(len(part.values) for part in sparse)])

@@ -63,6 +63,8 @@ class Layout:
     is_token                    (texts, longest), bool: whether a text has a token in a slot
     is_long                     (), bool, or `None` if no text of the model is long
     short_slots                 the slots of a batch without a long text; the first slots of a long text
+    head_tokens                 (head_tokens,), int64: positions that token heads compute, without padding; or
+                                `None` for a model without such heads
     key_bias                    (texts, 1, 1, short_slots), float32: 0 for keys that are attended to, else
                                 `MASKED_SCORE`
 
@@ -83,6 +85,7 @@ class Layout:
     is_token: ir.Value
     is_long: ir.Value | None
     short_slots: ir.Value
+    head_tokens: ir.Value | None
     key_bias: ir.Value
     _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
     _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all texts
@@ -157,6 +160,9 @@ class Layout:
             op.constant([1, 2]),
         )
 
+    def _add_head_tokens(self, has_heads: bool) -> ir.Value | None:
+        return self._op.input("head_tokens", ["head_tokens"]) if has_heads else None
+
     def _add_seen_lengths(self, has_unseen: bool) -> ir.Value:
         return self._op.input("seen_lengths", ["texts"]) if has_unseen else self.lengths
 
@@ -166,10 +172,12 @@ class RaggedLayout(Layout):
 
     Inputs: `token_ids` (tokens,), `token_type_ids` (tokens,), `offsets` (texts + 1,) and `prompt_lengths`
     (texts,), all int64; with `has_unseen` also `seen_lengths` (texts,), the number of leading tokens of a
-    text that its tokens attend to.
+    text that its tokens attend to; with `has_heads` also `head_tokens`.
     """
 
-    def __init__(self, op: Ops, *, has_unseen: bool = False, has_long: bool = False) -> None:
+    def __init__(
+        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
+    ) -> None:
         super().__init__(op, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
@@ -181,6 +189,7 @@ class RaggedLayout(Layout):
         longest = op.ReduceMax(self.lengths, keepdims=0)
         self.slots = op.Range(op.constant(0), longest, op.constant(1))
         self.seen_lengths = self._add_seen_lengths(has_unseen)
+        self.head_tokens = self._add_head_tokens(has_heads)
         self._mark_tokens()
         nearest = op.Min(self.slots, op.Sub(op.Unsqueeze(self.lengths, op.constant([1])), op.constant([1])))
         self._token_of_slot = op.Add(op.Unsqueeze(self._starts, op.constant([1])), nearest)
@@ -206,11 +215,14 @@ class IndexedLayout(Layout):
     slots                                        (longest,)
     token_of_slot                                (texts, longest)
     seen_lengths                                 (texts,), with `has_unseen`
+    head_tokens                                  (head_tokens,), with `has_heads`
     """
 
     has_fixed_shapes: ClassVar[bool] = True
 
-    def __init__(self, op: Ops, *, has_unseen: bool = False, has_long: bool = False) -> None:
+    def __init__(
+        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
+    ) -> None:
         super().__init__(op, has_long=has_long)
         self.token_ids = op.input("token_ids", ["tokens"])
         self.token_type_ids = op.input("token_type_ids", ["tokens"])
@@ -222,6 +234,7 @@ class IndexedLayout(Layout):
         self.slots = op.input("slots", ["longest"])
         self._token_of_slot = op.input("token_of_slot", ["texts", "longest"])
         self.seen_lengths = self._add_seen_lengths(has_unseen)
+        self.head_tokens = self._add_head_tokens(has_heads)
         self._mark_tokens()
 
     def token_at(self, hidden: ir.Value, slots: ir.Value) -> ir.Value:

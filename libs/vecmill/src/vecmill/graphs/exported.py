@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel, one_line
-from vecmill.graphs.batch_layout import Layout, RaggedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
 from vecmill.graphs.external_data import check_external_data
 from vecmill.graphs.finish import finish_graph
 from vecmill.graphs.ops import Ops
@@ -79,7 +79,9 @@ def read_exported(description: ModelDescription) -> ExportedGraph:
 
 
 def build_stages(
-    description: ModelDescription, width: int, layout_class: type[Layout] = RaggedLayout
+    description: ModelDescription,
+    width: int,
+    layout_class: type[RaggedLayout] | type[IndexedLayout] = RaggedLayout,
 ) -> ir.Model:
     """Build the graph of the stages after an exported graph.
 
@@ -87,7 +89,7 @@ def build_stages(
     outputs are those of `build_graph`.
     """
     op = Ops()
-    layout = layout_class(op)
+    layout = layout_class(op, has_heads=description.token_heads is not None)
     padded = op.input("hidden", ["texts", "longest", width], ir.DataType.FLOAT)
     x = layout.merge_heads(op.Unsqueeze(padded, op.constant([1])), width=width)
     return finish_graph(op, layout, description, x)

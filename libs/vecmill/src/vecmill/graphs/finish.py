@@ -1,6 +1,7 @@
 """Finishes a graph with the stages after the encoder and head, and writes it to a file."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +10,60 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from vecmill.graphs.batch_layout import Layout
 from vecmill.graphs.ops import GraphOutput, Ops
-from vecmill.graphs.stages import apply_stage
+from vecmill.graphs.stages import apply_stage, normalize
 from vecmill.models.description import ModelDescription
-from vecmill.values.embeddings import TOKEN_OUTPUT, OutputShape
+from vecmill.models.heads import TokenHeads
+from vecmill.models.weights import Weights
+from vecmill.values.embeddings import Output, OutputShape
 from vecmill.values.task import Task
 
 
 def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.Value) -> ir.Model:
-    """Finish a graph with the stages that graphs compute; `x` is the output of its encoder or head."""
+    """Finish a graph with the stages that graphs compute; `x` is the output of its encoder or head.
+
+    An embedding model has the outputs of `Output`, in that order, with or without those of `TokenHeads`.
+    """
     if description.output_shape is OutputShape.SPARSE:
         return finish_sparse(op, layout, description, [x])
     axis = "tokens" if description.output_shape is OutputShape.TOKEN else "texts"
     rows = GraphOutput(_apply_stages(op, layout, description, x), "rows", (axis, description.dim))
     if description.task is not Task.EMBED:
         return op.finish(rows)
-    return op.finish(rows, GraphOutput(x, TOKEN_OUTPUT, ("tokens", description.encoder.hidden_size)))
+    width, heads = description.encoder.hidden_size, description.token_heads
+    states = GraphOutput(x, Output.HIDDEN_STATES, ("tokens", width))
+    if heads is None:
+        return op.finish(rows, states)
+    return op.finish(rows, states, *_apply_token_heads(op, layout, heads, x, width))
+
+
+def _apply_token_heads(
+    op: Ops, layout: Layout, heads: TokenHeads, hidden: ir.Value, width: int
+) -> tuple[GraphOutput, GraphOutput]:
+    """Return the weights and the vectors of the tokens in `layout.head_tokens`.
+
+    A batch that asks for neither has no such tokens, so that they cost nothing: ONNX Runtime computes all
+    outputs of a graph, whichever are read.
+    """
+    assert layout.head_tokens is not None
+    chosen = op.Gather(hidden, layout.head_tokens)
+    logits = _apply_linear(op, heads.weights_file, "sparse_linear", chosen, (1, width))
+    # Relu may turn NaN into 0, and a product with 0 keeps it.
+    weights = op.Add(op.Relu(logits), op.Mul(logits, op.constant(0, np.float32)))
+    vectors = normalize(op, _apply_linear(op, heads.vectors_file, "colbert_linear", chosen, (width, width)))
+    return (
+        GraphOutput(weights, Output.TOKEN_WEIGHTS, ("head_tokens", 1)),
+        GraphOutput(vectors, Output.TOKEN_VECTORS, ("head_tokens", width)),
+    )
+
+
+def _apply_linear(op: Ops, file: Path, name: str, x: ir.Value, shape: tuple[int, int]) -> ir.Value:
+    stored = Weights.open(file, asked_by={"hidden_size": shape[1]})
+    weight, bias = (
+        op.weight(replace(stored.tensor(part, size), name=f"{name}.{part}"))
+        for part, size in (("weight", shape), ("bias", shape[:1]))
+    )
+    # Not Gemm, whose weights may be quantised: calibration batches ask for dense embeddings alone.
+    return op.Add(op.MatMul(x, op.Transpose(weight, perm=[1, 0])), bias)
 
 
 def finish_sparse(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
-from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity
+from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity, TokenHeads
 from vecmill.models.stages import Normalize, Stage
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -29,9 +29,10 @@ class ModelDescription:
     `tokenizer_config.json`. `head` replaces the stages of a task model, or precedes them (`SPARSE`).
     `weights_files` hold the encoder and the head, or begin with an exported graph that computes both.
     `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or `chat_template` is
-    set for models that read a pair as one text, `multi_vector` for multi-vector models. `similarity` is the
-    measure that compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes
-    the token `vocab_size`, whose embedding is zeros.
+    set for models that read a pair as one text, `multi_vector` for multi-vector models, `token_heads` for
+    embedding models that give sparse and multi-vector embeddings too. `similarity` is the measure that
+    compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
+    `vocab_size`, whose embedding is zeros.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ModelDescription:
     pair_template: PairTemplate | None = None
     chat_template: ChatTemplate | None = None
     multi_vector: MultiVector | None = None
+    token_heads: TokenHeads | None = None
     similarity: Similarity = Similarity.COSINE
 
     @property
@@ -108,6 +110,11 @@ class ModelDescription:
     def shares_prefixes(self) -> bool:
         """Whether texts that begin with the same tokens share their computation in a call."""
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the model, its own first."""
+        return (self.task,) if self.token_heads is None else (self.task, Task.SPARSE, Task.MULTI_VECTOR)
 
     @property
     def output_shape(self) -> OutputShape:

@@ -40,8 +40,14 @@ def prepared_name(description: ModelDescription) -> str:
     """Return the first part of the name of each prepared folder of a model.
 
     The graphs of embedding models have a suffix: older graphs normalise, and have no output for each token.
+    Those with more heads have the digest of the heads, which change no dense embedding and so are no part of
+    the fingerprint.
     """
-    return fingerprint_model(description) + ("-tokens" if description.task is Task.EMBED else "")
+    name = fingerprint_model(description) + ("-tokens" if description.task is Task.EMBED else "")
+    if description.token_heads is None:
+        return name
+    hashes = " ".join(hash_file(path) for path in description.token_heads.files)
+    return f"{name}-heads-{hashlib.sha256(hashes.encode()).hexdigest()[:16]}"
 
 
 def hash_file(path: Path) -> str:

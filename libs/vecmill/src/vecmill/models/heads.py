@@ -1,5 +1,6 @@
 """The head of a task model, and the templates that build its inputs from queries and documents."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -109,3 +110,38 @@ class MultiVector:
     skipped: tuple[str, ...] = ()
     skipped_in: tuple[str, ...] = ("document",)
     prefixes: tuple[str, ...] = ()
+
+
+# The files of `TokenHeads`, by the names that FlagEmbedding gives them, the preferred ending first.
+_TOKEN_HEADS = ("sparse_linear", "colbert_linear")
+_HEAD_ENDINGS = (".safetensors", ".pt")
+
+
+def find_head_files(names: Collection[str]) -> list[str]:
+    """Return the files of both heads of `TokenHeads` among `names`; an empty list if one is missing."""
+    found = [
+        next((f"{head}{ending}" for ending in _HEAD_ENDINGS if f"{head}{ending}" in names), None)
+        for head in _TOKEN_HEADS
+    ]
+    files = [name for name in found if name is not None]
+    return files if len(files) == len(_TOKEN_HEADS) else []
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHeads:
+    """The heads with which an embedding model gives sparse and multi-vector embeddings too (BGE-M3).
+
+    `weights_file` holds `weight` (1, hidden_size) and `bias`, `vectors_file` `weight` (hidden_size,
+    hidden_size) and `bias`. The tokens `unweighted` have no weight in sparse embeddings.
+
+    Source: FlagEmbedding's `EncoderOnlyEmbedderM3Model` and `M3Embedder`; Chen et al. 2024, arXiv:2402.03216.
+    """
+
+    weights_file: Path
+    vectors_file: Path
+    unweighted: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files of both heads."""
+        return self.weights_file, self.vectors_file

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from vecmill.errors import ModelNotFound
 from vecmill.models.downloads import HubRepository, fetch_files, find_files, link_files, list_repository
+from vecmill.models.heads import find_head_files
 from vecmill.models.hub_failures import explain_download, explain_lookup, find_cause
 
 logger = logging.getLogger(__name__)
@@ -94,9 +95,15 @@ class _WantedFiles:
         if self.code:
             allow = (*allow, *_CODE)
         chosen = list(filter_repo_objects(names, allow_patterns=list(allow), ignore_patterns=list(ignore)))
+        chosen += find_pytorch_heads(names)
         if any(graph in chosen or (folder / graph).exists() for graph in _GRAPHS):
             return chosen
         return chosen + find_pytorch_weights(names)
+
+
+def find_pytorch_heads(names: Collection[str]) -> list[str]:
+    """Return PyTorch's files of token heads among `names`. Safetensors are wanted in any case."""
+    return [file for file in find_head_files(names) if file.endswith(".pt")]
 
 
 def find_pytorch_weights(names: Collection[str]) -> list[str]:
@@ -185,7 +192,10 @@ def _find_cached(name: HubName, wanted: _WantedFiles, *, lists_files: bool = Fal
         names = {file.path for file in get_cached_repo_tree(name.repository, revision=name.revision)}
     except CachedRepoTreeNotFoundError:  # downloaded by an older client, or one by one
         return None if lists_files else folder
-    return folder if all((folder / file).exists() for file in wanted.choose(names, folder)) else None
+    required = {*wanted.choose(names, folder)}
+    if not lists_files:  # earlier releases did not download heads
+        required -= {*find_pytorch_heads(names)}
+    return folder if all((folder / file).exists() for file in required) else None
 
 
 def _complete_folder(repository: HubRepository, revision: str | None, chosen: Collection[str]) -> Path:

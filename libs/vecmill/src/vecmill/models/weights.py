@@ -19,7 +19,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel, one_line
 from vecmill.models.pytorch.weights_file import PyTorchFile
 from vecmill.values.aliases import FloatArray, IntArray
 
-PYTORCH_SUFFIX = ".bin"
+PYTORCH_SUFFIXES = (".bin", ".pt")
 _PARTS = 4  # such as queries, keys and values
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
 
@@ -67,7 +67,7 @@ class Weights:
 
     @classmethod
     def open(cls, *paths: Path, asked_by: Mapping[str, Any] = MappingProxyType({})) -> Self:
-        """Open `paths`: files named *.bin are PyTorch files, others are safetensors files.
+        """Open `paths`: files named *.bin or *.pt are PyTorch files, others are safetensors files.
 
         Raises `CorruptModel` if a file is not complete, `UnsupportedModel` if a PyTorch file has other
         content than weights.
@@ -221,7 +221,7 @@ def fp32_bytes(paths: Sequence[Path]) -> int:
 
     Returns 0 for files that cannot be read.
     """
-    if any(path.suffix not in (".safetensors", PYTORCH_SUFFIX) for path in paths):
+    if any(path.suffix not in (".safetensors", *PYTORCH_SUFFIXES) for path in paths):
         return count_bytes(paths)
     try:
         files = [_open(path) for path in paths]
@@ -233,7 +233,7 @@ def fp32_bytes(paths: Sequence[Path]) -> int:
 
 
 def _open(path: Path) -> Any:
-    if path.suffix == PYTORCH_SUFFIX:
+    if path.suffix in PYTORCH_SUFFIXES:
         return PyTorchFile.open(path)
     from safetensors import SafetensorError, safe_open
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from vecmill.operations.admission import Admission
 from vecmill.operations.classify import classify, classify_tokens, score_tokens
-from vecmill.operations.embed import embed, embed_sparse, embed_tokens
+from vecmill.operations.embed import embed, embed_outputs, embed_sparse, embed_tokens
 from vecmill.operations.rerank import rerank
 from vecmill.operations.tokenize import detokenize, tokenize
 from vecmill.requests import (
@@ -17,6 +17,7 @@ from vecmill.requests import (
     ClassifyTokens,
     Detokenize,
     Embed,
+    EmbedOutputs,
     EmbedSparse,
     EmbedTokens,
     Request,
@@ -37,6 +38,7 @@ OPERATIONS: Mapping[type[Request[Any]], Callable[[Admission, Any], Awaitable[Any
     ScoreTokens: score_tokens,
     EmbedSparse: embed_sparse,
     EmbedTokens: embed_tokens,
+    EmbedOutputs: embed_outputs,
     Tokenize: tokenize,
     Detokenize: detokenize,
 }

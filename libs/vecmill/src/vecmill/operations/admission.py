@@ -287,15 +287,29 @@ _DOES: Mapping[Task, str] = {
     Task.MULTI_VECTOR: "gives an embedding for each token, and ranks documents by them",
 }
 
+_HEADS_DO = "gives dense, sparse and multi-vector embeddings, and ranks documents by them"
+
 
 def require_task(description: ModelDescription, *tasks: Task, asked: str) -> None:
-    """Raise `UnsupportedTask` unless the task of the model is in `tasks`.
+    """Raise `UnsupportedTask` unless the model has one of `tasks`.
 
     `asked` follows "it cannot" in the message.
     """
-    if description.task not in tasks:
+    if set(tasks).isdisjoint(description.tasks):
+        does = _DOES[description.task] if description.token_heads is None else _HEADS_DO
+        raise UnsupportedTask(f"The model {description.name} {does}; it cannot {asked}.", field="model")
+
+
+def require_heads(description: ModelDescription, *, asked: str) -> None:
+    """Raise `UnsupportedTask` unless the model has token heads.
+
+    `asked` follows "it cannot" in the message.
+    """
+    if description.token_heads is None:
         raise UnsupportedTask(
-            f"The model {description.name} {_DOES[description.task]}; it cannot {asked}.", field="model"
+            f"The model {description.name} {_DOES[description.task]}; it cannot {asked}, which needs the "
+            "heads of BGE-M3.",
+            field="model",
         )
 
 

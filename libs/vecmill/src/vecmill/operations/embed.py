@@ -1,21 +1,32 @@
-"""The requests for embeddings: `Embed` and `EmbedSparse` give one for each text, `EmbedTokens` many."""
+"""The requests for embeddings: `Embed` and `EmbedSparse` give one for each text, `EmbedTokens` many.
+
+`EmbedOutputs` gives all of these at once.
+"""
 
 import asyncio
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 from vecmill.errors import DeadlineExceeded, InvalidRequest, RequestTooLarge
 from vecmill.models import ModelDescription, Task
-from vecmill.operations.admission import Admission, require_dimensions, require_task, require_unfinished
+from vecmill.operations.admission import (
+    Admission,
+    Computation,
+    require_dimensions,
+    require_task,
+    require_unfinished,
+)
 from vecmill.operations.late_chunking import embed_chunks
-from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose
-from vecmill.results import EmbedResult, EmbedSparseResult, EmbedTokensResult
+from vecmill.operations.token_heads import choose_output, keep_weights
+from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, Request, TextsRequest
+from vecmill.results import EmbedOutputsResult, EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import Output
 from vecmill.vectors import (
     dense,
     find_ranges,
@@ -122,11 +133,19 @@ async def _find_ranges(admission: Admission, request: Embed, left_s: float) -> F
 
 async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSparseResult:
     """Return a sparse embedding for each text. Raises the same errors as `Mill.run`."""
-    require_task(admission.description, Task.SPARSE, asked="give sparse embeddings")
+    description, tokenizer = admission.description, admission.tokenizer
+    require_task(description, Task.SPARSE, asked="give sparse embeddings")
+    if description.token_heads is not None:
+        done = await _compute_outputs(admission, request, Output.TOKEN_WEIGHTS)
+        weights = await admission.compute(
+            lambda: tuple(keep_weights(description, tokenizer, each) for each in done.embeddings),
+            done.token_count + TEXT_NUMBERS * len(request.texts),
+        )
+        return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated_count)
     prompt, truncation = admission.prompt(request.options), request.options.truncation
     done = await admission.run(
         request,
-        lambda: admission.tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
+        lambda: tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
         sizes=[size + len(prompt) for size in request.sizes],
     )
     embeddings = tuple(map(sparse, done.embeddings))
@@ -135,7 +154,8 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
 
 # The fixed time of a text takes about as long as arithmetic on this many numbers.
 TEXT_NUMBERS = 2_000
-# Hidden states are wider than the embeddings of multi-vector models. So many take 64 MB, and more as JSON.
+# Hidden states and the vectors of token heads are wider than the embeddings of multi-vector models. So many
+# take 64 MB, and more as JSON.
 MOST_HIDDEN_NUMBERS = 2**24
 
 
@@ -145,8 +165,11 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     Raises the same errors as `Mill.run`.
     """
     description, tokenizer = admission.description, admission.tokenizer
-    if request.hidden_states and description.task is Task.EMBED:
-        return await _give_hidden_states(admission, request)
+    output = Output.TOKEN_VECTORS if description.token_heads is not None else Output.HIDDEN_STATES
+    if output is Output.TOKEN_VECTORS or (request.hidden_states and description.task is Task.EMBED):
+        done = await _compute_outputs(admission, request, output)
+        vectors = tuple(map(dense, done.embeddings))
+        return EmbedTokensResult(vectors, done.token_count, done.timings, done.truncated_count)
     require_task(description, Task.MULTI_VECTOR, asked="give an embedding for each token")
     side = request.options.purpose or Purpose.DOCUMENT
     prompt = side_prompt(description, side, request.options)
@@ -165,30 +188,90 @@ async def embed_tokens(admission: Admission, request: EmbedTokens) -> EmbedToken
     return EmbedTokensResult(embeddings, done.token_count, done.timings, done.truncated_count)
 
 
-async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> EmbedTokensResult:
-    """Return the last hidden states of an embedding model, special tokens included."""
-    info = admission.dispatcher.info
-    require_unfinished(admission.description, info, asked="return hidden states", field="model")
+async def embed_outputs(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
+    """Return several outputs of a model. Raises the same errors as `Mill.run`."""
+    description, tokenizer = admission.description, admission.tokenizer
+    if not request.tasks:
+        raise InvalidRequest("The request asks for no output; ask for at least one.", field="dense")
+    for task in request.tasks:
+        require_task(description, task, asked=_OUTPUTS[task])
+    if description.token_heads is None:
+        return await _give_only_output(admission, request)
+    asked = {
+        Output.USUAL: request.dense,
+        Output.TOKEN_WEIGHTS: request.sparse,
+        Output.TOKEN_VECTORS: request.vectors,
+    }
+    done = await _compute_outputs(admission, request, *(output for output in asked if asked[output]))
+
+    def finish() -> EmbedOutputsResult:
+        found = done.embeddings
+        return EmbedOutputsResult(
+            stack_embeddings([choose_output(each, Output.USUAL) for each in found])
+            if request.dense
+            else None,
+            tuple(keep_weights(description, tokenizer, each) for each in found) if request.sparse else None,
+            tuple(dense(choose_output(each, Output.TOKEN_VECTORS)) for each in found)
+            if request.vectors
+            else None,
+            done.token_count,
+            done.timings,
+            done.truncated_count,
+        )
+
+    return await admission.compute(finish, done.token_count + TEXT_NUMBERS * len(request.texts))
+
+
+_OUTPUTS = {
+    Task.EMBED: "embed texts",
+    Task.SPARSE: "give sparse embeddings",
+    Task.MULTI_VECTOR: "give an embedding for each token",
+}
+
+
+async def _give_only_output(admission: Admission, request: EmbedOutputs) -> EmbedOutputsResult:
+    """Return the output of a model that has no other."""
+    given = {each.name: getattr(request, each.name) for each in fields(Request)}
+    dense_rows, sparse_rows, vectors = None, None, None
+    result: EmbedResult | EmbedSparseResult | EmbedTokensResult
+    if request.dense:
+        result = await embed(admission, Embed(request.texts, **given))
+        dense_rows = result.embeddings
+    elif request.sparse:
+        result = await embed_sparse(admission, EmbedSparse(request.texts, **given))
+        sparse_rows = result.embeddings
+    else:
+        result = await embed_tokens(admission, EmbedTokens(request.texts, **given))
+        vectors = result.embeddings
+    return EmbedOutputsResult(
+        dense_rows, sparse_rows, vectors, result.token_count, result.timings, result.truncated_count
+    )
+
+
+async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outputs: Output) -> Computation:
+    """Compute `outputs` of an embedding model for each text, special tokens included."""
+    description, info = admission.description, admission.dispatcher.info
+    gives_states = outputs == (Output.HIDDEN_STATES,)
+    asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
+    require_unfinished(description, info, asked=asked, field="model")
     prompt = admission.prompt(request.options)
 
     def encode() -> Slices[list[TokenSequence]]:
         sequences = yield from admission.tokenizer.encode_in_slices(
             request.texts, prompt=prompt, truncation=request.options.truncation
         )
-        _check_numbers(sum(map(len, sequences)), admission.description.encoder.hidden_size)
-        return [sequence.for_tokens() for sequence in sequences]
+        if not {Output.HIDDEN_STATES, Output.TOKEN_VECTORS}.isdisjoint(outputs):
+            _check_numbers(sum(map(len, sequences)), description.encoder.hidden_size)
+        return [sequence.asking(*outputs) for sequence in sequences]
 
-    sizes = [size + len(prompt) for size in request.sizes]
-    done = await admission.run(request, encode, sizes=sizes)
-    states = tuple(map(dense, done.embeddings))
-    return EmbedTokensResult(states, done.token_count, done.timings, done.truncated_count)
+    return await admission.run(request, encode, sizes=[size + len(prompt) for size in request.sizes])
 
 
 def _check_numbers(tokens: int, width: int) -> None:
     most = MOST_HIDDEN_NUMBERS // width
     if tokens > most:
         raise RequestTooLarge(
-            f"`input` has {tokens} tokens in all; at most {most} hidden states of this model are returned at "
-            "once. Send it in parts.",
+            f"`input` has {tokens} tokens in all; at most {most} hidden states or vectors of this model are "
+            "returned at once. Send it in parts.",
             field="input",
         )

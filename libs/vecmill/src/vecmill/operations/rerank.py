@@ -1,5 +1,6 @@
 """The `Rerank` request: scores of documents for queries, by any model that can compare them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -7,18 +8,27 @@ from typing import TypeVar
 
 import numpy as np
 
-from vecmill.errors import InvalidRequest, fields_renamed
+from vecmill.errors import InvalidRequest, RequestTooLarge, fields_renamed
 from vecmill.models import Task
 from vecmill.models.heads import Similarity
-from vecmill.operations.admission import Admission, Computation, require_task
-from vecmill.requests import Purpose, Rerank, TextOptions
+from vecmill.operations.admission import (
+    Admission,
+    Computation,
+    require_heads,
+    require_task,
+    require_unfinished,
+)
+from vecmill.operations.token_heads import choose_output, keep_weights
+from vecmill.requests import HEAD_WEIGHTS, Purpose, Rerank, TextOptions
 from vecmill.results import RerankResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
+from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output
 from vecmill.vectors import (
     activate_logits,
+    dense,
     max_similarity,
     similarity_scores,
     sparse,
@@ -37,12 +47,13 @@ async def rerank(admission: Admission, request: Rerank) -> RerankResult:
     task, queries, documents = admission.description.task, request.queries, request.documents
     require_task(admission.description, *_METHODS, asked="rank documents")
     _check_counts(queries, documents)
+    _check_weights(request, admission)
     options = request.options
     if task is not Task.RERANK:
         options = replace(options, purpose=Purpose.QUERY)
     prompt = choose_prompt(admission, options, request.instruction)
     request = replace(request, options=replace(options, prompt=prompt, prompt_name=None))
-    method = _METHODS[task]
+    method = _BY_HEADS if _ranks_by_heads(admission) else _METHODS[task]
     with fields_renamed(input="documents"):
         done = await admission.run(
             request,
@@ -118,6 +129,24 @@ def _check_counts(queries: Sequence[str], documents: Sequence[str]) -> None:
         )
 
 
+def _check_weights(request: Rerank, admission: Admission) -> None:
+    if request.weights is None:
+        return
+    asked = "weight several scores"
+    require_heads(admission.description, asked=asked)
+    require_unfinished(admission.description, admission.dispatcher.info, asked=asked, field="weights")
+    total = sum(request.weights)
+    if min(request.weights) < 0 or not 0 < total < math.inf:
+        raise InvalidRequest(
+            "`weights` must be three numbers that are not negative, of which one is above 0.", field="weights"
+        )
+
+
+def _ranks_by_heads(admission: Admission) -> bool:
+    # An exported graph of finished embeddings ranks by these, as it does everything else.
+    return admission.description.token_heads is not None and not admission.dispatcher.info.is_finished
+
+
 def _truncate_texts(admission: Admission, request: Rerank) -> Slices[Rerank]:
     """Truncate queries and documents to the numbers of tokens that the request allows."""
     options, cut = request.options, admission.tokenizer.cut_texts_in_slices
@@ -186,8 +215,7 @@ def _encode_texts(admission: Admission, request: Rerank) -> Slices[list[TokenSeq
 
 
 def _score_embeddings(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
-    embeddings, count = stack_embeddings(done.embeddings), len(request.documents)
-    return _similarities(embeddings[count:], embeddings[:count], admission.description.similarity)
+    return _score_dense(admission, request, done.embeddings)
 
 
 def _similarities(queries: FloatArray, documents: FloatArray, similarity: Similarity) -> FloatArray:
@@ -198,9 +226,7 @@ def _similarities(queries: FloatArray, documents: FloatArray, similarity: Simila
 
 
 def _score_sparse(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
-    found, count = list(map(sparse, done.embeddings)), len(request.documents)
-    pairs = zip(_for_each(found[count:], count), found[:count], strict=True)
-    return np.array([sparse_product(query, document) for query, document in pairs], np.float32)
+    return _score_pairs(list(map(sparse, done.embeddings)), request, sparse_product)
 
 
 def _encode_sides(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
@@ -219,8 +245,72 @@ def _score_tokens(admission: Admission, request: Rerank, done: Computation) -> F
         keep(sequence, embedding, Purpose.DOCUMENT if index < count else Purpose.QUERY)
         for index, (sequence, embedding) in enumerate(zip(done.sequences, done.embeddings, strict=True))
     ]
-    pairs = zip(_for_each(sided[count:], count), sided[:count], strict=True)
-    return np.array([max_similarity(query, document) for query, document in pairs], np.float32)
+    return _score_pairs(sided, request, max_similarity)
+
+
+# Vectors are kept until all texts of the request are computed. So many take 512 MB.
+MOST_VECTOR_NUMBERS = 2**27
+
+
+def _weigh_outputs(request: Rerank) -> dict[Output, float]:
+    """Return the shares of the outputs in a score, without those of no weight."""
+    weights = request.weights or HEAD_WEIGHTS
+    pairs = zip((Output.USUAL, *HEAD_OUTPUTS), weights, strict=True)
+    return {output: weight / sum(weights) for output, weight in pairs if weight}
+
+
+def _encode_for_heads(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
+    sequences = yield from _encode_texts(admission, request)
+    outputs = _weigh_outputs(request)
+    most = MOST_VECTOR_NUMBERS // admission.description.encoder.hidden_size
+    if Output.TOKEN_VECTORS in outputs and sum(map(len, sequences)) > most:
+        raise RequestTooLarge(
+            f"`documents` have more than {most} tokens in all, so that the vectors of their tokens take too "
+            "much memory. Send them in parts, or with `weights` of which the last is 0.",
+            field="documents",
+        )
+    return [sequence.asking(*outputs) for sequence in sequences]
+
+
+def _score_heads(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
+    """Return the weighted means of the three scores, as FlagEmbedding's `M3Embedder.compute_score` does."""
+    scores = [
+        share
+        * _HEAD_SCORES[output](admission, request, [choose_output(each, output) for each in done.embeddings])
+        for output, share in _weigh_outputs(request).items()
+    ]
+    return np.asarray(np.sum(scores, axis=0, dtype=np.float64), np.float32)
+
+
+def _score_dense(admission: Admission, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
+    embeddings, count = stack_embeddings(found), len(request.documents)
+    return _similarities(embeddings[count:], embeddings[:count], admission.description.similarity)
+
+
+def _score_weights(admission: Admission, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
+    kept = [keep_weights(admission.description, admission.tokenizer, each) for each in found]
+    return _score_pairs(kept, request, sparse_product)
+
+
+def _score_vectors(admission: Admission, request: Rerank, found: Sequence[Embedding]) -> FloatArray:
+    def score(query: FloatArray, document: FloatArray) -> np.float32:
+        return max_similarity(query, document) / np.float32(max(1, len(query)))
+
+    return _score_pairs(list(map(dense, found)), request, score)
+
+
+def _score_pairs(found: Sequence[T], request: Rerank, score: Callable[[T, T], np.float32]) -> FloatArray:
+    """Return the score of each document; `found` belong to the documents, and then to the queries."""
+    count = len(request.documents)
+    pairs = zip(_for_each(found[count:], count), found[:count], strict=True)
+    return np.array([score(query, document) for query, document in pairs], np.float32)
+
+
+_HEAD_SCORES = {
+    Output.USUAL: _score_dense,
+    Output.TOKEN_WEIGHTS: _score_weights,
+    Output.TOKEN_VECTORS: _score_vectors,
+}
 
 
 # How many numbers the scoring reads or makes, as far as that decides where to compute it.
@@ -262,3 +352,6 @@ _METHODS = {
     Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
     Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
 }
+
+# The method of a model with token heads. Products of token vectors outweigh the other scores.
+_BY_HEADS = _RerankMethod(_encode_for_heads, _score_heads, _count_products)

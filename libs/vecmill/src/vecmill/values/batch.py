@@ -7,12 +7,17 @@ from typing import Self, TypeVar
 import numpy as np
 
 from vecmill.values.aliases import IntArray
-from vecmill.values.embeddings import OutputShape
+from vecmill.values.embeddings import HEAD_OUTPUTS, Output, OutputShape
 
 T = TypeVar("T")
 
 LEAST_SHARED = 8
 """The tokens of the shortest common beginning that is worth to be known."""
+_SHAPES = {
+    Output.HIDDEN_STATES: OutputShape.TOKEN,
+    Output.TOKEN_WEIGHTS: OutputShape.REST,
+    Output.TOKEN_VECTORS: OutputShape.REST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +28,9 @@ class TokenSequence:
     the number of the text's adapter, or 0. The first `prompt_length` tokens are a prompt, which some models
     leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
     for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
-    With `gives_tokens`, the output of an embedding model is the last hidden state of each token.
-    `is_truncated` tells whether a part of the text or pair was cut off. All sequences of the request begin
-    with the same `shared` tokens, which a causal model computes once a call (`values.positions`).
+    `outputs` are the outputs that it asks for: one, or the usual output and others. `is_truncated` tells
+    whether a part of the text or pair was cut off. All sequences of the request begin with the same `shared`
+    tokens, which a causal model computes once a call (`values.positions`).
     """
 
     token_ids: IntArray
@@ -33,7 +38,7 @@ class TokenSequence:
     prompt_length: int
     key: bytes
     unseen: int = 0
-    gives_tokens: bool = False
+    outputs: tuple[Output, ...] = (Output.USUAL,)
     is_truncated: bool = False
     shared: int = 0
 
@@ -59,9 +64,12 @@ class TokenSequence:
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def for_tokens(self) -> Self:
-        """Return the sequence whose output is the last hidden state of each token."""
-        return replace(self, key=b"tokens:" + self.key, gives_tokens=True)
+    def asking(self, *outputs: Output) -> Self:
+        """Return the sequence that asks for `outputs`, at least one; if for several, the usual one is one."""
+        asked = {*outputs, Output.USUAL} if len(outputs) > 1 else {*outputs}
+        ordered = tuple(output for output in Output if output in asked)
+        prefix = b"" if ordered == (Output.USUAL,) else "+".join(ordered).encode() + b":"
+        return replace(self, key=prefix + self.key, outputs=ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ class Batch:
     Text `i` owns positions `offsets[i]:offsets[i + 1]` of `token_ids` and `token_type_ids` (both (tokens,),
     int64); `offsets` is (texts + 1,), int64; `prompt_lengths` and `seen_lengths` are (texts,), int64. Tokens
     attend only to the first `seen_lengths` tokens of their text. The fields have the same names as the inputs
-    of prepared graphs, except `gives_tokens`, which is that of all sequences.
+    of prepared graphs, except `outputs`, which are those of all sequences.
     """
 
     token_ids: IntArray
@@ -79,11 +87,11 @@ class Batch:
     offsets: IntArray
     prompt_lengths: IntArray
     seen_lengths: IntArray
-    gives_tokens: bool = False
+    outputs: tuple[Output, ...] = (Output.USUAL,)
 
     @classmethod
     def of(cls, sequences: Sequence[TokenSequence]) -> Self:
-        """Concatenate sequences, at least one, which must have the same `gives_tokens`."""
+        """Concatenate sequences, at least one, which must have the same `outputs`."""
         offsets = np.zeros(len(sequences) + 1, np.int64)
         np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
         return cls(
@@ -92,7 +100,7 @@ class Batch:
             offsets=offsets,
             prompt_lengths=np.array([sequence.prompt_length for sequence in sequences], np.int64),
             seen_lengths=np.array([len(sequence) - sequence.unseen for sequence in sequences], np.int64),
-            gives_tokens=sequences[0].gives_tokens,
+            outputs=sequences[0].outputs,
         )
 
     def __len__(self) -> int:
@@ -103,9 +111,28 @@ class Batch:
         """The number of tokens of each text, (texts,) int64."""
         return np.diff(self.offsets)
 
-    def output_shape(self, usual: OutputShape) -> OutputShape:
-        """Return the shape of the output for this batch, of an engine whose usual outputs have this shape."""
-        return OutputShape.TOKEN if self.gives_tokens else usual
+    @property
+    def head_tokens(self) -> IntArray:
+        """The positions that the heads of `models.heads.TokenHeads` compute: (n,) int64.
+
+        All but the first position of each text, or none if the batch asks for no output of the heads.
+        """
+        if not any(output in HEAD_OUTPUTS for output in self.outputs):
+            return np.zeros(0, np.int64)
+        return np.delete(np.arange(len(self.token_ids)), self.offsets[:-1])
+
+    def output_shapes(self, usual: OutputShape) -> tuple[OutputShape, ...]:
+        """Return the shape of each output, of an engine whose usual outputs have the shape `usual`."""
+        return tuple(usual if output is Output.USUAL else _SHAPES[output] for output in self.outputs)
+
+    def row_counts(self, shape: OutputShape) -> IntArray:
+        """Return the number of rows of each text in an output of this `shape`, which is not sparse."""
+        match shape:
+            case OutputShape.TOKEN:
+                return self.lengths
+            case OutputShape.REST:
+                return self.lengths - 1
+        return np.ones(len(self), np.int64)
 
 
 def compute_in_groups(

@@ -3,12 +3,14 @@
 `OutputDtype` is the data type that they are returned in.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from vecmill.values.aliases import FloatArray, IntArray
 
@@ -46,8 +48,18 @@ _DTYPES = {
     OutputDtype.BINARY: "i1",
 }
 
-# The name of the second output of the graphs of embedding models: the last hidden state of each token.
-TOKEN_OUTPUT = "token_rows"
+
+class Output(StrEnum):
+    """An output that a call can ask for, by the name of the output of the graph."""
+
+    USUAL = "rows"  # the output for which the model is made
+    HIDDEN_STATES = "token_rows"  # the last hidden state of each token, of an embedding model
+    TOKEN_WEIGHTS = "token_weights"  # a weight for each different token: a sparse embedding
+    TOKEN_VECTORS = "token_vectors"  # an embedding for each token but the first
+
+
+# The outputs of the heads of `models.heads.TokenHeads`.
+HEAD_OUTPUTS = (Output.TOKEN_WEIGHTS, Output.TOKEN_VECTORS)
 
 
 class OutputShape(StrEnum):
@@ -56,6 +68,7 @@ class OutputShape(StrEnum):
     TEXT = "text"  # one embedding
     TOKEN = "token"  # one embedding for each token
     SPARSE = "sparse"  # one sparse embedding
+    REST = "rest"  # one embedding, or number, for each token but the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +90,21 @@ class UnitEmbedding:
     length: float
 
 
-# The output for one text: (1, dim) or (tokens, dim) float32, with its former length if the model normalises
+# One output for one text: (1, dim) or (tokens, dim) float32, with its former length if the model normalises
 # it, or a sparse embedding.
-Embedding = FloatArray | SparseEmbedding | UnitEmbedding
+SingleEmbedding = FloatArray | SparseEmbedding | UnitEmbedding
+
+
+@dataclass(frozen=True, slots=True)
+class CombinedEmbedding:
+    """The usual output for one text, and the other outputs that the same call was asked for."""
+
+    usual: SingleEmbedding
+    others: Mapping[Output, SingleEmbedding]
+
+
+# What a call computed for one text.
+Embedding = SingleEmbedding | CombinedEmbedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +115,8 @@ class Embeddings:
     per text, (tokens, dim) with one embedding per token, or (nonzeros,) for sparse embeddings. For sparse
     embeddings, `columns` (nonzeros,) int64 holds the token ids. `computed_tokens` counts the positions that
     were computed, padding included. If the model normalises the embeddings of texts, `lengths` (texts,)
-    float32 are their lengths before the normalisation.
+    float32 are their lengths before the normalisation. `others` are the other outputs that the call was
+    asked for besides the usual one.
     """
 
     values: FloatArray
@@ -98,6 +124,7 @@ class Embeddings:
     computed_tokens: int
     columns: IntArray | None = None
     lengths: FloatArray | None = None
+    others: "Mapping[Output, Embeddings]" = field(default_factory=dict)
 
     @classmethod
     def one_per_text(
@@ -114,8 +141,28 @@ class Embeddings:
         """Return the values of text `index`: (its embeddings, dim), or (nonzeros,) if sparse."""
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
+    def are_finite(self) -> npt.NDArray[np.bool_]:
+        """Return whether all numbers of each text are finite: (texts,) bool."""
+        # The length of an embedding may exceed float32 where none of its values does.
+        finite = np.ones(len(self), np.bool_) if self.lengths is None else np.isfinite(self.lengths)
+        if not np.isfinite(self.values).all():
+            finite &= [bool(np.isfinite(self.of_text(index)).all()) for index in range(len(self))]
+        for other in self.others.values():
+            finite &= other.are_finite()
+        return finite
+
     def split(self) -> list[Embedding]:
         """Return the output of each text, in order."""
+        usual = self._split_usual()
+        if not self.others:
+            return [*usual]
+        others = zip(*(other._split_usual() for other in self.others.values()), strict=True)
+        return [
+            CombinedEmbedding(one, dict(zip(self.others, parts, strict=True)))
+            for one, parts in zip(usual, others, strict=True)
+        ]
+
+    def _split_usual(self) -> Sequence[SingleEmbedding]:
         if self.lengths is not None:
             rows = zip(self.values[:, None], self.lengths.tolist(), strict=True)
             return [UnitEmbedding(values, length) for values, length in rows]

@@ -26,6 +26,7 @@ import numpy as np
 
 from vecmill.values.aliases import IntArray
 from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,9 @@ class Positions:
     def of(cls, batch: Batch, *, shares_prefixes: bool) -> "Positions":
         """Return the positions of `batch`; with `shares_prefixes` equal beginnings of texts share theirs.
 
-        The results for single tokens have positions of their own.
+        Only for the usual output: other outputs may have a row for each position.
         """
-        if shares_prefixes and len(batch) > 1 and not batch.gives_tokens:
+        if shares_prefixes and len(batch) > 1 and batch.outputs == (Output.USUAL,):
             return _share_prefixes(batch)
         every = np.arange(len(batch.token_ids))
         return cls(every, every)
@@ -83,16 +84,21 @@ def _count_equal(one: IntArray, other: IntArray) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The sizes of a call: token `positions`, `texts`, and `longest`, the number of slots of each text."""
+    """The sizes of a call.
+
+    Token `positions`, `texts`, `longest`, the number of slots of each text, and `heads`, the number of
+    positions that the heads compute.
+    """
 
     positions: int
     texts: int
     longest: int
+    heads: int = 0
 
     @classmethod
     def of(cls, batch: Batch, positions: Positions) -> "BatchShape":
         """Return the smallest shape that holds `batch`."""
-        return cls(len(positions), len(batch), int(batch.lengths.max()))
+        return cls(len(positions), len(batch), int(batch.lengths.max()), len(batch.head_tokens))
 
     def rounded(self, *, positions: int = 1, texts: int = 1, longest: int = 1) -> "BatchShape":
         """Return this shape with each size rounded up to a multiple of the given number."""
@@ -100,6 +106,7 @@ class BatchShape:
             -(-self.positions // positions) * positions,
             -(-self.texts // texts) * texts,
             -(-self.longest // longest) * longest,
+            -(-self.heads // positions) * positions,
         )
 
 
@@ -119,7 +126,8 @@ def index_batch(batch: Batch, positions: Positions, shape: BatchShape) -> Mappin
     Raises `ValueError` if the batch does not fit.
     """
     needed = BatchShape.of(batch, positions)
-    if needed.positions > shape.positions or needed.texts > shape.texts or needed.longest > shape.longest:
+    fits = needed.positions <= shape.positions and needed.heads <= shape.heads
+    if not fits or needed.texts > shape.texts or needed.longest > shape.longest:
         raise ValueError(f"a batch of {needed} does not fit into {shape}")
     starts, lengths = _fill(batch.offsets[:-1], shape.texts, 0), _fill(batch.lengths, shape.texts, 1)
     slots = np.arange(shape.longest, dtype=np.int64)
@@ -140,6 +148,7 @@ def index_batch(batch: Batch, positions: Positions, shape: BatchShape) -> Mappin
         "slots": slots,
         "token_of_slot": positions.of_tokens[token_of_slot],
         "seen_lengths": _fill(batch.seen_lengths, shape.texts, 1),
+        "head_tokens": _fill(batch.head_tokens, shape.heads, 0),
     }
 
 

@@ -29,7 +29,7 @@ from vecmill.engines import load_engine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, Task
 from vecmill.models.fingerprint import stage_files
-from vecmill.models.weights import PYTORCH_SUFFIX, Weights
+from vecmill.models.weights import PYTORCH_SUFFIXES, Weights
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import compute_in_groups
@@ -84,7 +84,7 @@ def load_reference_implementation(description: ModelDescription) -> ComputeOutpu
 
 def _refuse_other_pickles(description: ModelDescription) -> None:
     for path in (*description.weights_files, *stage_files(description)):
-        if path.suffix == PYTORCH_SUFFIX:
+        if path.suffix in PYTORCH_SUFFIXES:
             Weights.open(path)
 
 

@@ -141,9 +141,9 @@ class Router:
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application, when a replica of each model has started."""
-        tasks = await asyncio.gather(*(self._models[name].find_task.remote() for name in self._mills))
-        for mill, task in zip(self._mills.values(), tasks, strict=True):
-            mill.task = task
+        found = await asyncio.gather(*(self._models[name].find_tasks.remote() for name in self._mills))
+        for mill, tasks in zip(self._mills.values(), found, strict=True):
+            mill.tasks = tasks
         routes = router_routes(self._service, self._forward)
         return OneRequestId(create_app(self._service, routes=routes))
 

@@ -111,12 +111,12 @@ class RoutedReplica(ModelReplica):
         if self._is_started:  # otherwise the constructor failed
             await self._lifespan.close()
 
-    async def find_task(self) -> Task:
-        """Return the task of the model, by which the router finds the model of a request."""
-        task = self._model.task
-        if task is None:
+    async def find_tasks(self) -> tuple[Task, ...]:
+        """Return the tasks of the model, its own first, by which the router finds the model of a request."""
+        tasks = self._model.tasks
+        if tasks is None:
             raise NotReady(f"The model {self._model.name} is not loaded.")
-        return task
+        return tasks
 
     async def answer(self, request: ForwardedRequest) -> AsyncIterator[ForwardedResponse | None]:
         """Yield heartbeats, which are `None`, and then the response to a request of the router."""

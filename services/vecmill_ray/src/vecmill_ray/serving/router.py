@@ -65,24 +65,24 @@ REPLICA_GRACE_S = 1.0
 class RemoteMill:
     """The part of a `Mill` that the catalog and the metrics read, for a model in another process.
 
-    `task` is `None` until a replica of the model has started.
+    `tasks` is `None` until a replica of the model has started.
     """
 
     config: MillConfig
-    task: Task | None = None
+    tasks: tuple[Task, ...] | None = None
     is_lost: bool = False
 
     @property
     def state(self) -> MillState:
         """The state of the model."""
-        return MillState.LOADING if self.task is None else MillState.READY
+        return MillState.LOADING if self.tasks is None else MillState.READY
 
     @property
     def description(self) -> Any:
-        """The task of the model. Raises `NotReady` until it is known."""
-        if self.task is None:
+        """The tasks of the model. Raises `NotReady` until they are known."""
+        if self.tasks is None:
             raise NotReady("The model is still loading.")
-        return SimpleNamespace(task=self.task)
+        return SimpleNamespace(task=self.tasks[0], tasks=self.tasks)
 
     @property
     def info(self) -> Any:

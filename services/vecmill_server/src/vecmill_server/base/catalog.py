@@ -99,6 +99,14 @@ class ServedModel:
         except NotReady:
             return None
 
+    @property
+    def tasks(self) -> tuple[Task, ...] | None:
+        """The tasks of the model, its own first; `None` until the model is described."""
+        try:
+            return self.mill.description.tasks
+        except NotReady:
+            return None
+
 
 class Catalog:
     """The served models by exact name, alias, name in any case, or the part after the last slash.
@@ -159,7 +167,7 @@ class Catalog:
         """Return the model of a request. Raises `UnknownModel`.
 
         `tasks` are the tasks that can serve the request, the preferred task first. A request without a name
-        gets the first model whose task comes earliest in `tasks`.
+        gets the first model that does the earliest task of `tasks` that any model does.
         """
         if name is None or name == UNSPECIFIED:
             return self._unnamed(tasks) if len(self._models) > 1 else self._models[0]
@@ -225,7 +233,7 @@ class Catalog:
         # may mean such a model, and the vectors of another model would be wrong, so it is not passed over.
         for task in tasks:
             for model in self._models:
-                if model.task in (task, None):
+                if model.tasks is None or task in model.tasks:
                     return model
         return self._models[0]
 

@@ -221,6 +221,31 @@ def _write_ranking(
     }
 
 
+def _to_weights(value: JsonValue, field: str) -> tuple[float, float, float]:
+    most = json_schema.LARGEST_WHOLE_NUMBER
+    if isinstance(value, list) and len(value) == 3:
+        dense, sparse, vectors = value
+        if all(type(each) in (int, float) and 0 <= each <= most for each in value):
+            return float(dense), float(sparse), float(vectors)
+    raise fields.invalid(field, "must be three numbers that are not negative.")
+
+
+_WEIGHTS = fields.optional(
+    ("weights",),
+    json_schema.nullable(
+        {
+            "type": "array",
+            "minItems": 3,
+            "maxItems": 3,
+            "items": {"type": "number", "minimum": 0, "maximum": json_schema.LARGEST_WHOLE_NUMBER},
+        }
+    ),
+    _to_weights,
+    "The weights of the dense, sparse and multi-vector scores of BGE-M3, by default 0.4, 0.2 and 0.4.",
+    depends_on_model=True,
+)
+
+
 class RerankRequest(RankedBody):
     """The body of `/rerank` from the clients of Cohere, Jina, vLLM and Infinity."""
 
@@ -228,12 +253,13 @@ class RerankRequest(RankedBody):
     return_documents = fields.flag(
         "return_documents", note="Whether results have their documents."
     ).otherwise(False)
+    weights = _WEIGHTS
     marks = OTHER_RERANK
     responses: ClassVar[tuple[Any, ...]] = (Component("RerankResponse", _describe_ranking),)
 
     def read(self) -> Asked:
         documents = self.documents
-        request, returned = self.read_request(documents), None
+        request, returned = replace(self.read_request(documents), weights=self.weights), None
         if self.return_documents:
             is_plain = self.dialect_options.plain_documents
             returned = [each.text if is_plain else each.as_sent for each in documents]

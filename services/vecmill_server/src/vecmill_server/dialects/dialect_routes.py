@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from vecmill_server.dialects import (
     cohere,
+    flag_embedding,
     hugging_face,
     llama_cpp,
     ollama,
@@ -28,6 +29,7 @@ ROUTES: tuple[InferenceRoute, ...] = (
     *predict.ROUTES,
     *cohere.ROUTES,
     *ollama.ROUTES,
+    *flag_embedding.ROUTES,
     *hugging_face.ROUTES,
 )
 

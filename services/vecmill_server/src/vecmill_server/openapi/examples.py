@@ -10,6 +10,7 @@ from typing import Any
 from vecmill.values.task import Task
 from vecmill_server.dialects import (
     cohere,
+    flag_embedding,
     hugging_face,
     llama_cpp,
     ollama,
@@ -63,6 +64,7 @@ EXAMPLES: Mapping[type[InferenceBody], Example] = {
     tei.TeiTokenizeRequest: Example({"inputs": _TEXTS}, (Api.TEI,)),
     tei.DecodeRequest: Example({"ids": _IDS}, (Api.TEI,)),
     predict.PredictRequest: Example({"inputs": _TEXT}, (Api.TEI,)),
+    flag_embedding.EncodeRequest: Example({"sentences": _TEXTS}, (Api.FLAG_EMBEDDING,)),
     vllm.ScoreRequest: Example({"text_1": _QUERY, "text_2": _TEXTS}, (Api.VLLM,)),
     vllm.ClassifyRequest: Example({"input": _TEXTS}, (Api.INFINITY, Api.VLLM)),
     vllm.PoolingEmbedRequest: Example({"input": _TEXTS}, (Api.VLLM,)),

@@ -37,6 +37,10 @@ class Api(StrEnum):
     NVIDIA = "NVIDIA", _ROOT
     DEEPINFRA = "DeepInfra", _ROOT
     PINECONE = "Pinecone", _ROOT
+    FLAG_EMBEDDING = (
+        "FlagEmbedding",
+        f"The outputs of BGE-M3, named as in `BGEM3FlagModel.encode`. {_ROOT}",
+    )
     CLOUD = "Cloud platforms", "Hugging Face Inference Endpoints, SageMaker and Vertex AI."
     BATCHES = "Files and batches", "OpenAI's Batch API. It needs a server with the option `--batch-dir`."
     SERVER = "Server", "Probes, metrics and this documentation."

@@ -142,6 +142,8 @@ def _model_files(description: ModelDescription) -> set[Path]:
     """
     source = description.directory
     files = {description.tokenizer_file, *description.weights_files, *stage_files(description)}
+    if description.token_heads is not None:
+        files |= {*description.token_heads.files}
     for folder, folders, names in os.walk(source):
         folders[:] = [name for name in folders if name != PREPARED_FOLDER and not name.startswith(".")]
         files |= {Path(folder) / name for name in names if _is_setting(name)}

@@ -58,9 +58,10 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "seen_lengths": ("texts",),
     "slots": ("longest",),
     "token_of_slot": ("texts", "longest"),
+    "head_tokens": ("heads",),
 }
 # Example sizes differ from each other and from all sizes of a model, so that torch cannot equate two sizes.
-_EXAMPLE_SIZES: Mapping[str, int] = {"positions": 47, "texts": 11, "longest": 13}
+_EXAMPLE_SIZES: Mapping[str, int] = {"positions": 47, "texts": 11, "longest": 13, "heads": 17}
 
 _OPTIONS: Mapping[str, Any] = {
     # Weights become constants in the layout of the kernels.

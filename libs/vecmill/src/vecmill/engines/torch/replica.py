@@ -12,7 +12,7 @@ are handled differently:
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,12 @@ from vecmill.engines.session_calls import ModelCall
 from vecmill.errors import DeviceLost, InferenceFailed
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch
-from vecmill.values.embeddings import OutputShape
+from vecmill.values.embeddings import Output, OutputShape
 from vecmill.values.positions import BatchShape, Positions, index_batch, refuse_unknown_tokens
 
 logger = logging.getLogger(__name__)
 
-# Maps the input tensors of a batch, in order, to dense outputs: the usual one, and one for each token if any.
+# Maps the input tensors of a batch, in order, to dense outputs, in the order of `Output`.
 Program = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 Outputs = list[Any]
 
@@ -42,9 +42,7 @@ class ShapeRounding:
     def round(self, shape: BatchShape) -> BatchShape:
         """Return `shape` rounded up."""
         rounded = shape.rounded(longest=self.length_multiple)
-        return BatchShape(
-            *(max(size, self.min_size) for size in (rounded.positions, rounded.texts, rounded.longest))
-        )
+        return BatchShape(*(max(size, self.min_size) for size in astuple(rounded)))
 
 
 class IndexedProgram:
@@ -80,7 +78,7 @@ class IndexedProgram:
         shape = self._rounding.round(BatchShape.of(batch, positions))
         indices = index_batch(batch, positions, shape)
         found = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
-        return read_outputs(choose_output(found, batch), batch, batch.output_shape(self._output_shape))
+        return read_outputs(choose_outputs(found, batch), batch, self._output_shape)
 
 
 class Replica:
@@ -131,22 +129,29 @@ def send_arrays(arrays: Sequence[IntArray], device: torch.device) -> list[torch.
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
-def choose_output(outputs: Sequence[torch.Tensor], batch: Batch) -> torch.Tensor:
-    """Return the output that `batch` asks for. Raises `ValueError` if the program has none for tokens."""
-    if not batch.gives_tokens:
-        return outputs[0]
-    if len(outputs) < 2:
-        raise ValueError("the program has no output for each token")
-    return outputs[1]
+def choose_outputs(outputs: Sequence[torch.Tensor], batch: Batch) -> list[torch.Tensor]:
+    """Return the outputs that `batch` asks for. Raises `ValueError` if the program lacks one."""
+    places = [tuple(Output).index(output) for output in batch.outputs]
+    if max(places) >= len(outputs):
+        raise ValueError(f"the program does not compute {', '.join(batch.outputs)}")
+    return [outputs[place] for place in places]
 
 
-def read_outputs(dense: torch.Tensor, batch: Batch, output_shape: OutputShape) -> Outputs:
-    """Read the outputs of `batch` from the device, without the vectors of `dense` that belong to padding."""
-    if output_shape is OutputShape.TOKEN:
-        return [_to_numpy(dense[: len(batch.token_ids)])]
-    rows = dense[: len(batch)]
-    if output_shape is OutputShape.TEXT:
-        return [_to_numpy(rows)]
+def read_outputs(chosen: Sequence[torch.Tensor], batch: Batch, usual: OutputShape) -> Outputs:
+    """Read the outputs of `batch` from the device, without the rows that belong to padding.
+
+    `chosen` are the outputs that the batch asks for, and `usual` is the shape of the usual output.
+    """
+    read: Outputs = []
+    for rows, shape in zip(chosen, batch.output_shapes(usual), strict=True):
+        if shape is OutputShape.SPARSE:
+            read += _read_sparse(rows[: len(batch)], batch)
+        else:
+            read.append(_to_numpy(rows[: int(batch.row_counts(shape).sum())]))
+    return read
+
+
+def _read_sparse(rows: torch.Tensor, batch: Batch) -> Outputs:
     texts, columns = indices = rows.ne(0).nonzero(as_tuple=True)
     counts = np.bincount(texts.cpu().numpy(), minlength=len(batch))
     return [_to_numpy(rows[indices]), columns.cpu().numpy(), counts]

@@ -17,7 +17,7 @@ from vecmill.engines.buckets import pad_texts
 from vecmill.engines.long_texts import compute_groups
 from vecmill.engines.session_calls import check_model_call
 from vecmill.engines.torch.program import make_program
-from vecmill.engines.torch.replica import Outputs, choose_output, read_outputs, send_arrays
+from vecmill.engines.torch.replica import Outputs, choose_outputs, read_outputs, send_arrays
 from vecmill.errors import CorruptModel, MissingExtra, UnsupportedModel, one_line
 from vecmill.graphs.batch_layout import IndexedLayout
 from vecmill.graphs.exported import build_stages
@@ -65,7 +65,7 @@ class TransformersProgram:
         """Compute the outputs for `batch`; see `ModelCall`."""
         refuse_unknown_tokens(batch, self._token_count)
         groups = [np.flatnonzero(batch.lengths == length) for length in np.unique(batch.lengths)]
-        return compute_groups(self._compute, batch, groups, batch.output_shape(self._output_shape))
+        return compute_groups(self._compute, batch, groups, self._output_shape)
 
     def _compute(self, batch: Batch) -> Outputs:
         """Compute the outputs of texts of one length."""
@@ -74,19 +74,19 @@ class TransformersProgram:
         found = self._model(**dict(zip(self._takes, tensors, strict=True)), return_dict=True)
         dense = (found.logits if "logits" in found else found.last_hidden_state).float()
         if self._stages is not None:
-            dense = self._apply_stages(dense, batch)
-        elif self._output_shape is OutputShape.TOKEN:
+            return read_outputs(self._apply_stages(dense, batch), batch, self._output_shape)
+        if self._output_shape is OutputShape.TOKEN:
             dense = dense.reshape(-1, dense.shape[-1])
-        return read_outputs(dense, batch, batch.output_shape(self._output_shape))
+        return read_outputs([dense], batch, self._output_shape)
 
-    def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> list[torch.Tensor]:
         assert self._stages is not None
         positions = Positions.of(batch, shares_prefixes=False)
         arrays = index_batch(batch, positions, BatchShape.of(batch, positions))
         names = [name for name in self._indices if name != _HIDDEN]
         given = dict(zip(names, send_arrays([arrays[name] for name in names], self._device), strict=True))
         found = self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))
-        return choose_output(found, batch)
+        return choose_outputs(found, batch)
 
 
 def load_transformers_program(

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from vecmill.results import (
     ClassifyResult,
+    EmbedOutputsResult,
     EmbedResult,
     EmbedSparseResult,
     EmbedTokensResult,
@@ -227,4 +228,8 @@ def _count_values(result: Result) -> int:
             return sum(each.size for each in result.scores)
         case EmbedSparseResult():
             return sum(len(each.columns) for each in result.embeddings)
+        case EmbedOutputsResult():
+            size = 0 if result.dense is None else result.dense.size
+            size += sum(len(each.columns) for each in result.sparse or ())
+            return size + sum(each.size for each in result.vectors or ())
     return 0

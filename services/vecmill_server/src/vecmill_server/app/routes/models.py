@@ -1,6 +1,6 @@
 """The routes about the served models: `/models` (OpenAI, Infinity), `/info` (TEI), `/api/tags` (Ollama)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -36,6 +36,13 @@ CAPABILITIES: Mapping[Task, tuple[str, ...]] = MappingProxyType(
         Task.MULTI_VECTOR: ("embed_all", "rerank"),
     }
 )
+
+
+def list_capabilities(tasks: Sequence[Task]) -> list[str]:
+    """Return the operations that a model with these tasks supports, each once."""
+    return list(dict.fromkeys(name for task in tasks for name in CAPABILITIES[task]))
+
+
 # Xinference's names of the kind of a model and of its ability.
 _KINDS: Mapping[Task, tuple[str, str]] = MappingProxyType(
     {Task.EMBED: ("embedding", "embed"), Task.RERANK: ("rerank", "rerank")}
@@ -180,7 +187,7 @@ class Models:
             return entry
         return entry | {
             "task": description.task,
-            "capabilities": CAPABILITIES[description.task],
+            "capabilities": list_capabilities(description.tasks),
             "max_model_len": description.max_tokens,
             "dim": description.dim,
             "backend": info.name,
@@ -221,7 +228,7 @@ def listed_entry(model: ServedModel, modified: str) -> dict[str, object]:
         "tags": [],
         "capabilities": ["embedding" if task is Task.EMBED else str(task or "")],
         "parameters": "",
-        "endpoints": [] if task is None else list(CAPABILITIES[task]),
+        "endpoints": list_capabilities(model.tasks or ()),
         "default_endpoints": [],
         "finetuned": False,
         "context_length": _max_tokens(model),
@@ -237,7 +244,7 @@ def xinference_fields(description: ModelDescription) -> dict[str, object]:
         "dimensions": description.dim,
         "max_tokens": description.max_tokens,
         "context_length": description.max_tokens,
-        "endpoints": list(CAPABILITIES[description.task]),
+        "endpoints": list_capabilities(description.tasks),
     }
 
 
