@@ -27,7 +27,7 @@ from vecmill.values.embeddings import (
     UnitEmbedding,
 )
 from vecmill.values.engine_plan import EnginePlan
-from vecmill.vectors.transforms import dense, sparse
+from vecmill.vectors import dense, sparse
 
 INFO = FakeEngine(dim=2).info
 IDS = [[0, 7, 5, 7, 2], [0, 2], [0], [0, 9, 9]]

@@ -5,7 +5,7 @@ import numpy as np
 from vecmill.models import ModelDescription
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.embeddings import CombinedEmbedding, Embedding, Output, SparseEmbedding
-from vecmill.vectors.transforms import sparse
+from vecmill.vectors import sparse
 
 
 def choose_output(embedding: Embedding, output: Output) -> Embedding:
