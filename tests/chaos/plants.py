@@ -14,7 +14,7 @@ from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.ticket import CountsSnapshot, QueuedRequest
 from vecmill_server.app.routes import endpoint
 from vecmill_server.http1.protocol import HttpConnection
-from vecmill_server.http1.states import State
+from vecmill_server.http1.time_limits import State
 
 EVERY = 15
 PATIENCE_S = 0.002

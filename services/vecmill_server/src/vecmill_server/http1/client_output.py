@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from vecmill_server.http1.states import Deadline
+from vecmill_server.http1.time_limits import Deadline
 
 # The value of SO_LINGER that resets the connection: on, for 0 seconds.
 RESET = struct.pack("ii", 1, 0)

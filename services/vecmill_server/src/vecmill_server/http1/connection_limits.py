@@ -11,7 +11,7 @@ from typing import Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from vecmill.errors import VecmillError
-from vecmill_server.http1.states import State, StateTime, state_times
+from vecmill_server.http1.time_limits import State, StateTime, state_times
 
 # The most bytes that one read takes from a socket.
 READ_BYTES = 32 * 1024

@@ -47,7 +47,7 @@ from vecmill_server.http1.request_cycle import (
     make_scope,
 )
 from vecmill_server.http1.request_head import HeadReader, RequestHead
-from vecmill_server.http1.states import Deadline, Late, State
+from vecmill_server.http1.time_limits import Deadline, Late, State
 
 
 class HttpConnection(asyncio.BufferedProtocol):

@@ -13,7 +13,7 @@ from vecmill_server.base.errors import HttpError, RequestTimedOut
 from vecmill_server.http1.body_framing import CountedBody
 from vecmill_server.http1.protocol import HttpConnection
 from vecmill_server.http1.request_cycle import BODY_TIME, UNREAD_BYTES
-from vecmill_server.http1.states import LINGER_S, Deadline, State, state_times
+from vecmill_server.http1.time_limits import LINGER_S, Deadline, State, state_times
 
 HEAD_S, BODY_S, KEEP_ALIVE_S = LIMITS.header_timeout_s, LIMITS.body_timeout_s, LIMITS.keep_alive_s
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
