@@ -15,6 +15,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES, load_engine
 from vecmill.errors import RequestTooLarge, UnsupportedTask
 from vecmill.models import ModelDescription, Task, fingerprint_model, locate_model, prepared_name
+from vecmill.models.fingerprint import INPUTS_VERSION
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, TokenSequence
 from vecmill.values.embeddings import Embeddings, Output, UnitEmbedding
@@ -94,9 +95,9 @@ async def test_int8_has_the_range_of_such_embeddings(
 
 def test_prepared_graphs_have_other_names_and_models_the_same_fingerprint(unit: ModelDescription) -> None:
     """Older graphs normalise, and give nothing for each token."""
-    assert prepared_name(unit) == f"{fingerprint_model(unit)}-tokens"
+    assert prepared_name(unit) == f"{fingerprint_model(unit)}-{INPUTS_VERSION}-tokens"
     other = replace(unit, task=Task.CLASSIFY)
-    assert prepared_name(other) == fingerprint_model(other)
+    assert prepared_name(other) == f"{fingerprint_model(other)}-{INPUTS_VERSION}"
 
 
 def hidden_states(description: ModelDescription, sequences: Sequence[TokenSequence]) -> list[FloatArray]:

@@ -76,6 +76,7 @@ BODIES: tuple[Mapping[str, Any], ...] = (
     {"instances": [{"content": "a"}], "parameters": {"autoTruncate": True}},
     {"inputs": ["a", "b"], "truncate": True, "normalize": False, "dimensions": 8},
     {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
+    {"sentences": ["a", "b"], "return_sparse": True, "return_colbert_vecs": True},
     {"instances": [{"inputs": "a"}, {"inputs": "b"}]},
     {"queries": ["q"], "documents": ["a"], "priority": 1},
     {"query": {"text": "q"}, "passages": [{"text": "a"}, "b"], "truncate": "END"},

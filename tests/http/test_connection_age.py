@@ -76,8 +76,7 @@ def test_the_generator_of_bench_connects_again_without_an_error(
         "timeout_s": PATIENCE_S,
         **load,
     }
-    address = {"host": target.host, "port": target.port, "is_tls": False, "head": target.head}
-    run = LoadRun(Orders(bodies_file="", seed=5, **address, **orders), [BODY])  # type: ignore[arg-type]
+    run = LoadRun(Orders(target, bodies_file="", seed=5, **orders), [BODY])  # type: ignore[arg-type]
     found = asyncio.run(run.run())
     assert set(found["statuses"]) == {200}
     assert found["statuses"][200] > 50

@@ -13,9 +13,11 @@ from vecmill.values.task import Task
 
 CHUNK_BYTES = 8 * 2**20
 
-# Increment when a change in `graphs` or `architectures` can change an embedding, a graph's inputs or its
-# files: prepared graphs are then built again.
-GRAPH_VERSION = 5
+# Increment when a change in `graphs` or `architectures` can change an embedding: then vectors on disk and
+# plans are no longer valid.
+GRAPH_VERSION = 4
+# Increment when such a change only concerns a graph's inputs or its files: prepared graphs are built again.
+INPUTS_VERSION = 2
 
 
 def fingerprint_model(description: ModelDescription) -> str:
@@ -37,13 +39,14 @@ def fingerprint_model(description: ModelDescription) -> str:
 
 
 def prepared_name(description: ModelDescription) -> str:
-    """Return the first part of the name of each prepared folder of a model.
+    """Return the first part of the name of each prepared folder of a model, with `INPUTS_VERSION`.
 
     The graphs of embedding models have a suffix: older graphs normalise, and have no output for each token.
     Those with more heads have the digest of the heads, which change no dense embedding and so are no part of
     the fingerprint.
     """
-    name = fingerprint_model(description) + ("-tokens" if description.task is Task.EMBED else "")
+    name = f"{fingerprint_model(description)}-{INPUTS_VERSION}"
+    name += "-tokens" if description.task is Task.EMBED else ""
     if description.token_heads is None:
         return name
     hashes = " ".join(hash_file(path) for path in description.token_heads.files)

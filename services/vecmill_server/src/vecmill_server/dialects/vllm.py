@@ -13,8 +13,10 @@ from vecmill.requests import Classify, Detokenize, Embed, EmbedTokens, Rerank, S
 from vecmill.results import (
     ClassifyResult,
     DetokenizeResult,
+    EmbedTokensResult,
     RerankResult,
     Result,
+    ScoreTokensResult,
     TokenizeResult,
 )
 from vecmill.values.aliases import JsonValue
@@ -202,11 +204,23 @@ _POOLED = describe_list(
 )
 
 
-def _write_pooled(encode: Callable[[Any], Iterable[Any]], result: Result, envelope: Envelope) -> JsonValue:
+def _encode_tokens(encoding: EmbeddingEncoding, result: EmbedTokensResult) -> Iterable[Any]:
+    return encoding.encode(result.embeddings)
+
+
+def _encode_scores(encoding: EmbeddingEncoding, result: ClassifyResult | ScoreTokensResult) -> Iterable[Any]:
+    return encoding.encode(result.scores)
+
+
+def _write_pooled(
+    encode: Callable[[EmbeddingEncoding, Any], Iterable[Any]],
+    encoding: EmbeddingEncoding,
+    result: Result,
+    envelope: Envelope,
+) -> JsonValue:
     """Write what `encode` returns for each text. In base64, the values of its tokens are concatenated."""
-    data = [
-        {"index": index, "object": "pooling", "data": value} for index, value in enumerate(encode(result))
-    ]
+    values = enumerate(encode(encoding, result))
+    data = [{"index": index, "object": "pooling", "data": value} for index, value in values]
     return write_envelope("list", "pool", envelope, result.token_count, data=data)
 
 
@@ -239,7 +253,7 @@ class PoolingEmbedRequest(InputBody):
         encoding, inputs, options = self.encoding, self.inputs, self.options
         dtypes = (encoding.dtype,)
         request = Embed(inputs, self.dimensions, self.normalize, dtypes, options=options)
-        return self.asked(request, partial(_write_pooled, encoding.encode_result))
+        return self.asked(request, partial(_write_pooled, EmbeddingEncoding.encode_result, encoding))
 
 
 def _read_plain_encoding(body: RequestBody) -> EmbeddingEncoding:
@@ -293,10 +307,8 @@ class PoolingTokenEmbedRequest(_PlainPoolingBody):
     rules = json_schema.not_both("prompt", "prompt_name")
 
     def read(self) -> Asked:
-        encoding = self.encoding
         request = EmbedTokens(self.texts, options=self.options)
-        write = partial(_write_pooled, lambda result: encoding.encode(result.embeddings))
-        return self.asked(request, write)
+        return self.asked(request, partial(_write_pooled, _encode_tokens, self.encoding))
 
 
 class PoolingClassifyRequest(_PlainPoolingBody):
@@ -308,9 +320,8 @@ class PoolingClassifyRequest(_PlainPoolingBody):
     raw_scores = text_fields.RAW_SCORES
 
     def read(self) -> Asked:
-        encoding = self.encoding
         request = self.request_class(self.texts, self.raw_scores, options=self.options)
-        return self.asked(request, partial(_write_pooled, lambda result: encoding.encode(result.scores)))
+        return self.asked(request, partial(_write_pooled, _encode_scores, self.encoding))
 
 
 class PoolingTokenClassifyRequest(PoolingClassifyRequest):
