@@ -119,7 +119,7 @@ def build_family(tiny: TinyFamily, head: HeadKind | None = None, *, labels: int 
     hidden = family.encode()
     match head:
         case None:
-            return op.model(hidden, "rows", ["rows", encoder.hidden_size])
+            return op.model(hidden, "rows", ["rows", encoder.output_size])
         case HeadKind.SEQUENCE:
             return op.model(family.classify(hidden, labels), "rows", ["rows", labels])
         case HeadKind.TOKENS:

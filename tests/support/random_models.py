@@ -229,8 +229,26 @@ def _draw_llama(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_both_ways(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_llama(chance, sizes), "is_causal": False}
+
+
+def _draw_pplx(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_decoder(chance, sizes), "head_dim": 16, "is_causal": False}
+
+
 def _draw_mistral(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_decoder(chance, sizes), "sliding_window": chance.choice((None, chance.randint(4, 30)))}
+
+
+def _draw_gemma_1(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_decoder(chance, sizes), "head_dim": chance.choice((8, 16)), "hidden_act": "gelu"}
+
+
+def _draw_gemma_2(chance: random.Random, sizes: Sizes) -> Settings:
+    names = ("use_bidirectional_attention", "layer_types")
+    gemma = {key: value for key, value in _draw_gemma(chance, sizes).items() if key not in names}
+    return {**gemma, "attn_logit_softcapping": chance.choice((None, 1.0, 20.0))}
 
 
 def _draw_gemma(chance: random.Random, sizes: Sizes) -> Settings:
@@ -289,16 +307,34 @@ _NEW: Settings = {
     "rope_theta": NEW_THETA,
     "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
 }
+_BIDIREC: Settings = {
+    "model_type": "llama_bidirec",
+    "pooling": "avg",
+    "auto_map": {"AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"},
+}
+_PPLX: Settings = {
+    "model_type": "bidirectional_pplx_qwen3",
+    "use_bidirectional_attention": True,
+    "auto_map": {"AutoModel": "modeling.PPLXQwen3Model"},
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
+    "bidirectional_pplx_qwen3": Draw(
+        "Qwen3", "Qwen2Tokenizer", _draw_pplx, instead=("is_causal",), spelling=_PPLX
+    ),
     "camembert": Draw("Camembert", "CamembertTokenizer", _draw_roberta, tasks=_ALL),
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
     "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "gemma": Draw("Gemma", "GemmaTokenizer", _draw_gemma_1, poolings=LAST_TOKEN, frame="<bos> $A <eos>"),
+    "gemma2": Draw("Gemma2", "GemmaTokenizer", _draw_gemma_2, poolings=LAST_TOKEN, frame="<bos> $A <eos>"),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
+    "llama_bidirec": Draw(
+        "Llama", "byte_fallback", _draw_both_ways, instead=("is_causal",), spelling=_BIDIREC
+    ),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),

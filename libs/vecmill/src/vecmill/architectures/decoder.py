@@ -1,4 +1,4 @@
-"""Reads the `config.json` of decoder-only language models: Llama, Mistral, Qwen2 and Qwen3, Gemma 3.
+"""Reads the `config.json` of decoder-only language models: Llama, Mistral, Qwen2 and Qwen3.
 
 They have rotary positions, root-mean-square norms, gated linear units and grouped query attention. One reader
 reads all of them. `DecoderDefaults` has what differs; a class overrides a method for a key that only its
@@ -19,13 +19,15 @@ from vecmill.models.config_fields import (
     read_activation,
     read_epsilon,
     read_flag,
+    read_mapping,
     read_number,
     read_size,
     read_token_id,
     refuse_unless,
 )
 from vecmill.models.encoder_config import EncoderConfig
-from vecmill.models.rope import FULL, SLIDING, Rope, read_rope, read_rope_by_layer_type
+from vecmill.models.published_code import names_any
+from vecmill.models.rope import FULL, SLIDING, Rope, read_rope
 from vecmill.values.messages import not_supported
 
 
@@ -78,11 +80,14 @@ class DecoderConfig(EncoderConfig):
     """The settings of a decoder graph, named as in transformers where possible.
 
     With `query_key_norm` heads are normalised before rotation. Sequence classification skips `pad_token_id`
-    at the end of a text.
+    at the end of a text. `projection_size` is the width of a projection of the encoder's output, if there is
+    one.
     """
 
     graph: ClassVar = "decoder_graph:Decoder"
     defaults: ClassVar[DecoderDefaults]
+    # Published classes that attend in both directions, although no key says so.
+    bidirectional_classes: ClassVar[frozenset[str]] = frozenset()
 
     intermediate_size: int
     num_attention_heads: int
@@ -99,7 +104,14 @@ class DecoderConfig(EncoderConfig):
     query_key_norm: bool
     tie_word_embeddings: bool
     pad_token_id: int | None
+    attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
+    projection_size: int | None = None
+
+    @property
+    def output_size(self) -> int:
+        """The width of the projection, if there is one."""
+        return self.hidden_size if self.projection_size is None else self.projection_size
 
     @property
     def max_input_tokens(self) -> int:
@@ -168,8 +180,7 @@ class DecoderConfig(EncoderConfig):
         The size of a causal window includes the token itself. The size of a bidirectional window does not.
         Source: transformers 5.23, `masking_utils.py`.
         """
-        refuse_unless(config, {"use_bidirectional_attention": (False,)})
-        causal = read_flag(config, "is_causal", default=cls.defaults.is_causal)
+        causal = cls._is_causal(config)
         full = CAUSAL if causal else BIDIRECTIONAL
         if window is None:
             return {FULL: full}
@@ -179,15 +190,35 @@ class DecoderConfig(EncoderConfig):
         }
 
     @classmethod
+    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
+        """Return whether tokens attend to earlier tokens alone: by the published class, or by `is_causal`.
+
+        Raises `UnsupportedModel` if the class and the key contradict each other.
+        """
+        refuse_unless(config, {"use_bidirectional_attention": (False,)})
+        if names_any(cls.bidirectional_classes, config):
+            refuse_unless(config, {"is_causal": (False,)}, by="the class in auto_map or architectures")
+            return False
+        return read_flag(config, "is_causal", default=cls.defaults.is_causal)
+
+    @classmethod
     def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
         """Return the rotary positions of each type of layer; `positions` is the longest input."""
         rope = read_rope(config, theta=cls.defaults.rope_theta, positions=positions)
         return {FULL: rope, SLIDING: rope}
 
 
-class LlamaConfig(DecoderConfig):
-    """The settings of Llama. Attention is bidirectional with an `is_causal` of false."""
+_VOYAGE = frozenset({"VoyageQwen3BidirectionalEmbedModel"})
 
+
+class LlamaConfig(DecoderConfig):
+    """The settings of Llama. Attention is bidirectional with an `is_causal` of false.
+
+    The encoders of LLM2Vec (BehnamGhader et al., 2024) are bidirectional too: `LlamaEncoderModel` in their
+    published code, `LlamaBiModel` in their package.
+    """
+
+    bidirectional_classes = replaced_classes = frozenset({"LlamaEncoderModel", "LlamaBiModel"})
     defaults = DecoderDefaults(
         intermediate_size=11_008, max_position_embeddings=2048, allowed={"layer_types": ()}
     )
@@ -199,8 +230,12 @@ class LlamaConfig(DecoderConfig):
 
 
 class MistralConfig(DecoderConfig):
-    """The settings of Mistral: no biases, and a sliding window for all layers or none."""
+    """The settings of Mistral: no biases, and a sliding window for all layers or none.
 
+    The encoders of LLM2Vec are bidirectional, as for Llama.
+    """
+
+    bidirectional_classes = replaced_classes = frozenset({"MistralEncoderModel", "MistralBiModel"})
     defaults = DecoderDefaults(
         intermediate_size=14_336,
         num_key_value_heads=8,
@@ -218,8 +253,17 @@ class MistralConfig(DecoderConfig):
 
 
 class Qwen2Config(DecoderConfig):
-    """The settings of Qwen2: biases on queries, keys and values alone, and optionally a sliding window."""
+    """The settings of Qwen2: biases on queries, keys and values alone, and optionally a sliding window.
 
+    The code that gte-Qwen2 and stella_en_1.5B_v5 came with (`modeling_qwen`) is Qwen2 in both directions, and
+    so are the encoders of LLM2Vec.
+    """
+
+    bidirectional_classes = frozenset({"modeling_qwen.Qwen2Model", "Qwen2BiModel"})
+    replaced_classes = bidirectional_classes | {
+        "modeling_qwen.Qwen2ForCausalLM",
+        "modeling_qwen.Qwen2ForSequenceClassification",
+    }
     defaults = DecoderDefaults(
         vocab_size=151_936,
         intermediate_size=22_016,
@@ -243,67 +287,21 @@ class Qwen2Config(DecoderConfig):
 
 
 class Qwen3Config(Qwen2Config):
-    """The settings of Qwen3: those of Qwen2, with norms on the heads of queries and keys."""
+    """The settings of Qwen3: those of Qwen2, with norms on the heads of queries and keys.
+
+    voyage-4-nano (`VoyageQwen3BidirectionalEmbedModel`) attends in both directions, and its output is
+    projected to `num_labels` dimensions. Source: `voyage.py` of vLLM.
+    """
 
     judges_pairs = True
+    bidirectional_classes = replaced_classes = _VOYAGE
     defaults = replace(Qwen2Config.defaults, head_dim=128, query_key_value_bias=False, query_key_norm=True)
-
-
-class Gemma3Config(DecoderConfig):
-    """The settings of Gemma 3 (transformers' `Gemma3TextConfig`), with sliding and full attention layers."""
-
-    graph = "decoder_graph:Gemma3"
-    defaults = DecoderDefaults(
-        vocab_size=262_208,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=26,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=256,
-        max_position_embeddings=131_072,
-        hidden_act="gelu_pytorch_tanh",
-        activation_key="hidden_activation",
-        query_key_norm=True,
-        query_pre_attn_scalar=256,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        allowed={"attn_logit_softcapping": ()},
-    )
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, as `DecoderConfig.read` describes."""
-        key = "final_logit_softcapping"
-        cap = None if config.get(key) is None else read_number(config, key, 0)
-        return replace(super().read(config), final_logit_softcapping=cap)
-
-    @classmethod
-    def _read_window(cls, config: Mapping[str, Any]) -> int:
-        return read_size(config, "sliding_window", 4096)
-
-    @classmethod
-    def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
-        """Return the types by the period of full attention layers, which only older files have."""
-        key = "sliding_window_pattern"
-        pattern = read_size(config, key if key in config else f"_{key}", 6)
-        return [SLIDING if index % pattern else FULL for index in range(1, count + 1)]
-
-    @classmethod
-    def _read_windows(cls, config: Mapping[str, Any], window: int | None) -> Mapping[str, AttentionWindow]:
-        """Return the windows; with `use_bidirectional_attention` half of the size is on each side.
-
-        transformers computes `window // 2 + 1` and attends to smaller distances.
-        """
-        if window is None or not read_flag(config, "use_bidirectional_attention", default=False):
-            return super()._read_windows(config, window)
-        refuse_unless(config, {"is_causal": (True,)})
-        return {FULL: BIDIRECTIONAL, SLIDING: AttentionWindow(window // 2, window // 2)}
-
-    @classmethod
-    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
-        thetas = {FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)}
-        return read_rope_by_layer_type(config, thetas=thetas, scaled=(FULL,), positions=positions)
+        width = _count_labels(config) if names_any(_VOYAGE, config) else None
+        return replace(super().read(config), projection_size=width)
 
 
 def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple[str, ...]:
@@ -350,6 +348,11 @@ def _read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: 
     if size % 2:
         raise CorruptModel(f"config.json: heads of {size} dimensions cannot have rotary positions.")
     return size
+
+
+def _count_labels(config: Mapping[str, Any]) -> int:
+    """Read the number of labels as transformers does: `num_labels`, else the entries of `id2label`."""
+    return read_size(config, "num_labels", len(read_mapping(config, "id2label")) or 2)
 
 
 def _read_sliding_window(config: Mapping[str, Any]) -> int | None:

@@ -9,13 +9,15 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from vecmill.architectures.bidirectional_decoder import BidirectionalLlamaConfig
 from vecmill.architectures.decoder import DecoderConfig
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
-from vecmill.graphs.ops import activate
+from vecmill.graphs.ops import activate, soft_cap
 from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
-from vecmill.models.weights import StoredTensor
+from vecmill.graphs.stages import pool
+from vecmill.models.stages import Pooling, PoolingMode
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -34,7 +36,10 @@ class Decoder(EncoderGraph[DecoderConfig]):
         }
         for index, layer in enumerate(layers):
             x = self.add_layer(x, f"layers.{index}", LayerInputs(biases[layer.window], rotations[layer.rope]))
-        return self.norm(x, "norm", self.config.hidden_size)
+        x = self.norm(x, "norm", self.config.hidden_size)
+        if self.config.projection_size is None:
+            return x
+        return self.linear(x, "linear", self.config.hidden_size, self.config.projection_size, bias=False)
 
     def embed(self) -> ir.Value:
         """Add the word embeddings, (positions, hidden_size)."""
@@ -73,6 +78,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
             value,
             inputs.bias,
             config.attention_scale,
+            cap=config.attn_logit_softcapping,
         )
         return self.linear(
             attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
@@ -138,32 +144,17 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Return logits with the model's soft cap, if any."""
         if self.config.final_logit_softcapping is None:
             return logits
-        cap = self.op.constant(self.config.final_logit_softcapping, np.float32)
-        return self.op.Mul(self.op.Tanh(self.op.Div(logits, cap)), cap)
+        return soft_cap(self.op, logits, self.config.final_logit_softcapping)
 
 
-class Gemma3(Decoder):
-    """The graph of Gemma 3 (transformers' `Gemma3TextModel`).
+class BidirectionalLlama(Decoder):
+    """The graph of Llama as an encoder of NVIDIA: sequence classification reads the mean of all tokens."""
 
-    Word embeddings are scaled, norms scale by one plus their weight, and there is a norm before and after
-    attention, and before and after the gated unit.
-    """
+    config: BidirectionalLlamaConfig
 
-    def embed(self) -> ir.Value:
-        """Add the word embeddings times the square root of the hidden size, (positions, hidden_size)."""
-        scale = self.op.constant(np.float32(self.config.hidden_size**0.5), np.float32)
-        return self.op.Mul(super().embed(), scale)
-
-    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
-        """Add one layer, (positions, hidden_size)."""
-        op, width = self.op, self.config.hidden_size
-        attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
-        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
-        gated = self.gate(self.norm(x, f"{name}.pre_feedforward_layernorm", width), f"{name}.mlp")
-        return op.Add(x, self.norm(gated, f"{name}.post_feedforward_layernorm", width))
-
-    def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
-        """Add a root-mean-square norm over the last axis, of `width`, scaled by one plus the weight."""
-        weight = self.weights.tensor(f"{name}.weight", (width,))
-        scale = StoredTensor(f"1 + {weight.name}", weight.shape, lambda: weight.read() + np.float32(1))
-        return self.rms_norm(x, self.add(scale), self.config.rms_norm_eps)
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the sequence classification head. Return logits, (texts, labels)."""
+        op = self.op
+        mean = pool(op, self.layout, hidden, Pooling((PoolingMode.MEAN,)))
+        logits = self.linear(mean, "score", self.config.hidden_size, labels, bias=False)
+        return op.Div(logits, op.constant(self.config.temperature, np.float32))

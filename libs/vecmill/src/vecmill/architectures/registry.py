@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vecmill.errors import UnsupportedModel
 from vecmill.models.encoder_config import EncoderConfig
+from vecmill.models.published_code import list_code, names_class
 from vecmill.models.transformers_config import TransformersConfig
 
 if TYPE_CHECKING:
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, str] = {
     "albert": "bert:AlbertConfig",
     "bert": "bert:BertConfig",
+    "bidirectional_pplx_qwen3": "bidirectional_decoder:PplxQwen3Config",
     "camembert": "bert:XlmRobertaConfig",
     "deberta-v2": "deberta:DebertaConfig",
     "distilbert": "bert:DistilBertConfig",
     "electra": "bert:ElectraConfig",
-    "gemma3_text": "decoder:Gemma3Config",
+    "gemma": "gemma:GemmaConfig",
+    "gemma2": "gemma:Gemma2Config",
+    "gemma3_text": "gemma:Gemma3Config",
     "gte": "rotary_bert:GteConfig",
     "llama": "decoder:LlamaConfig",
+    "llama_bidirec": "bidirectional_decoder:BidirectionalLlamaConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
     "mpnet": "bert:MPNetConfig",
@@ -63,10 +68,15 @@ def configured_architectures() -> dict[str, type[EncoderConfig]]:
     return {name: architecture for name, architecture in found.items() if architecture is not None}
 
 
-def replaces_code(model_type: object) -> bool:
-    """Return whether a built-in graph replaces the code that models of this `model_type` came with."""
-    found = find_architecture(model_type)
-    return found is not None and found.replaces_code
+def replaces_code(config: Mapping[str, Any]) -> bool:
+    """Return whether a built-in graph replaces the code that `auto_map` of a `config.json` names."""
+    found = find_architecture(config.get("model_type"))
+    if found is None:
+        return False
+    named = list_code(config)
+    return found.replaces_code or (
+        bool(named) and all(names_class(found.replaced_classes, one) for one in named)
+    )
 
 
 def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = False) -> EncoderConfig:
