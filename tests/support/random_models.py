@@ -321,7 +321,12 @@ DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
     "bidirectional_pplx_qwen3": Draw(
-        "Qwen3", "Qwen2Tokenizer", _draw_pplx, instead=("is_causal",), spelling=_PPLX
+        "Qwen3",
+        "Qwen2Tokenizer",
+        _draw_pplx,
+        instead=("is_causal",),
+        spelling=_PPLX,
+        frame="$A <|endoftext|>",
     ),
     "camembert": Draw("Camembert", "CamembertTokenizer", _draw_roberta, tasks=_ALL),
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),

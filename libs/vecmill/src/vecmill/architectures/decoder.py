@@ -290,11 +290,13 @@ class Qwen3Config(Qwen2Config):
     """The settings of Qwen3: those of Qwen2, with norms on the heads of queries and keys.
 
     voyage-4-nano (`VoyageQwen3BidirectionalEmbedModel`) attends in both directions, and its output is
-    projected to `num_labels` dimensions. Source: `voyage.py` of vLLM.
+    projected to `num_labels` dimensions. Source: `voyage.py` of vLLM. The class that came with zerank-1 is
+    Qwen3's own.
     """
 
     judges_pairs = True
-    bidirectional_classes = replaced_classes = _VOYAGE
+    bidirectional_classes = _VOYAGE
+    replaced_classes = _VOYAGE | {"modeling_zeranker.ZEConfig"}
     defaults = replace(Qwen2Config.defaults, head_dim=128, query_key_value_bias=False, query_key_norm=True)
 
     @classmethod
