@@ -14,9 +14,14 @@ import pytest
 import safetensors.numpy
 
 from support.families import TinyFamily, assert_agrees, random_sequences, save_tiny_family
+from support.published import NORMALIZE, Published, pooling, respell, save_published
+from vecmill import MillConfig, SyncMill
 from vecmill.architectures.registry import read_encoder, replaces_code
+from vecmill.directory_layouts import describe_model
 from vecmill.errors import UnsupportedModel
+from vecmill.models import locate_model
 from vecmill.models.heads import HeadKind
+from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import TokenSequence
 
 VOCABULARY = 60
@@ -31,6 +36,13 @@ SIZES: dict[str, Any] = {
 }
 QWEN3: dict[str, Any] = {**SIZES, "head_dim": 16}
 WIDTH = 24  # of a projection
+DECODER_SIZES: dict[str, Any] = {
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +228,51 @@ def test_the_output_of_voyage_4_nano_is_projected(tmp_path: Path) -> None:
     defect = tiny.with_tensor("linear.weight", lambda weight: weight[::-1])
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(defect, sequences())
+
+
+def test_voyage_4_nano_embeds_as_it_was_published(tmp_path: Path) -> None:
+    """The directory has a Pooling of the projected width, and no module for the projection."""
+    import torch
+
+    folder = tmp_path / "model"
+    modules = (pooling("mean", word_embedding_dimension=WIDTH), NORMALIZE)
+    sizes = {**DECODER_SIZES, "is_causal": False}
+    published = Published(
+        "Qwen3Model",
+        "Qwen2Tokenizer",
+        modules,
+        sizes,
+        prompts={"query": "Represent: "},
+        instead=("is_causal",),
+        spelling={
+            "architectures": ["VoyageQwen3BidirectionalEmbedModel"],
+            "auto_map": {"AutoModel": "modeling.VoyageQwen3BidirectionalEmbedModel"},
+            "num_labels": WIDTH,
+        },
+    )
+    save_published(folder, published)
+    model = load_model(folder)
+    file = folder / "model.safetensors"
+    projection = np.random.default_rng(5).standard_normal((WIDTH, 32), np.float32)
+    tensors = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({**tensors, "linear.weight": projection}, file)
+    respell(folder, published)
+    description = describe_model(locate_model(folder))
+    texts = ["some words", "and a few more words than that"]
+    tokenizer = Tokenizer.load(description)
+    expected = []
+    for sequence in tokenizer.encode(texts):
+        with torch.no_grad():
+            hidden = model(torch.from_numpy(sequence.token_ids)[None]).last_hidden_state[0]
+        row = (hidden.numpy() @ projection.T).mean(0)
+        expected.append(row / np.linalg.norm(row))
+    with SyncMill(description, MillConfig(cache_dir=tmp_path / "prepared")) as mill:
+        assert description.dim == WIDTH
+        np.testing.assert_allclose(mill.embed(texts), np.stack(expected), atol=1e-5)
+
+
+def load_model(folder: Path) -> Any:
+    """The model of transformers in fp32."""
+    import transformers
+
+    return transformers.AutoModel.from_pretrained(folder).float().eval()

@@ -35,7 +35,7 @@ WORST_COSINES = {
 # Each family three times.
 MODELS = 3 * len(ARCHITECTURES)
 # One of each kind of attention, and rows, scores and weights of tokens among them.
-FEW = (1, 3, 6, 10, 17, 47)
+FEW = (5, 12, 21, 34, 39, 53)
 SLOW = ("torch-compile",)  # half a minute for each model
 TEXTS = (*mixed_texts(5, 24), *hard_texts()[::3])
 

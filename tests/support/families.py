@@ -87,7 +87,8 @@ def save_tiny_family(
         reference = model_class(config).float().eval()
         with torch.no_grad():
             for name, parameter in reference.named_parameters():
-                around = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+                module = name.removesuffix(".weight").rpartition(".")[2].lower()
+                around = 1.0 if "norm" in module and name.endswith("weight") else 0.0
                 parameter.copy_(around + jitter * torch.randn_like(parameter))
         transformers.logging.disable_progress_bar()
         reference.save_pretrained(folder)

@@ -279,6 +279,43 @@ def _draw_t5(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
+def _draw_ernie(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_bert(chance, sizes), "use_task_id": chance.random() < 0.5}
+
+
+def _draw_eurobert(chance: random.Random, sizes: Sizes) -> Settings:
+    pooling = chance.choice(("bos", "mean", "late"))
+    return {**_draw_decoder(chance, sizes), "mlp_bias": chance.random() < 0.5, "classifier_pooling": pooling}
+
+
+def _draw_granite(chance: random.Random, sizes: Sizes) -> Settings:
+    names = ("embedding_multiplier", "residual_multiplier", "attention_multiplier")
+    return {**_draw_decoder(chance, sizes), **{name: chance.uniform(0.2, 1.2) for name in names}}
+
+
+def _draw_windows(chance: random.Random, sizes: Sizes) -> Settings:
+    kinds = ("sliding_attention", "full_attention")
+    return {
+        **_draw_decoder(chance, sizes),
+        "sliding_window": chance.randint(4, 30),
+        "layer_types": [chance.choice(kinds) for _ in range(sizes.layers)],
+    }
+
+
+def _draw_ministral(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_windows(chance, sizes), "head_dim": 16}
+
+
+def _draw_seed_oss(chance: random.Random, sizes: Sizes) -> Settings:
+    flags = ("attention_bias", "attention_out_bias", "mlp_bias")
+    return {**_draw_decoder(chance, sizes), "head_dim": 16, **{flag: chance.random() < 0.5 for flag in flags}}
+
+
+def _draw_smollm3(chance: random.Random, sizes: Sizes) -> Settings:
+    rotates = [chance.randint(0, 1) for _ in range(sizes.layers)]
+    return {**_draw_decoder(chance, sizes), "no_rope_layers": rotates}
+
+
 def _draw_table(chance: random.Random, sizes: Sizes) -> Settings:
     raise AssertionError("a table of rows has no config.json")
 
@@ -329,28 +366,42 @@ DRAWS: Mapping[str, Draw] = {
         frame="$A <|endoftext|>",
     ),
     "camembert": Draw("Camembert", "CamembertTokenizer", _draw_roberta, tasks=_ALL),
+    "data2vec-text": Draw("Data2VecText", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
     "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "ernie": Draw("Ernie", "BertTokenizer", _draw_ernie, tasks=_ALL),
+    "eurobert": Draw("EuroBert", "byte_level", _draw_eurobert, tasks=_ALL),
+    "exaone4": Draw("Exaone4", "byte_level", _draw_windows, poolings=LAST_TOKEN),
     "gemma": Draw("Gemma", "GemmaTokenizer", _draw_gemma_1, poolings=LAST_TOKEN, frame="<bos> $A <eos>"),
     "gemma2": Draw("Gemma2", "GemmaTokenizer", _draw_gemma_2, poolings=LAST_TOKEN, frame="<bos> $A <eos>"),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
+    "granite": Draw("Granite", "byte_level", _draw_granite, poolings=LAST_TOKEN),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
     "llama_bidirec": Draw(
         "Llama", "byte_fallback", _draw_both_ways, instead=("is_causal",), spelling=_BIDIREC
     ),
+    "megatron-bert": Draw("MegatronBert", "BertTokenizer", _draw_bert, tasks=_ALL),
+    "ministral": Draw("Ministral", "byte_fallback", _draw_ministral, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
     "new": Draw("Gte", "BertTokenizer", _draw_new, instead=("rope_parameters",), spelling=_NEW),
     "nomic_bert": Draw("NomicBert", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
+    "olmo2": Draw("Olmo2", "byte_level", _draw_decoder, poolings=LAST_TOKEN),
+    "olmo3": Draw("Olmo3", "byte_level", _draw_windows, poolings=LAST_TOKEN),
+    "phi3": Draw("Phi3", "byte_fallback", _draw_decoder, poolings=LAST_TOKEN),
     "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "roberta-prelayernorm": Draw("RobertaPreLayerNorm", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "seed_oss": Draw("SeedOss", "byte_level", _draw_seed_oss, poolings=LAST_TOKEN),
+    "smollm3": Draw("SmolLM3", "byte_level", _draw_smollm3, poolings=LAST_TOKEN),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
     "xlm-roberta": Draw("XLMRoberta", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "xlm-roberta-xl": Draw("XLMRobertaXL", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
 }
 
 

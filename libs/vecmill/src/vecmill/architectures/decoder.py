@@ -33,10 +33,10 @@ from vecmill.values.messages import not_supported
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """The settings that differ between the layers of one model."""
+    """The settings that differ between the layers of one model. Without `rope` a layer has no positions."""
 
     window: AttentionWindow
-    rope: Rope
+    rope: Rope | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,7 @@ class DecoderDefaults:
     hidden_act: str = "silu"
     activation_key: str = "hidden_act"
     rope_theta: float = 10_000.0
+    rms_norm_eps: float = 1e-6
     is_causal: bool = True
     query_key_value_bias: bool = False
     query_key_norm: bool = False
@@ -81,7 +82,7 @@ class DecoderConfig(EncoderConfig):
 
     With `query_key_norm` heads are normalised before rotation. Sequence classification skips `pad_token_id`
     at the end of a text. `projection_size` is the width of a projection of the encoder's output, if there is
-    one.
+    one. Logits of the vocabulary are divided by `logits_scaling`.
     """
 
     graph: ClassVar = "decoder_graph:Decoder"
@@ -106,6 +107,9 @@ class DecoderConfig(EncoderConfig):
     pad_token_id: int | None
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_scaling: float = 1.0
     projection_size: int | None = None
 
     @property
@@ -143,7 +147,7 @@ class DecoderConfig(EncoderConfig):
             head_dim=head_dim,
             layers=cls._read_layers(config, positions),
             max_position_embeddings=positions,
-            rms_norm_eps=read_epsilon(config, "rms_norm_eps", 1e-6),
+            rms_norm_eps=read_epsilon(config, "rms_norm_eps", default.rms_norm_eps),
             hidden_act=read_activation(config, default.activation_key, default.hidden_act),
             attention_scale=(
                 head_dim if scale is None else read_number(config, "query_pre_attn_scalar", scale)
@@ -202,7 +206,7 @@ class DecoderConfig(EncoderConfig):
         return read_flag(config, "is_causal", default=cls.defaults.is_causal)
 
     @classmethod
-    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
+    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope | None]:
         """Return the rotary positions of each type of layer; `positions` is the longest input."""
         rope = read_rope(config, theta=cls.defaults.rope_theta, positions=positions)
         return {FULL: rope, SLIDING: rope}
@@ -245,7 +249,7 @@ class MistralConfig(DecoderConfig):
 
     @classmethod
     def _read_window(cls, config: Mapping[str, Any]) -> int | None:
-        return _read_sliding_window(config)
+        return read_sliding_window(config)
 
     @classmethod
     def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
@@ -275,7 +279,7 @@ class Qwen2Config(DecoderConfig):
     @classmethod
     def _read_window(cls, config: Mapping[str, Any]) -> int | None:
         is_used = read_flag(config, "use_sliding_window", default=False)
-        return _read_sliding_window(config) if is_used else None
+        return read_sliding_window(config) if is_used else None
 
     @classmethod
     def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
@@ -323,7 +327,7 @@ def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple
 
 
 def make_layers(
-    types: Sequence[str], windows: Mapping[str, AttentionWindow], ropes: Mapping[str, Rope]
+    types: Sequence[str], windows: Mapping[str, AttentionWindow], ropes: Mapping[str, Rope | None]
 ) -> tuple[DecoderLayer, ...]:
     """Return one layer for each of `types`. Raises `CorruptModel` for sliding layers without a window."""
     if not set(types) <= set(windows):
@@ -357,8 +361,7 @@ def _count_labels(config: Mapping[str, Any]) -> int:
     return read_size(config, "num_labels", len(read_mapping(config, "id2label")) or 2)
 
 
-def _read_sliding_window(config: Mapping[str, Any]) -> int | None:
+def read_sliding_window(config: Mapping[str, Any], default: int | None = 4096) -> int | None:
     """Read the size of the sliding window; `None` if the value is null."""
-    if "sliding_window" in config and config["sliding_window"] is None:
-        return None
-    return read_size(config, "sliding_window", 4096)
+    size = config.get("sliding_window", default)
+    return None if size is None else read_size(config, "sliding_window", default or 0)

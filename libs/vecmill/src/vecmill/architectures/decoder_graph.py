@@ -4,6 +4,7 @@ Pre-norm layers with rotary positions, grouped query attention and gated linear 
 differ only in biases, norms on heads and attention windows.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,10 +15,18 @@ from vecmill.architectures.decoder import DecoderConfig
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.ops import activate, soft_cap
-from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
+from vecmill.graphs.rotary import Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.graphs.stages import pool
 from vecmill.models.stages import Pooling, PoolingMode
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderInputs:
+    """The inputs of a layer besides hidden states: its attention bias, and its rotary positions, if any."""
+
+    bias: AttentionBias
+    rotation: Rotation | None
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -31,11 +40,15 @@ class Decoder(EncoderGraph[DecoderConfig]):
         x = self.embed()
         biases = {layer.window: AttentionBias.of(op, layout, layer.window) for layer in dict.fromkeys(layers)}
         rotations = {
-            layer.rope: Rotation.of(op, layout, layer.rope, self.config.head_dim)
+            layer.rope: None
+            if layer.rope is None
+            else Rotation.of(op, layout, layer.rope, self.config.head_dim)
             for layer in dict.fromkeys(layers)
         }
         for index, layer in enumerate(layers):
-            x = self.add_layer(x, f"layers.{index}", LayerInputs(biases[layer.window], rotations[layer.rope]))
+            x = self.add_layer(
+                x, f"layers.{index}", DecoderInputs(biases[layer.window], rotations[layer.rope])
+            )
         x = self.norm(x, "norm", self.config.hidden_size)
         if self.config.projection_size is None:
             return x
@@ -43,13 +56,16 @@ class Decoder(EncoderGraph[DecoderConfig]):
 
     def embed(self) -> ir.Value:
         """Add the word embeddings, (positions, hidden_size)."""
-        return self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+        words = self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+        return self._multiply(words, self.config.embedding_multiplier)
 
-    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+    def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add one layer, (positions, hidden_size)."""
-        op, width = self.op, self.config.hidden_size
-        x = op.Add(x, self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs))
-        return op.Add(x, self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp"))
+        op, width, share = self.op, self.config.hidden_size, self.config.residual_multiplier
+        attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
+        x = op.Add(x, self._multiply(attended, share))
+        gated = self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp")
+        return op.Add(x, self._multiply(gated, share))
 
     def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
         """Add a root-mean-square norm over the last axis, of `width`."""
@@ -63,18 +79,18 @@ class Decoder(EncoderGraph[DecoderConfig]):
         value = self.linear(x, f"{name}.up_proj", hidden, wide, bias=bias)
         return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=bias)
 
-    def attend_by_groups(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+    def attend_by_groups(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add attention with its projections, (positions, hidden_size)."""
         config = self.config
         heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         total = heads + 2 * shared
-        projected = self._project(x, f"{name}.self_attn")
+        projected = self.project(x, f"{name}.self_attn")
         query = Projection(projected, Heads(0, heads, total, dim))
         key = Projection(projected, Heads(heads, shared, total, dim))
         value = Projection(projected, Heads(heads + shared, shared, total, dim))
         attended = self.attend(
-            self._rotate(query, f"{name}.self_attn.q", inputs.rotation),
-            self._rotate(key, f"{name}.self_attn.k", inputs.rotation),
+            self.rotate(query, f"{name}.self_attn.q", inputs.rotation),
+            self.rotate(key, f"{name}.self_attn.k", inputs.rotation),
             value,
             inputs.bias,
             config.attention_scale,
@@ -84,7 +100,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
             attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
         )
 
-    def _project(self, x: ir.Value, name: str) -> ir.Value:
+    def project(self, x: ir.Value, name: str) -> ir.Value:
         """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
         config = self.config
         counts = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
@@ -94,13 +110,15 @@ class Decoder(EncoderGraph[DecoderConfig]):
         bias = config.query_key_value_bias
         return self.linear_joined(x, f"{name}.qkv_proj", outputs, config.hidden_size, bias=bias)
 
-    def _rotate(self, projection: Projection, name: str, rotation: Rotation) -> Projection:
-        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated."""
+    def rotate(self, projection: Projection, name: str, rotation: Rotation | None) -> Projection:
+        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated by `rotation`."""
         heads = projection.heads
         selected = select_heads(self.op, projection)
         if self.config.query_key_norm:
             selected = self.norm(selected, f"{name}_norm", heads.dim)
-        return Projection(rotation.rotate(self.op, selected), heads.selected())
+        if rotation is not None:
+            selected = rotation.rotate(self.op, selected)
+        return Projection(selected, heads.selected())
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the sequence classification head. Return logits at the last token, (texts, labels).
@@ -126,7 +144,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Add the head, as `EncoderGraph.predict_tokens` describes."""
         config = self.config
         table = self.weights.tensor(self._output_name(), (config.vocab_size, config.hidden_size))
-        return self._cap(self.op.Gemm(hidden, self.add(table), None, transB=1))
+        return self._finish_logits(self.op.Gemm(hidden, self.add(table), None, transB=1))
 
     def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_chosen` describes.
@@ -135,16 +153,20 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """
         config = self.config
         rows = self.weights.rows(self._output_name(), (config.vocab_size, config.hidden_size), token_ids)
-        return self._cap(self.op.Gemm(hidden, self.add(rows), None, transB=1))
+        return self._finish_logits(self.op.Gemm(hidden, self.add(rows), None, transB=1))
 
     def _output_name(self) -> str:
         return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
 
-    def _cap(self, logits: ir.Value) -> ir.Value:
-        """Return logits with the model's soft cap, if any."""
+    def _finish_logits(self, logits: ir.Value) -> ir.Value:
+        """Return logits divided by the model's scaling, and with its soft cap, if any."""
+        logits = self._multiply(logits, 1 / self.config.logits_scaling)
         if self.config.final_logit_softcapping is None:
             return logits
         return soft_cap(self.op, logits, self.config.final_logit_softcapping)
+
+    def _multiply(self, x: ir.Value, factor: float) -> ir.Value:
+        return x if factor == 1 else self.op.Mul(x, self.op.constant(factor, np.float32))
 
 
 class BidirectionalLlama(Decoder):

@@ -129,7 +129,7 @@ class Gemma3Config(DecoderConfig):
         return {FULL: BIDIRECTIONAL, SLIDING: AttentionWindow(window // 2, window // 2)}
 
     @classmethod
-    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
+    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope | None]:
         thetas = {FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)}
         return read_rope_by_layer_type(config, thetas=thetas, scaled=(FULL,), positions=positions)
 

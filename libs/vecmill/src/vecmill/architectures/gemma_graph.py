@@ -3,8 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.decoder_graph import Decoder
-from vecmill.graphs.rotary import LayerInputs
+from vecmill.architectures.decoder_graph import Decoder, DecoderInputs
 from vecmill.models.weights import StoredTensor
 
 
@@ -29,7 +28,7 @@ class Gemma3(Gemma):
     The settings have what differs: norms on heads in Gemma 3, soft caps in Gemma 2.
     """
 
-    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+    def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add one layer, (positions, hidden_size)."""
         op, width = self.op, self.config.hidden_size
         attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
