@@ -289,8 +289,13 @@ def _draw_eurobert(chance: random.Random, sizes: Sizes) -> Settings:
 
 
 def _draw_granite(chance: random.Random, sizes: Sizes) -> Settings:
-    names = ("embedding_multiplier", "residual_multiplier", "attention_multiplier")
-    return {**_draw_decoder(chance, sizes), **{name: chance.uniform(0.2, 1.2) for name in names}}
+    """Scores of about the size that they have in other families."""
+    return {
+        **_draw_decoder(chance, sizes),
+        "embedding_multiplier": chance.uniform(0.5, 2.0),
+        "residual_multiplier": chance.uniform(0.2, 1.0),
+        "attention_multiplier": chance.uniform(0.5, 1.1) * (sizes.width // sizes.heads) ** -0.5,
+    }
 
 
 def _draw_windows(chance: random.Random, sizes: Sizes) -> Settings:
