@@ -23,7 +23,7 @@ def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.V
     rows = GraphOutput(_apply_stages(op, layout, description, x), "rows", (axis, description.dim))
     if description.task is not Task.EMBED:
         return op.finish(rows)
-    return op.finish(rows, GraphOutput(x, TOKEN_OUTPUT, ("tokens", description.encoder.hidden_size)))
+    return op.finish(rows, GraphOutput(x, TOKEN_OUTPUT, ("tokens", description.encoder.output_size)))
 
 
 def finish_sparse(

@@ -175,7 +175,7 @@ async def _give_hidden_states(admission: Admission, request: EmbedTokens) -> Emb
         sequences = yield from admission.tokenizer.encode_in_slices(
             request.texts, prompt=prompt, truncation=request.options.truncation
         )
-        _check_numbers(sum(map(len, sequences)), admission.description.encoder.hidden_size)
+        _check_numbers(sum(map(len, sequences)), admission.description.encoder.output_size)
         return [sequence.for_tokens() for sequence in sequences]
 
     sizes = [size + len(prompt) for size in request.sizes]
