@@ -81,8 +81,8 @@ class DecoderConfig(EncoderConfig):
 
     With `query_key_norm` heads are normalised before rotation. Sequence classification skips `pad_token_id`
     at the end of a text. `projection_size` is the width of a projection of the encoder's output, if there is
-    one. Logits of the vocabulary are divided by `logits_scaling`. `is_changed_by_code` says that the file
-    names one of `bidirectional_classes`, which transformers would ignore.
+    one. Logits of the vocabulary are divided by `logits_scaling`. `is_changed_by_code` says that the file has
+    something that changes the model, and that only published code reads.
     """
 
     graph: ClassVar = "decoder_graph:Decoder"
@@ -134,7 +134,7 @@ class DecoderConfig(EncoderConfig):
 
     @property
     def is_in_transformers(self) -> bool:
-        """Whether transformers computes the model from its files: not what published code alone says."""
+        """Whether transformers, which runs no published code here, computes the same model."""
         return not self.is_changed_by_code
 
     @classmethod

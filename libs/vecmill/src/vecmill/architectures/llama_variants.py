@@ -267,8 +267,9 @@ class EuroBertConfig(LlamaConfig):
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
-        """Read a `config.json`, as `DecoderConfig.read` describes."""
-        return replace(super().read(config), classifier_pooling=_read_pooling(config))
+        """Read a `config.json`, as `DecoderConfig.read` describes. transformers ignores `clf_pooling`."""
+        pooling, known = _read_pooling(config), config.get("classifier_pooling") or "late"
+        return replace(super().read(config), classifier_pooling=pooling, is_changed_by_code=pooling != known)
 
 
 def _read_pooling(config: Mapping[str, Any]) -> str:
