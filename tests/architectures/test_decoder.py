@@ -119,9 +119,9 @@ class BidirectionalLlamaConfig(LlamaConfig):
 def test_another_decoder_takes_a_class_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = save_tiny_family(tmp_path, "LlamaModel", **SIZES, is_causal=False)
     config = {key: value for key, value in tiny.config.items() if key != "is_causal"}
-    tiny = replace(tiny, config={**config, "model_type": "llama_bidirec"})
+    tiny = replace(tiny, config={**config, "model_type": "llama_both_ways"})
     monkeypatch.setattr(decoder, "BidirectionalLlamaConfig", BidirectionalLlamaConfig, raising=False)
-    monkeypatch.setitem(registry.ARCHITECTURES, "llama_bidirec", "decoder:BidirectionalLlamaConfig")
+    monkeypatch.setitem(registry.ARCHITECTURES, "llama_both_ways", "decoder:BidirectionalLlamaConfig")
     assert_agrees(tiny, sequences())
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees(tiny.with_config(model_type="llama"), sequences())

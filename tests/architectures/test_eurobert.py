@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.families import assert_agrees, random_sequences, save_tiny_family
-from vecmill.architectures.registry import read_encoder
+from vecmill.architectures.registry import has_foreign_code, read_encoder
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.heads import HeadKind
 from vecmill.values.batch import TokenSequence
@@ -104,6 +104,24 @@ def test_the_published_name_of_the_pooling_says_the_same(tmp_path: Path) -> None
     assert_agrees(published, sequences(), HeadKind.SEQUENCE, labels=3)
 
 
+@pytest.mark.parametrize(
+    ("keys", "is_read"),
+    [
+        ({"clf_pooling": "late"}, True),
+        ({"classifier_pooling": "mean"}, True),
+        ({"clf_pooling": "mean", "classifier_pooling": "mean"}, True),
+        ({"clf_pooling": "mean"}, False),
+    ],
+)
+def test_transformers_ignores_the_published_name(keys: dict[str, str], is_read: bool) -> None:
+    from transformers import EuroBertConfig
+
+    encoder = read_encoder({"model_type": "eurobert", **keys}, "config.json")
+    assert encoder.is_in_transformers is is_read
+    pooling = keys.get("classifier_pooling", keys.get("clf_pooling"))
+    assert (EuroBertConfig(**keys).classifier_pooling == pooling) is is_read
+
+
 def test_two_names_with_different_values_are_refused() -> None:
     with pytest.raises(CorruptModel, match="clf_pooling and classifier_pooling have different values"):
         read_encoder({"model_type": "eurobert", "clf_pooling": "mean", "classifier_pooling": "bos"}, "")
@@ -123,3 +141,13 @@ def test_two_names_with_different_values_are_refused() -> None:
 def test_settings_without_a_graph_are_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(UnsupportedModel, match=key):
         read_encoder({"model_type": "eurobert", key: value}, "config.json")
+
+
+def test_the_published_code_is_replaced_by_its_names() -> None:
+    published = {
+        "AutoConfig": "configuration_eurobert.EuroBertConfig",
+        "AutoModel": "modeling_eurobert.EuroBertModel",
+        "AutoModelForMaskedLM": "modeling_eurobert.EuroBertForMaskedLM",
+    }
+    assert not has_foreign_code({"model_type": "eurobert", "auto_map": published})
+    assert has_foreign_code({"model_type": "eurobert", "auto_map": {"AutoModel": "modeling.OwnModel"}})

@@ -19,6 +19,16 @@ from vecmill.architectures.registry import (
 from vecmill.graphs.encoder import EncoderGraph
 
 FLASH = {"jina_embeddings_v3", "xlm-roberta-flash"}
+SHIFTED = {"camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
+DECODERS_WITH_CODE = {
+    "bidirectional_pplx_qwen3",
+    "gemma",
+    "llama",
+    "llama_bidirec",
+    "mistral",
+    "qwen2",
+    "qwen3",
+}
 READ = sorted(configured_architectures())
 
 
@@ -64,9 +74,9 @@ def test_anything_else_is_no_architecture(model_type: object) -> None:
 @pytest.mark.parametrize(
     ("fact", "names"),
     [
-        ("replaces_code", {"eurobert", "gte", "jina_bert", "new", "nomic_bert", *FLASH}),
-        ("replaced_classes", {"jina_bert"}),
-        ("shifts_positions", {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-flash"}),
+        ("replaces_code", {"gte", "new", "nomic_bert", *FLASH}),
+        ("replaced_classes", {"eurobert", "jina_bert", *DECODERS_WITH_CODE}),
+        ("shifts_positions", {*SHIFTED, "mpnet", "xlm-roberta-flash"}),
         ("masks_every_layer", {"deberta-v2"}),
         ("judges_pairs", {"qwen3"}),
     ],

@@ -197,20 +197,44 @@ DEFAULT_FIELDS = (
 )
 
 
-@pytest.mark.parametrize("family", ["gemma3_text", "llama", "mistral", "qwen2", "qwen3"])
+DECODERS = [
+    "eurobert",
+    "exaone4",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "granite",
+    "llama",
+    "ministral",
+    "mistral",
+    "olmo2",
+    "olmo3",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "seed_oss",
+    "smollm3",
+]
+
+
+@pytest.mark.parametrize("family", DECODERS)
 def test_defaults_of_decoders_are_those_of_transformers(family: str) -> None:
     from transformers import AutoConfig
 
     theirs, ours = AutoConfig.for_model(family), read_encoder({"model_type": family}, "config.json")
     assert isinstance(ours, DecoderConfig)
-    names = {"hidden_activation": "hidden_act", "attention_bias": "output_bias"}
+    # Seed-OSS has another key for the bias of the output projection.
+    bias = "query_key_value_bias" if hasattr(theirs, "attention_out_bias") else "output_bias"
+    names = {"hidden_activation": "hidden_act", "attention_bias": bias}
     shared = [field for field in DEFAULT_FIELDS if hasattr(theirs, field)]
     assert {field: getattr(ours, names.get(field, field)) for field in shared} == {
         field: getattr(theirs, field) for field in shared
     }
     heads = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
     assert (ours.head_dim, len(ours.layers)) == (heads, theirs.num_hidden_layers)
-    assert {layer.rope.theta for layer in ours.layers} == read_thetas(theirs.rope_parameters)
+    assert {layer.rope.theta for layer in ours.layers if layer.rope is not None} == read_thetas(
+        theirs.rope_parameters
+    )
 
 
 def read_thetas(parameters: dict[str, Any]) -> set[float]:

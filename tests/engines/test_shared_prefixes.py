@@ -72,8 +72,19 @@ def test_rows_are_those_of_the_texts_alone(folder: Path, tmp_path: Path, name: s
         engine.close()
 
 
-def test_a_model_that_attends_to_later_tokens_shares_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"is_causal": False},
+        {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
+    ],
+    ids=("later_tokens", "length"),
+)
+def test_a_model_whose_tokens_depend_on_later_ones_shares_nothing(
+    settings: dict[str, object], tmp_path: Path
+) -> None:
+    """They attend to them, or have other positions in a longer text."""
     save_causal(tmp_path / "model")
     file = tmp_path / "model/config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "is_causal": False}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     assert not describe_model(locate_model(tmp_path / "model"), Task.EMBED).shares_prefixes

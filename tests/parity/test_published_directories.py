@@ -150,6 +150,21 @@ EUROBERT = {
         "AutoModel": "modeling_eurobert.EuroBertModel",
     },
 }
+QWEN_CODE = {
+    "auto_map": {
+        "AutoModel": "modeling_qwen.Qwen2Model",
+        "AutoModelForCausalLM": "modeling_qwen.Qwen2ForCausalLM",
+        "AutoModelForSequenceClassification": "modeling_qwen.Qwen2ForSequenceClassification",
+    }
+}
+QWEN_TOKENIZER = {
+    "tokenizer_class": "Qwen2Tokenizer",
+    "add_eos_token": True,
+    "auto_map": {
+        "AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"]
+    },
+}
+BOTH_WAYS_SIZES: dict[str, Any] = {**DECODER_SIZES, "head_dim": None, "is_causal": False}
 OWN_CODE = {"auto_map": {"AutoModel": "modeling.OwnModel"}}
 CHAT = {"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}
 
@@ -286,6 +301,54 @@ EMBEDDERS: dict[str, Published] = {
         prompts={"query": "Instruct: Given a web search query\nQuery:", "document": ""},
         frame="$A <|endoftext|>",
     ),
+    "Alibaba-NLP/gte-Qwen2-1.5B-instruct": Published(
+        "Qwen2Model",
+        "Qwen2Tokenizer",
+        (LAST, NORMALIZE),
+        BOTH_WAYS_SIZES,
+        tokenizer_config=QWEN_TOKENIZER,
+        prompts={"query": "Instruct: Given a web search query\nQuery: "},
+        spelling=QWEN_CODE,
+        frame="$A <|endoftext|>",
+    ),
+    "NovaSearch/stella_en_1.5B_v5": Published(
+        "Qwen2Model",
+        "Qwen2Tokenizer",
+        (MEAN, dense("2_Dense_1024", WIDTH, 48, bias=True, activation=IDENTITY)),
+        BOTH_WAYS_SIZES,
+        tokenizer_config=QWEN_TOKENIZER,
+        prompts={"s2p_query": "Instruct: retrieve\nQuery: ", "s2s_query": "Instruct: similar\nQuery: "},
+        spelling=QWEN_CODE,
+        instead=("is_causal",),
+        frame="$A <|endoftext|>",
+    ),
+    "nvidia/llama-embed-nemotron-8b": Published(
+        "LlamaModel",
+        "byte_level",
+        (MEAN, NORMALIZE),
+        BOTH_WAYS_SIZES,
+        tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"},
+        prompts={"query": "Instruct: Given a question\nQuery: "},
+        spelling={
+            "model_type": "llama_bidirec",
+            "architectures": ["LlamaBidirectionalModel"],
+            "pooling": "avg",
+            "temperature": 0.02,
+            "auto_map": {
+                "AutoConfig": "llama_bidirectional_model.LlamaBidirectionalConfig",
+                "AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel",
+            },
+        },
+        instead=("is_causal",),
+    ),
+    "BAAI/bge-multilingual-gemma2": Published(
+        "Gemma2Model",
+        "GemmaTokenizer",
+        (LAST, NORMALIZE),
+        {**DECODER_SIZES, "sliding_window": 8, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 1.0},
+        prompts={"web_search_query": "<instruct>Given a web search query\n<query>"},
+        frame="<bos> $A <eos>",
+    ),
     "google/embeddinggemma-300m": Published(
         "Gemma3TextModel",
         "GemmaTokenizer",
@@ -414,13 +477,20 @@ REFUSED: dict[str, Published] = {
         spelling={**OWN_CODE, "position_embedding_type": "alibi"},
         error="auto_map names .*modeling.OwnModel.* not run by default",
     ),
-    "NovaSearch/stella_en_1.5B_v5": Published(
-        "Qwen2Model",
+    "perplexity-ai/pplx-embed-v1-0.6b": Published(
+        "Qwen3Model",
         "Qwen2Tokenizer",
-        (MEAN,),
-        {**DECODER_SIZES, "head_dim": None},
-        spelling=OWN_CODE,
-        error="auto_map names",
+        (MEAN, ("FlexibleQuantizer", "2_Quantizer", {})),
+        DECODER_SIZES,
+        spelling={
+            "model_type": "bidirectional_pplx_qwen3",
+            "use_bidirectional_attention": True,
+            "auto_map": {
+                "AutoConfig": "configuration.PPLXQwen3Config",
+                "AutoModel": "modeling.PPLXQwen3Model",
+            },
+        },
+        error="FlexibleQuantizer",
     ),
     "sentence-transformers/clip-ViT-B-32": Published(
         "BertModel",

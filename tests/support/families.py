@@ -89,7 +89,8 @@ def save_tiny_family(
         reference = model_class(config).float().eval()
         with torch.no_grad():
             for name, parameter in reference.named_parameters():
-                around = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+                module = name.removesuffix(".weight").rpartition(".")[2].lower()
+                around = 1.0 if "norm" in module and name.endswith("weight") else 0.0
                 parameter.copy_(around + jitter * torch.randn_like(parameter))
         transformers.logging.disable_progress_bar()
         reference.save_pretrained(folder)
@@ -133,7 +134,7 @@ def build_family(tiny: TinyFamily, head: HeadKind | None = None, *, labels: int 
     hidden = family.encode()
     match head:
         case None:
-            return op.model(hidden, "rows", ["rows", encoder.hidden_size])
+            return op.model(hidden, "rows", ["rows", encoder.output_size])
         case HeadKind.SEQUENCE:
             return op.model(family.classify(hidden, labels), "rows", ["rows", labels])
         case HeadKind.TOKENS:

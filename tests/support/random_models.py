@@ -281,17 +281,26 @@ def _draw_llama(chance: random.Random, sizes: Sizes) -> Settings:
     }
 
 
-def _draw_eurobert(chance: random.Random, sizes: Sizes) -> Settings:
-    return {
-        **_draw_decoder(chance, sizes),
-        "mask_token_id": 0,
-        "mlp_bias": chance.random() < 0.5,
-        "classifier_pooling": chance.choice(("bos", "late", "mean")),
-    }
+def _draw_both_ways(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_llama(chance, sizes), "is_causal": False}
+
+
+def _draw_pplx(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_decoder(chance, sizes), "head_dim": 16, "is_causal": False}
 
 
 def _draw_mistral(chance: random.Random, sizes: Sizes) -> Settings:
     return {**_draw_decoder(chance, sizes), "sliding_window": chance.choice((None, chance.randint(4, 30)))}
+
+
+def _draw_gemma_1(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_decoder(chance, sizes), "head_dim": chance.choice((8, 16)), "hidden_act": "gelu"}
+
+
+def _draw_gemma_2(chance: random.Random, sizes: Sizes) -> Settings:
+    names = ("use_bidirectional_attention", "layer_types")
+    gemma = {key: value for key, value in _draw_gemma(chance, sizes).items() if key not in names}
+    return {**gemma, "attn_logit_softcapping": chance.choice((None, 1.0, 20.0))}
 
 
 def _draw_gemma(chance: random.Random, sizes: Sizes) -> Settings:
@@ -320,6 +329,48 @@ def _draw_t5(chance: random.Random, sizes: Sizes) -> Settings:
         "relative_attention_max_distance": chance.choice((20, 128)),
         "feed_forward_proj": chance.choice(("relu", "gelu", "gated-gelu", "gated-silu")),
     }
+
+
+def _draw_ernie(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_bert(chance, sizes), "use_task_id": chance.random() < 0.5}
+
+
+def _draw_eurobert(chance: random.Random, sizes: Sizes) -> Settings:
+    pooling = chance.choice(("bos", "mean", "late"))
+    return {**_draw_decoder(chance, sizes), "mlp_bias": chance.random() < 0.5, "classifier_pooling": pooling}
+
+
+def _draw_granite(chance: random.Random, sizes: Sizes) -> Settings:
+    """Scores of about the size that they have in other families."""
+    return {
+        **_draw_decoder(chance, sizes),
+        "embedding_multiplier": chance.uniform(0.5, 2.0),
+        "residual_multiplier": chance.uniform(0.2, 1.0),
+        "attention_multiplier": chance.uniform(0.5, 1.1) * (sizes.width // sizes.heads) ** -0.5,
+    }
+
+
+def _draw_windows(chance: random.Random, sizes: Sizes) -> Settings:
+    kinds = ("sliding_attention", "full_attention")
+    return {
+        **_draw_decoder(chance, sizes),
+        "sliding_window": chance.randint(4, 30),
+        "layer_types": [chance.choice(kinds) for _ in range(sizes.layers)],
+    }
+
+
+def _draw_ministral(chance: random.Random, sizes: Sizes) -> Settings:
+    return {**_draw_windows(chance, sizes), "head_dim": 16}
+
+
+def _draw_seed_oss(chance: random.Random, sizes: Sizes) -> Settings:
+    flags = ("attention_bias", "attention_out_bias", "mlp_bias")
+    return {**_draw_decoder(chance, sizes), "head_dim": 16, **{flag: chance.random() < 0.5 for flag in flags}}
+
+
+def _draw_smollm3(chance: random.Random, sizes: Sizes) -> Settings:
+    rotates = [chance.randint(0, 1) for _ in range(sizes.layers)]
+    return {**_draw_decoder(chance, sizes), "no_rope_layers": rotates}
 
 
 def _draw_table(chance: random.Random, sizes: Sizes) -> Settings:
@@ -361,15 +412,39 @@ _FLASH: Settings = {
     "use_flash_attn": True,
     "auto_map": {"AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig"},
 }
+_BIDIREC: Settings = {
+    "model_type": "llama_bidirec",
+    "pooling": "avg",
+    "auto_map": {"AutoModel": "llama_bidirectional_model.LlamaBidirectionalModel"},
+}
+_PPLX: Settings = {
+    "model_type": "bidirectional_pplx_qwen3",
+    "use_bidirectional_attention": True,
+    "auto_map": {"AutoModel": "modeling.PPLXQwen3Model"},
+}
 DRAWS: Mapping[str, Draw] = {
     "albert": Draw("Albert", "AlbertTokenizer", _draw_albert, tasks=_ALL),
     "bert": Draw("Bert", "BertTokenizer", _draw_bert, tasks=_MULTI),
+    "bidirectional_pplx_qwen3": Draw(
+        "Qwen3",
+        "Qwen2Tokenizer",
+        _draw_pplx,
+        instead=("is_causal",),
+        spelling=_PPLX,
+        frame="$A <|endoftext|>",
+    ),
     "camembert": Draw("Camembert", "CamembertTokenizer", _draw_roberta, tasks=_ALL),
+    "data2vec-text": Draw("Data2VecText", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
     "deberta-v2": Draw("DebertaV2", "DebertaV2Tokenizer", _draw_deberta, tasks=_ALL),
     "distilbert": Draw("DistilBert", "DistilBertTokenizer", _draw_distilbert, tasks=_MULTI),
     "electra": Draw("Electra", "BertTokenizer", _draw_electra, tasks=_ALL),
+    "ernie": Draw("Ernie", "BertTokenizer", _draw_ernie, tasks=_ALL),
     "eurobert": Draw("EuroBert", "byte_level", _draw_eurobert, tasks=_ALL),
+    "exaone4": Draw("Exaone4", "byte_level", _draw_windows, poolings=LAST_TOKEN),
+    "gemma": Draw("Gemma", "GemmaTokenizer", _draw_gemma_1, poolings=LAST_TOKEN, frame="<bos> $A <eos>"),
+    "gemma2": Draw("Gemma2", "GemmaTokenizer", _draw_gemma_2, poolings=LAST_TOKEN, frame="<bos> $A <eos>"),
     "gemma3_text": Draw("Gemma3Text", "GemmaTokenizer", _draw_gemma, frame="<bos> $A <eos>"),
+    "granite": Draw("Granite", "byte_level", _draw_granite, poolings=LAST_TOKEN),
     "gte": Draw("Gte", "BertTokenizer", _draw_rotary_bert, tasks=_ALL),
     "jina_bert": Draw("ReferenceJinaBert", "BertTokenizer", _draw_jina, tasks=_ALL, spelling=_JINA),
     "jina_bert_code": Draw(
@@ -381,6 +456,11 @@ DRAWS: Mapping[str, Draw] = {
     ),
     "jina_embeddings_v3": Draw("JinaEmbeddingsV3", "XLMRobertaTokenizer", _draw_jina_embeddings, tasks=_ALL),
     "llama": Draw("Llama", "byte_fallback", _draw_llama, poolings=LAST_TOKEN),
+    "llama_bidirec": Draw(
+        "Llama", "byte_fallback", _draw_both_ways, instead=("is_causal",), spelling=_BIDIREC
+    ),
+    "megatron-bert": Draw("MegatronBert", "BertTokenizer", _draw_bert, tasks=_ALL),
+    "ministral": Draw("Ministral", "byte_fallback", _draw_ministral, poolings=LAST_TOKEN),
     "mistral": Draw("Mistral", "byte_fallback", _draw_mistral, poolings=LAST_TOKEN),
     "modernbert": Draw("ModernBert", "byte_level", _draw_modernbert, tasks=_MULTI),
     "mpnet": Draw("MPNet", "MPNetTokenizer", _draw_roberta, tasks=_ALL),
@@ -393,9 +473,15 @@ DRAWS: Mapping[str, Draw] = {
         spelling=_EXPERTS,
         architecture="nomic_bert",
     ),
+    "olmo2": Draw("Olmo2", "byte_level", _draw_decoder, poolings=LAST_TOKEN),
+    "olmo3": Draw("Olmo3", "byte_level", _draw_windows, poolings=LAST_TOKEN),
+    "phi3": Draw("Phi3", "byte_fallback", _draw_decoder, poolings=LAST_TOKEN),
     "qwen2": Draw("Qwen2", "Qwen2Tokenizer", _draw_qwen2, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "qwen3": Draw("Qwen3", "Qwen2Tokenizer", _draw_qwen3, poolings=LAST_TOKEN, frame="$A <|endoftext|>"),
     "roberta": Draw("Roberta", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "roberta-prelayernorm": Draw("RobertaPreLayerNorm", "RobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "seed_oss": Draw("SeedOss", "byte_level", _draw_seed_oss, poolings=LAST_TOKEN),
+    "smollm3": Draw("SmolLM3", "byte_level", _draw_smollm3, poolings=LAST_TOKEN),
     "static": Draw("", "BertTokenizer", _draw_table),
     "t5": Draw("T5", "T5Tokenizer", _draw_t5, encoder="EncoderModel"),
     "xlm-roberta-flash": Draw(
@@ -408,6 +494,7 @@ DRAWS: Mapping[str, Draw] = {
         rename=name_as_flash,
     ),
     "xlm-roberta": Draw("XLMRoberta", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
+    "xlm-roberta-xl": Draw("XLMRobertaXL", "XLMRobertaTokenizer", _draw_roberta, tasks=_ALL),
 }
 
 

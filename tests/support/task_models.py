@@ -112,34 +112,43 @@ def save_colbert(folder: Path, encoder: Path, expansion: dict[str, Any] | None, 
     return oracle
 
 
-def save_causal(folder: Path) -> tuple[Any, Any]:
-    """A tiny Qwen3 that has words for yes and no, plainly saved; returns it and its tokenizer."""
+def save_causal(folder: Path, stem: str = "Qwen3", **settings: Any) -> tuple[Any, Any]:
+    """A tiny language model that has words for its answers, plainly saved; returns it and its tokenizer.
+
+    `stem` begins the names of its classes in transformers; `settings` go into its config and its tokenizer.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # theirs to heed
         import tokenizers
         import torch
         import transformers
 
         library = tokenizers.ByteLevelBPETokenizer()
         special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-        texts = [" ".join(prose_words()[:4_000]), *["yes", "no"] * 100]
+        texts = [" ".join(prose_words()[:4_000]), *["yes", "no"] * 100, *["Yes", "1", "0"] * 100]
         library.train_from_iterator(texts, vocab_size=700, special_tokens=special, show_progress=False)
         tokenizer = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=library._tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+            tokenizer_object=library._tokenizer,
+            eos_token="<|im_end|>",
+            pad_token="<|endoftext|>",
+            bos_token=settings.pop("bos_token", None),
         )
         tokenizer.model_max_length = LONGEST_PROSE
-        config = transformers.Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            intermediate_size=48,
-            tie_word_embeddings=True,
+        config = getattr(transformers, f"{stem}Config")(
+            **{
+                "vocab_size": len(tokenizer),
+                "hidden_size": 32,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "head_dim": 8,
+                "intermediate_size": 48,
+                "tie_word_embeddings": True,
+                **settings,
+            }
         )
         torch.manual_seed(3)
-        model = transformers.Qwen3ForCausalLM(config).eval()
+        model = getattr(transformers, f"{stem}ForCausalLM")(config).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_((1.0 if "norm" in name else 0.0) + 0.3 * torch.randn_like(parameter))

@@ -106,6 +106,8 @@ def activate_logits(logits: FloatArray, activation: Activation) -> FloatArray:
             return logits
         case Activation.SIGMOID:
             return sigmoid(logits)
+        case Activation.SIGMOID_OF_FIFTH:
+            return sigmoid(logits / np.float32(5))
         case Activation.SOFTMAX:
             return softmax(logits)
 

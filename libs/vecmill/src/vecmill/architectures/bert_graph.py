@@ -215,7 +215,14 @@ class Bert(PostNorm[BertLike]):
     )
 
     def embed(self) -> ir.Value:
-        """Add word, type and position embeddings, summed and normalised: (positions, embedding_size)."""
+        """Add the embeddings, normalised: (positions, embedding_size)."""
+        config = self.config
+        return self.layer_norm(
+            self.add_embeddings(), self.embeddings_norm, config.layer_norm_eps, width=config.embedding_size
+        )
+
+    def add_embeddings(self) -> ir.Value:
+        """Add word, type and position embeddings, summed: (positions, embedding_size)."""
         config, width = self.config, self.config.embedding_size
         words = self.look_up(
             "embeddings.word_embeddings.weight", config.vocab_size, self.layout.token_ids, width=width
@@ -229,8 +236,7 @@ class Bert(PostNorm[BertLike]):
             self.positions(),
             width=width,
         )
-        embedded = self.op.Add(self.op.Add(words, types), positions)
-        return self.layer_norm(embedded, self.embeddings_norm, config.layer_norm_eps, width=width)
+        return self.op.Add(self.op.Add(words, types), positions)
 
     def types(self) -> ir.Value:
         """Return each token's index in the type embeddings, (positions,)."""

@@ -1,4 +1,4 @@
-"""Reads the `config.json` of decoder-only language models: Llama, EuroBERT, Mistral, Qwen, Gemma 3.
+"""Reads the `config.json` of decoder-only language models: Llama, Mistral, Qwen2 and Qwen3.
 
 They have rotary positions, root-mean-square norms, gated linear units and grouped query attention. One reader
 reads all of them. `DecoderDefaults` has what differs; a class overrides a method for a key that only its
@@ -16,25 +16,26 @@ from vecmill.models.config_fields import (
     MOST_TOKENS,
     head_size,
     read_activation,
-    read_choice,
     read_epsilon,
     read_flag,
+    read_mapping,
     read_number,
     read_size,
     read_token_id,
     refuse_unless,
 )
 from vecmill.models.encoder_config import BIDIRECTIONAL, CAUSAL, AttentionWindow, EncoderConfig
-from vecmill.models.rope import FULL, SLIDING, Rope, read_rope, read_rope_by_layer_type
+from vecmill.models.published_code import names_any
+from vecmill.models.rope import FULL, SLIDING, LongScaling, Rope, read_rope
 from vecmill.values.messages import not_supported
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """The settings that differ between the layers of one model."""
+    """The settings that differ between the layers of one model. Without `rope` a layer has no positions."""
 
     window: AttentionWindow
-    rope: Rope
+    rope: Rope | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +80,15 @@ class DecoderConfig(EncoderConfig):
     """The settings of a decoder graph, named as in transformers where possible.
 
     With `query_key_norm` heads are normalised before rotation. Sequence classification skips `pad_token_id`
-    at the end of a text. Only EuroBERT has a `classifier_pooling`.
+    at the end of a text. `projection_size` is the width of a projection of the encoder's output, if there is
+    one. Logits of the vocabulary are divided by `logits_scaling`. `is_changed_by_code` says that the file has
+    something that changes the model, and that only published code reads.
     """
 
     graph: ClassVar = "decoder_graph:Decoder"
     defaults: ClassVar[DecoderDefaults]
+    # Published classes that attend in both directions, although no key says so.
+    bidirectional_classes: ClassVar[frozenset[str]] = frozenset()
 
     intermediate_size: int
     num_attention_heads: int
@@ -100,8 +105,18 @@ class DecoderConfig(EncoderConfig):
     query_key_norm: bool
     tie_word_embeddings: bool
     pad_token_id: int | None
+    attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
-    classifier_pooling: str = "late"
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_scaling: float = 1.0
+    projection_size: int | None = None
+    is_changed_by_code: bool = False
+
+    @property
+    def output_size(self) -> int:
+        """The width of the projection, if there is one."""
+        return self.hidden_size if self.projection_size is None else self.projection_size
 
     @property
     def max_input_tokens(self) -> int:
@@ -110,8 +125,17 @@ class DecoderConfig(EncoderConfig):
 
     @property
     def is_causal(self) -> bool:
-        """Whether no layer attends to later tokens."""
-        return all(layer.window.after == 0 for layer in self.layers)
+        """Whether no layer attends to later tokens, and positions do not depend on the length of the text."""
+        return all(
+            layer.window.after == 0
+            and (layer.rope is None or not isinstance(layer.rope.scaling, LongScaling))
+            for layer in self.layers
+        )
+
+    @property
+    def is_in_transformers(self) -> bool:
+        """Whether transformers, which runs no published code here, computes the same model."""
+        return not self.is_changed_by_code
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
@@ -149,6 +173,7 @@ class DecoderConfig(EncoderConfig):
             query_key_norm=default.query_key_norm,
             tie_word_embeddings=read_flag(config, "tie_word_embeddings", default=default.tie_word_embeddings),
             pad_token_id=read_token_id(config, "pad_token_id", default.pad_token_id),
+            is_changed_by_code=names_any(cls.bidirectional_classes, config),
         )
 
     @classmethod
@@ -175,8 +200,7 @@ class DecoderConfig(EncoderConfig):
         The size of a causal window includes the token itself. The size of a bidirectional window does not.
         Source: transformers 5.23, `masking_utils.py`.
         """
-        refuse_unless(config, {"use_bidirectional_attention": (False,)})
-        causal = read_flag(config, "is_causal", default=cls.defaults.is_causal)
+        causal = cls._is_causal(config)
         full = CAUSAL if causal else BIDIRECTIONAL
         if window is None:
             return {FULL: full}
@@ -186,15 +210,35 @@ class DecoderConfig(EncoderConfig):
         }
 
     @classmethod
-    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
+    def _is_causal(cls, config: Mapping[str, Any]) -> bool:
+        """Return whether tokens attend to earlier tokens alone: by the published class, or by `is_causal`.
+
+        Raises `UnsupportedModel` if the class and the key contradict each other.
+        """
+        refuse_unless(config, {"use_bidirectional_attention": (False,)})
+        if names_any(cls.bidirectional_classes, config):
+            refuse_unless(config, {"is_causal": (False,)}, by="the class in auto_map or architectures")
+            return False
+        return read_flag(config, "is_causal", default=cls.defaults.is_causal)
+
+    @classmethod
+    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope | None]:
         """Return the rotary positions of each type of layer; `positions` is the longest input."""
         rope = read_rope(config, theta=cls.defaults.rope_theta, positions=positions)
         return {FULL: rope, SLIDING: rope}
 
 
-class LlamaConfig(DecoderConfig):
-    """The settings of Llama. Attention is bidirectional with an `is_causal` of false."""
+_VOYAGE = frozenset({"VoyageQwen3BidirectionalEmbedModel"})
 
+
+class LlamaConfig(DecoderConfig):
+    """The settings of Llama. Attention is bidirectional with an `is_causal` of false.
+
+    The encoders of LLM2Vec (BehnamGhader et al., 2024) are bidirectional too: `LlamaEncoderModel` in their
+    published code, `LlamaBiModel` in their package.
+    """
+
+    bidirectional_classes = replaced_classes = frozenset({"LlamaEncoderModel", "LlamaBiModel"})
     defaults = DecoderDefaults(
         intermediate_size=11_008, max_position_embeddings=2048, allowed={"layer_types": ()}
     )
@@ -205,36 +249,13 @@ class LlamaConfig(DecoderConfig):
         return replace(super().read(config), mlp_bias=read_flag(config, "mlp_bias", default=False))
 
 
-class EuroBertConfig(LlamaConfig):
-    """The settings of EuroBERT: a Llama whose attention is bidirectional.
+class MistralConfig(DecoderConfig):
+    """The settings of Mistral: no biases, and a sliding window for all layers or none.
 
-    EuroBERT was published with code of its own, which names `classifier_pooling` `clf_pooling`.
+    The encoders of LLM2Vec are bidirectional, as for Llama.
     """
 
-    graph = "decoder_graph:EuroBert"
-    replaces_code = True
-    defaults = DecoderDefaults(
-        vocab_size=128_256,
-        hidden_size=768,
-        intermediate_size=3072,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        is_causal=False,
-        pad_token_id=128_001,
-        allowed={"is_causal": (False,), "is_decoder": (False,), "layer_types": ()},
-    )
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> Self:
-        """Read a `config.json`, as `DecoderConfig.read` describes."""
-        return replace(super().read(config), classifier_pooling=_read_pooling(config))
-
-
-class MistralConfig(DecoderConfig):
-    """The settings of Mistral: no biases, and a sliding window for all layers or none."""
-
+    bidirectional_classes = replaced_classes = frozenset({"MistralEncoderModel", "MistralBiModel"})
     defaults = DecoderDefaults(
         intermediate_size=14_336,
         num_key_value_heads=8,
@@ -244,7 +265,7 @@ class MistralConfig(DecoderConfig):
 
     @classmethod
     def _read_window(cls, config: Mapping[str, Any]) -> int | None:
-        return _read_sliding_window(config)
+        return read_sliding_window(config)
 
     @classmethod
     def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
@@ -252,8 +273,17 @@ class MistralConfig(DecoderConfig):
 
 
 class Qwen2Config(DecoderConfig):
-    """The settings of Qwen2: biases on queries, keys and values alone, and optionally a sliding window."""
+    """The settings of Qwen2: biases on queries, keys and values alone, and optionally a sliding window.
 
+    The code that gte-Qwen2 and stella_en_1.5B_v5 came with (`modeling_qwen`) is Qwen2 in both directions, and
+    so are the encoders of LLM2Vec.
+    """
+
+    bidirectional_classes = frozenset({"modeling_qwen.Qwen2Model", "Qwen2BiModel"})
+    replaced_classes = bidirectional_classes | {
+        "modeling_qwen.Qwen2ForCausalLM",
+        "modeling_qwen.Qwen2ForSequenceClassification",
+    }
     defaults = DecoderDefaults(
         vocab_size=151_936,
         intermediate_size=22_016,
@@ -265,7 +295,7 @@ class Qwen2Config(DecoderConfig):
     @classmethod
     def _read_window(cls, config: Mapping[str, Any]) -> int | None:
         is_used = read_flag(config, "use_sliding_window", default=False)
-        return _read_sliding_window(config) if is_used else None
+        return read_sliding_window(config) if is_used else None
 
     @classmethod
     def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
@@ -277,67 +307,23 @@ class Qwen2Config(DecoderConfig):
 
 
 class Qwen3Config(Qwen2Config):
-    """The settings of Qwen3: those of Qwen2, with norms on the heads of queries and keys."""
+    """The settings of Qwen3: those of Qwen2, with norms on the heads of queries and keys.
+
+    voyage-4-nano (`VoyageQwen3BidirectionalEmbedModel`) attends in both directions, and its output is
+    projected to `num_labels` dimensions. Source: `voyage.py` of vLLM. The class that came with zerank-1 is
+    Qwen3's own.
+    """
 
     judges_pairs = True
+    bidirectional_classes = _VOYAGE
+    replaced_classes = _VOYAGE | {"modeling_zeranker.ZEConfig"}
     defaults = replace(Qwen2Config.defaults, head_dim=128, query_key_value_bias=False, query_key_norm=True)
-
-
-class Gemma3Config(DecoderConfig):
-    """The settings of Gemma 3 (transformers' `Gemma3TextConfig`), with sliding and full attention layers."""
-
-    graph = "decoder_graph:Gemma3"
-    defaults = DecoderDefaults(
-        vocab_size=262_208,
-        hidden_size=2304,
-        intermediate_size=9216,
-        num_hidden_layers=26,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=256,
-        max_position_embeddings=131_072,
-        hidden_act="gelu_pytorch_tanh",
-        activation_key="hidden_activation",
-        query_key_norm=True,
-        query_pre_attn_scalar=256,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        allowed={"attn_logit_softcapping": ()},
-    )
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, as `DecoderConfig.read` describes."""
-        key = "final_logit_softcapping"
-        cap = None if config.get(key) is None else read_number(config, key, 0)
-        return replace(super().read(config), final_logit_softcapping=cap)
-
-    @classmethod
-    def _read_window(cls, config: Mapping[str, Any]) -> int:
-        return read_size(config, "sliding_window", 4096)
-
-    @classmethod
-    def _default_types(cls, config: Mapping[str, Any], count: int, window: int | None) -> Sequence[str]:
-        """Return the types by the period of full attention layers, which only older files have."""
-        key = "sliding_window_pattern"
-        pattern = read_size(config, key if key in config else f"_{key}", 6)
-        return [SLIDING if index % pattern else FULL for index in range(1, count + 1)]
-
-    @classmethod
-    def _read_windows(cls, config: Mapping[str, Any], window: int | None) -> Mapping[str, AttentionWindow]:
-        """Return the windows; with `use_bidirectional_attention` half of the size is on each side.
-
-        transformers computes `window // 2 + 1` and attends to smaller distances.
-        """
-        if window is None or not read_flag(config, "use_bidirectional_attention", default=False):
-            return super()._read_windows(config, window)
-        refuse_unless(config, {"is_causal": (True,)})
-        return {FULL: BIDIRECTIONAL, SLIDING: AttentionWindow(window // 2, window // 2)}
-
-    @classmethod
-    def _read_ropes(cls, config: Mapping[str, Any], positions: int) -> Mapping[str, Rope]:
-        thetas = {FULL: ("rope_theta", 1_000_000.0), SLIDING: ("rope_local_base_freq", 10_000.0)}
-        return read_rope_by_layer_type(config, thetas=thetas, scaled=(FULL,), positions=positions)
+        width = _count_labels(config) if names_any(_VOYAGE, config) else None
+        return replace(super().read(config), projection_size=width)
 
 
 def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple[str, ...]:
@@ -357,7 +343,7 @@ def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple
 
 
 def make_layers(
-    types: Sequence[str], windows: Mapping[str, AttentionWindow], ropes: Mapping[str, Rope]
+    types: Sequence[str], windows: Mapping[str, AttentionWindow], ropes: Mapping[str, Rope | None]
 ) -> tuple[DecoderLayer, ...]:
     """Return one layer for each of `types`. Raises `CorruptModel` for sliding layers without a window."""
     if not set(types) <= set(windows):
@@ -386,18 +372,12 @@ def _read_head_dim(config: Mapping[str, Any], default: int | None, hidden_size: 
     return size
 
 
-def _read_pooling(config: Mapping[str, Any]) -> str:
-    """Read how a sequence head of EuroBERT pools, under either name."""
-    poolings = ("bos", "late", "mean")
-    published = read_choice(config, "clf_pooling", poolings)
-    found = read_choice(config, "classifier_pooling", poolings, published or "late")
-    if published not in (None, found):
-        raise CorruptModel("config.json: clf_pooling and classifier_pooling have different values.")
-    return str(found)
+def _count_labels(config: Mapping[str, Any]) -> int:
+    """Read the number of labels as transformers does: `num_labels`, else the entries of `id2label`."""
+    return read_size(config, "num_labels", len(read_mapping(config, "id2label")) or 2)
 
 
-def _read_sliding_window(config: Mapping[str, Any]) -> int | None:
+def read_sliding_window(config: Mapping[str, Any], default: int | None = 4096) -> int | None:
     """Read the size of the sliding window; `None` if the value is null."""
-    if "sliding_window" in config and config["sliding_window"] is None:
-        return None
-    return read_size(config, "sliding_window", 4096)
+    size = config.get("sliding_window", default)
+    return None if size is None else read_size(config, "sliding_window", default or 0)

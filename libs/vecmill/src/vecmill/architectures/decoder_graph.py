@@ -4,21 +4,29 @@ Pre-norm layers with rotary positions, grouped query attention and gated linear 
 differ only in biases, norms on heads and attention windows.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
+from vecmill.architectures.bidirectional_decoder import BidirectionalLlamaConfig
 from vecmill.architectures.decoder import DecoderConfig
 from vecmill.graphs.batch_layout import Heads
 from vecmill.graphs.encoder import EncoderGraph
-from vecmill.graphs.ops import activate
-from vecmill.graphs.rotary import LayerInputs, Rotation, select_heads
+from vecmill.graphs.ops import activate, soft_cap
+from vecmill.graphs.rotary import Rotation, select_heads
 from vecmill.graphs.softmax_attention import AttentionBias, Projection
 from vecmill.graphs.stages import pool
 from vecmill.models.stages import Pooling, PoolingMode
-from vecmill.models.weights import StoredTensor
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderInputs:
+    """The inputs of a layer besides hidden states: its attention bias, and its rotary positions, if any."""
+
+    bias: AttentionBias
+    rotation: Rotation | None
 
 
 class Decoder(EncoderGraph[DecoderConfig]):
@@ -32,22 +40,32 @@ class Decoder(EncoderGraph[DecoderConfig]):
         x = self.embed()
         biases = {layer.window: AttentionBias.of(op, layout, layer.window) for layer in dict.fromkeys(layers)}
         rotations = {
-            layer.rope: Rotation.of(op, layout, layer.rope, self.config.head_dim)
+            layer.rope: None
+            if layer.rope is None
+            else Rotation.of(op, layout, layer.rope, self.config.head_dim)
             for layer in dict.fromkeys(layers)
         }
         for index, layer in enumerate(layers):
-            x = self.add_layer(x, f"layers.{index}", LayerInputs(biases[layer.window], rotations[layer.rope]))
-        return self.norm(x, "norm", self.config.hidden_size)
+            x = self.add_layer(
+                x, f"layers.{index}", DecoderInputs(biases[layer.window], rotations[layer.rope])
+            )
+        x = self.norm(x, "norm", self.config.hidden_size)
+        if self.config.projection_size is None:
+            return x
+        return self.linear(x, "linear", self.config.hidden_size, self.config.projection_size, bias=False)
 
     def embed(self) -> ir.Value:
         """Add the word embeddings, (positions, hidden_size)."""
-        return self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+        words = self.look_up("embed_tokens.weight", self.config.vocab_size, self.layout.token_ids)
+        return self._multiply(words, self.config.embedding_multiplier)
 
-    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+    def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add one layer, (positions, hidden_size)."""
-        op, width = self.op, self.config.hidden_size
-        x = op.Add(x, self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs))
-        return op.Add(x, self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp"))
+        op, width, share = self.op, self.config.hidden_size, self.config.residual_multiplier
+        attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
+        x = op.Add(x, self._multiply(attended, share))
+        gated = self.gate(self.norm(x, f"{name}.post_attention_layernorm", width), f"{name}.mlp")
+        return op.Add(x, self._multiply(gated, share))
 
     def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
         """Add a root-mean-square norm over the last axis, of `width`."""
@@ -61,27 +79,28 @@ class Decoder(EncoderGraph[DecoderConfig]):
         value = self.linear(x, f"{name}.up_proj", hidden, wide, bias=bias)
         return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=bias)
 
-    def attend_by_groups(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
+    def attend_by_groups(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
         """Add attention with its projections, (positions, hidden_size)."""
         config = self.config
         heads, shared, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         total = heads + 2 * shared
-        projected = self._project(x, f"{name}.self_attn")
+        projected = self.project(x, f"{name}.self_attn")
         query = Projection(projected, Heads(0, heads, total, dim))
         key = Projection(projected, Heads(heads, shared, total, dim))
         value = Projection(projected, Heads(heads + shared, shared, total, dim))
         attended = self.attend(
-            self._rotate(query, f"{name}.self_attn.q", inputs.rotation),
-            self._rotate(key, f"{name}.self_attn.k", inputs.rotation),
+            self.rotate(query, f"{name}.self_attn.q", inputs.rotation),
+            self.rotate(key, f"{name}.self_attn.k", inputs.rotation),
             value,
             inputs.bias,
             config.attention_scale,
+            cap=config.attn_logit_softcapping,
         )
         return self.linear(
             attended, f"{name}.self_attn.o_proj", heads * dim, config.hidden_size, bias=config.output_bias
         )
 
-    def _project(self, x: ir.Value, name: str) -> ir.Value:
+    def project(self, x: ir.Value, name: str) -> ir.Value:
         """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
         config = self.config
         counts = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
@@ -91,13 +110,15 @@ class Decoder(EncoderGraph[DecoderConfig]):
         bias = config.query_key_value_bias
         return self.linear_joined(x, f"{name}.qkv_proj", outputs, config.hidden_size, bias=bias)
 
-    def _rotate(self, projection: Projection, name: str, rotation: Rotation) -> Projection:
-        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated."""
+    def rotate(self, projection: Projection, name: str, rotation: Rotation | None) -> Projection:
+        """Return the heads of `projection`, normalised with `query_key_norm`, and rotated by `rotation`."""
         heads = projection.heads
         selected = select_heads(self.op, projection)
         if self.config.query_key_norm:
             selected = self.norm(selected, f"{name}_norm", heads.dim)
-        return Projection(rotation.rotate(self.op, selected), heads.selected())
+        if rotation is not None:
+            selected = rotation.rotate(self.op, selected)
+        return Projection(selected, heads.selected())
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
         """Add the sequence classification head. Return logits at the last token, (texts, labels).
@@ -123,7 +144,7 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """Add the head, as `EncoderGraph.predict_tokens` describes."""
         config = self.config
         table = self.weights.tensor(self.output_name(), (config.vocab_size, config.hidden_size))
-        return self._cap(self.op.Gemm(hidden, self.add(table), None, transB=1))
+        return self._finish_logits(self.op.Gemm(hidden, self.add(table), None, transB=1))
 
     def predict_chosen(self, hidden: ir.Value, token_ids: tuple[int, ...]) -> ir.Value:
         """Add the head, as `EncoderGraph.predict_chosen` describes.
@@ -132,84 +153,31 @@ class Decoder(EncoderGraph[DecoderConfig]):
         """
         config = self.config
         rows = self.weights.rows(self.output_name(), (config.vocab_size, config.hidden_size), token_ids)
-        return self._cap(self.op.Gemm(hidden, self.add(rows), None, transB=1))
+        return self._finish_logits(self.op.Gemm(hidden, self.add(rows), None, transB=1))
 
     def output_name(self) -> str:
         """Return the name of the output weights of a language model's head."""
         return "embed_tokens.weight" if self.config.tie_word_embeddings else "lm_head.weight"
 
-    def _cap(self, logits: ir.Value) -> ir.Value:
-        """Return logits with the model's soft cap, if any."""
+    def _finish_logits(self, logits: ir.Value) -> ir.Value:
+        """Return logits divided by the model's scaling, and with its soft cap, if any."""
+        logits = self._multiply(logits, 1 / self.config.logits_scaling)
         if self.config.final_logit_softcapping is None:
             return logits
-        cap = self.op.constant(self.config.final_logit_softcapping, np.float32)
-        return self.op.Mul(self.op.Tanh(self.op.Div(logits, cap)), cap)
+        return soft_cap(self.op, logits, self.config.final_logit_softcapping)
+
+    def _multiply(self, x: ir.Value, factor: float) -> ir.Value:
+        return x if factor == 1 else self.op.Mul(x, self.op.constant(factor, np.float32))
 
 
-class EuroBert(Decoder):
-    """The graph of EuroBERT (transformers' `EuroBertModel`): layers of Llama, and heads of its own."""
+class BidirectionalLlama(Decoder):
+    """The graph of Llama as an encoder of NVIDIA: sequence classification reads the mean of all tokens."""
+
+    config: BidirectionalLlamaConfig
 
     def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
-        """Add the head, as `EncoderGraph.classify` describes.
-
-        With the pooling "late" each token has logits, and their mean is the logits of the text.
-        """
-        match self.config.classifier_pooling:
-            case "late":
-                return self._mean(self._classify_rows(hidden, labels))
-            case "mean":
-                return self._classify_rows(self._mean(hidden), labels)
-            case _:
-                return self._classify_rows(self.first_tokens(hidden), labels)
-
-    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
-        """Add the head, as `EncoderGraph.classify_tokens` describes."""
-        return self.linear(hidden, "classifier", self.config.hidden_size, labels)
-
-    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
-        """Add the head, as `EncoderGraph.predict_tokens` describes."""
-        return next(self.predict_parts(hidden, self.config.vocab_size))
-
-    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
-        """Add the head, as `EncoderGraph.predict_parts` describes. It has a bias if the gated units do."""
-        config = self.config
-        bias = "lm_head.bias" if config.mlp_bias else None
-        name, inputs, outputs = self.output_name(), config.hidden_size, config.vocab_size
-        return self.linear_parts(hidden, name, bias, inputs, outputs, columns)
-
-    def _classify_rows(self, x: ir.Value, labels: int) -> ir.Value:
-        """Return the logits of rows: (n, hidden_size) to (n, labels)."""
-        width = self.config.hidden_size
-        dense = activate(self.op, self.linear(x, "dense", width, width), "gelu")
-        return self.linear(dense, "classifier", width, labels)
-
-    def _mean(self, x: ir.Value) -> ir.Value:
-        """Return the mean of each text: (positions, width) to (texts, width)."""
-        return pool(self.op, self.layout, x, Pooling((PoolingMode.MEAN,)))
-
-
-class Gemma3(Decoder):
-    """The graph of Gemma 3 (transformers' `Gemma3TextModel`).
-
-    Word embeddings are scaled, norms scale by one plus their weight, and there is a norm before and after
-    attention, and before and after the gated unit.
-    """
-
-    def embed(self) -> ir.Value:
-        """Add the word embeddings times the square root of the hidden size, (positions, hidden_size)."""
-        scale = self.op.constant(np.float32(self.config.hidden_size**0.5), np.float32)
-        return self.op.Mul(super().embed(), scale)
-
-    def add_layer(self, x: ir.Value, name: str, inputs: LayerInputs) -> ir.Value:
-        """Add one layer, (positions, hidden_size)."""
-        op, width = self.op, self.config.hidden_size
-        attended = self.attend_by_groups(self.norm(x, f"{name}.input_layernorm", width), name, inputs)
-        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
-        gated = self.gate(self.norm(x, f"{name}.pre_feedforward_layernorm", width), f"{name}.mlp")
-        return op.Add(x, self.norm(gated, f"{name}.post_feedforward_layernorm", width))
-
-    def norm(self, x: ir.Value, name: str, width: int) -> ir.Value:
-        """Add a root-mean-square norm over the last axis, of `width`, scaled by one plus the weight."""
-        weight = self.weights.tensor(f"{name}.weight", (width,))
-        scale = StoredTensor(f"1 + {weight.name}", weight.shape, lambda: weight.read() + np.float32(1))
-        return self.rms_norm(x, self.add(scale), self.config.rms_norm_eps)
+        """Add the sequence classification head. Return logits, (texts, labels)."""
+        op = self.op
+        mean = pool(op, self.layout, hidden, Pooling((PoolingMode.MEAN,)))
+        logits = self.linear(mean, "score", self.config.hidden_size, labels, bias=False)
+        return op.Div(logits, op.constant(self.config.temperature, np.float32))

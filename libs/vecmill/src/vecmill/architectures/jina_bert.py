@@ -13,6 +13,16 @@ from vecmill.models.config_fields import read_choice, refuse_unless
 
 # The activation of the gate for each supported `feed_forward_type`.
 _GATES = {"geglu": "gelu", "reglu": "relu"}
+# Those of the published classes with a head.
+_PURPOSES = (
+    "MaskedLM",
+    "MultipleChoice",
+    "NextSentencePrediction",
+    "PreTraining",
+    "QuestionAnswering",
+    "SequenceClassification",
+    "TokenClassification",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +33,10 @@ class JinaBertConfig(BertConfig):
     """
 
     graph: ClassVar = "jina_bert_graph:JinaBert"
-    replaces_code: ClassVar = True
-    replaced_classes: ClassVar = "JinaBert"
+    replaced_classes: ClassVar = frozenset(
+        {"JinaBertConfig", "JinaBertPreTrainedModel", "JinaBertModel", "JinaBertLMHeadModel"}
+        | {f"JinaBertFor{purpose}" for purpose in _PURPOSES}
+    )
 
     gate_act: str
 

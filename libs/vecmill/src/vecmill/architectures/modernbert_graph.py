@@ -24,7 +24,11 @@ class ModernBert(EncoderGraph[ModernBertConfig]):
         op, layout, config = self.op, self.layout, self.config
         kinds = dict.fromkeys(config.layers)
         biases = {kind: AttentionBias.of(op, layout, kind.window) for kind in kinds}
-        rotations = {kind: Rotation.of(op, layout, kind.rope, config.head_dim) for kind in kinds}
+        rotations = {
+            kind: Rotation.of(op, layout, kind.rope, config.head_dim)
+            for kind in kinds
+            if kind.rope is not None  # every layer of ModernBERT has positions
+        }
         x = self.look_up("embeddings.tok_embeddings.weight", config.vocab_size, layout.token_ids)
         x = self._norm(x, "embeddings.norm")
         for index, kind in enumerate(config.layers):

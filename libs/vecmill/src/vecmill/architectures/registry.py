@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vecmill.errors import UnsupportedModel
 from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
+from vecmill.models.published_code import find_settings_class, list_code, names_class
 
 if TYPE_CHECKING:
     from vecmill.graphs.encoder import EncoderGraph
@@ -21,28 +22,45 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, str] = {
     "albert": "bert:AlbertConfig",
     "bert": "bert:BertConfig",
+    "bidirectional_pplx_qwen3": "bidirectional_decoder:PplxQwen3Config",
     "camembert": "bert:XlmRobertaConfig",
+    "data2vec-text": "bert_variants:Data2VecTextConfig",
     "deberta-v2": "deberta:DebertaConfig",
     "distilbert": "bert:DistilBertConfig",
     "electra": "bert:ElectraConfig",
-    "eurobert": "decoder:EuroBertConfig",
-    "gemma3_text": "decoder:Gemma3Config",
+    "ernie": "bert_variants:ErnieConfig",
+    "eurobert": "llama_variants:EuroBertConfig",
+    "exaone4": "llama_variants:Exaone4Config",
+    "gemma": "gemma:GemmaConfig",
+    "gemma2": "gemma:Gemma2Config",
+    "gemma3_text": "gemma:Gemma3Config",
+    "granite": "llama_variants:GraniteConfig",
     "gte": "rotary_bert:GteConfig",
     "jina_bert": "jina_bert:JinaBertConfig",
     "jina_embeddings_v3": "xlm_roberta_flash:JinaEmbeddingsV3Config",
     "llama": "decoder:LlamaConfig",
+    "llama_bidirec": "bidirectional_decoder:BidirectionalLlamaConfig",
+    "megatron-bert": "bert_variants:MegatronBertConfig",
+    "ministral": "llama_variants:MinistralConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",
     "mpnet": "bert:MPNetConfig",
     "new": "rotary_bert:NewConfig",
     "nomic_bert": "rotary_bert:NomicBertConfig",
+    "olmo2": "llama_variants:Olmo2Config",
+    "olmo3": "llama_variants:Olmo3Config",
+    "phi3": "llama_variants:Phi3Config",
     "qwen2": "decoder:Qwen2Config",
     "qwen3": "decoder:Qwen3Config",
     "roberta": "bert:RobertaConfig",
+    "roberta-prelayernorm": "bert_variants:RobertaPreLayerNormConfig",
+    "seed_oss": "llama_variants:SeedOssConfig",
+    "smollm3": "llama_variants:SmolLM3Config",
     "static": "static:StaticConfig",
     "t5": "t5:T5Config",
     "xlm-roberta": "bert:XlmRobertaConfig",
     "xlm-roberta-flash": "xlm_roberta_flash:XlmRobertaFlashConfig",
+    "xlm-roberta-xl": "bert_variants:XlmRobertaXlConfig",
 }
 
 # The architectures that `model_type` does not tell: its value, a key, the value of the key, and the name.
@@ -65,13 +83,12 @@ def name_architecture(config: Mapping[str, Any]) -> object:
 
     It is the `model_type`, unless several architectures share it.
     """
-    model_type, classes = config.get("model_type"), config.get("auto_map")
+    model_type = config.get("model_type")
     for told, key, value, name in _TOLD_BY_KEYS:
         if (model_type, config.get(key)) == (told, value):
             return name
-    if model_type not in _SHARED_TYPES or not isinstance(classes, Mapping):
-        return model_type
-    return _PUBLISHED_CLASSES.get(str(classes.get("AutoConfig")).rpartition(".")[2], model_type)
+    published = find_settings_class(config) if model_type in _SHARED_TYPES else None
+    return model_type if published is None else _PUBLISHED_CLASSES.get(published, model_type)
 
 
 def find_architecture(model_type: object) -> type[EncoderConfig] | None:
@@ -90,16 +107,13 @@ def configured_architectures() -> dict[str, type[EncoderConfig]]:
 
 def has_foreign_code(config: Mapping[str, Any]) -> bool:
     """Return whether `config` names the model's own code and no built-in graph replaces the code."""
-    named = config.get("auto_map")
-    if not named:
+    if not config.get("auto_map"):
         return False
-    found = find_architecture(name_architecture(config))
-    if found is None or not found.replaces_code:
-        return True
-    if not found.replaced_classes:
-        return False
-    paths = [str(path) for path in named.values()] if isinstance(named, Mapping) else [""]
-    return not all(path.rpartition(".")[2].startswith(found.replaced_classes) for path in paths)
+    found, named = find_architecture(name_architecture(config)), list_code(config)
+    if found is None or found.replaces_code:
+        return found is None
+    is_known = bool(named) and all(names_class(found.replaced_classes, name) for name in named)
+    return not is_known or not isinstance(config["auto_map"], Mapping)
 
 
 def read_encoder(config: Mapping[str, Any], path: str, *, runs_code: bool = False) -> EncoderConfig:

@@ -56,7 +56,7 @@ def describe_embedding_model(
             raise UnsupportedModel(
                 f"{folder.path('sentence_bert_config.json')}: {key} is not supported in an embedding model."
             )
-    reader = StageReader(directory, folder.encoder.hidden_size)
+    reader = StageReader(directory, folder.encoder.output_size)
     stages = reader.read(modules[1:])
     if location.name in _WITHOUT_PROMPT:
         stages = tuple(map(_exclude_prompt, stages))
@@ -157,7 +157,7 @@ def describe_static_model(
     path = directory / tokenizer_name
     _check_tokens(path, tokenizer, encoder.vocab_size)
     truncation, name = read_mapping(tokenizer, "truncation", file=path), f"{path}: truncation"
-    reader = StageReader(directory, encoder.hidden_size, pooled=True)
+    reader = StageReader(directory, encoder.output_size, pooled=True)
     stages = (Pooling((PoolingMode.MEAN,)), *reader.read(modules[1:]))
     description = ModelDescription(
         name=location.name,

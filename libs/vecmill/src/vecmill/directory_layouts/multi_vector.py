@@ -185,7 +185,7 @@ def describe_stanford_model(location: ModelLocation, folder: TransformerFolder) 
     dim = read_size(metadata, "dim", _CLASSIC_DIM, least=0, file=path) or _CLASSIC_DIM
     base = folder.describe(location)
     file = find_module_weights(location.directory, "")
-    projection = Dense(file, folder.encoder.hidden_size, dim, bias=False, activation=DenseActivation.IDENTITY)
+    projection = Dense(file, folder.encoder.output_size, dim, bias=False, activation=DenseActivation.IDENTITY)
     expansion = {
         "strategy": "fixed",
         "attend": read_flag(metadata, "attend_to_mask_tokens", default=False, file=path),
@@ -229,7 +229,7 @@ def describe_multi_vector_model(
     folder = TransformerFolder.read(location, modules[0].folder)
     folder.expect_task("feature-extraction")
     pylate = PyLateSettings.read(settings)
-    reader = StageReader(directory, folder.encoder.hidden_size, dense_input="token_embeddings")
+    reader = StageReader(directory, folder.encoder.output_size, dense_input="token_embeddings")
     stages = reader.read([module for module in modules[1:] if module.kind != _MASK])
     if reader.pooled:
         raise UnsupportedModel(

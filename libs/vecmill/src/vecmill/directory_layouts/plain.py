@@ -5,20 +5,15 @@
     HF_ColBERT                      multi-vector
     any other                       embed: mean pooling, or the last token of a causal language model
 
-Other tasks on request: sparse embeddings of a masked language model, scores of a causal language model. These
-are Qwen3 rerankers, language models that answer "yes" or "no" to the question whether a document fits a
-query. They are saved as plain causal language models, which the directory does not distinguish. Prompts of
-config_sentence_transformers.json, if any, are their instructions.
+Other tasks on request: sparse embeddings of a masked language model, scores of a causal language model
+(`judge`). A causal language model that was published as a reranker is one without a request.
 
-Sources of the rules: `_load_default_modules` of each model class in sentence-transformers 6.2; the program on
-the model card of Qwen3-Reranker.
+Source of the rules: `_load_default_modules` of each model class in sentence-transformers 6.2.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from vecmill.architectures.registry import configured_architectures, name_architecture
 from vecmill.directory_layouts.cross_encoder import (
     classification_activation,
     describe_pair_classifier,
@@ -26,18 +21,18 @@ from vecmill.directory_layouts.cross_encoder import (
     read_score_activation,
 )
 from vecmill.directory_layouts.embedding import make_sparse
-from vecmill.directory_layouts.modules import MODULES_FILE, ModelSettings
+from vecmill.directory_layouts.judge import describe_judge, is_published_judge
+from vecmill.directory_layouts.modules import MODULES_FILE
 from vecmill.directory_layouts.multi_vector import describe_stanford_model
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.config_fields import check_token_number, read_flag
+from vecmill.models.config_fields import read_flag
 from vecmill.models.description import ModelDescription
-from vecmill.models.directory import find_file, read_object
-from vecmill.models.heads import Activation, Head, HeadKind, PairTemplate
+from vecmill.models.directory import find_file
+from vecmill.models.heads import Activation, Head, HeadKind
 from vecmill.models.location import ModelLocation
 from vecmill.models.stages import Pooling, PoolingMode, Splade
-from vecmill.models.tokenizer_file import read_vocabulary, tokenizer_limits
-from vecmill.values.messages import not_supported, show_name
+from vecmill.values.messages import show_name
 from vecmill.values.task import Task
 
 Describe = Callable[[ModelLocation, TransformerFolder], ModelDescription]
@@ -62,7 +57,7 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
             "contains it."
         )
     folder = TransformerFolder.read(location, is_module=False)
-    possible = _possible_tasks(folder)
+    possible = _possible_tasks(location, folder)
     chosen = next(iter(possible)) if task is None else task
     if chosen not in possible:
         raise UnsupportedModel(
@@ -72,7 +67,7 @@ def describe_plain_model(location: ModelLocation, task: Task | None = None) -> M
     return possible[chosen](location, folder)
 
 
-def _possible_tasks(folder: TransformerFolder) -> dict[Task, Describe]:
+def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[Task, Describe]:
     """Return the tasks of the saved class with their describing functions, the default task first."""
     name = folder.class_name
     if name.endswith("ForSequenceClassification"):
@@ -86,7 +81,9 @@ def _possible_tasks(folder: TransformerFolder) -> dict[Task, Describe]:
     if name.endswith("ForMaskedLM"):
         return {Task.EMBED: _describe_embedder, Task.SPARSE: _describe_sparse}
     if name.endswith("ForCausalLM"):
-        return {Task.EMBED: _describe_embedder, Task.RERANK: describe_qwen_reranker}
+        if is_published_judge(location, folder):
+            return {Task.RERANK: describe_judge, Task.EMBED: _describe_embedder}
+        return {Task.EMBED: _describe_embedder, Task.RERANK: describe_judge}
     return {Task.EMBED: _describe_embedder}
 
 
@@ -125,53 +122,3 @@ def _describe_token_classifier(location: ModelLocation, folder: TransformerFolde
 def _describe_sparse(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
     folder.refuse_chat_template()
     return make_sparse(folder.describe(location), Splade())
-
-
-TEMPLATE = PairTemplate(
-    start=(
-        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
-        'Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-    ),
-    body="<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}",
-    end="<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
-    instruction="Given a web search query, retrieve relevant passages that answer the query",
-)
-_LONGEST_INPUT = 8192  # of the program on the model card
-
-
-def describe_qwen_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
-    """Describe a Qwen3 language model as a reranker. Raises `UnsupportedModel` for other architectures."""
-    if not folder.encoder.judges_pairs:
-        rerankers = [name for name, found in configured_architectures().items() if found.judges_pairs]
-        what = f"{folder.path('config.json')}: a {folder.class_name} as a reranker of the model_type"
-        raise UnsupportedModel(not_supported(what, name_architecture(folder.config), rerankers))
-    limits = tokenizer_limits(folder.encoder.vocab_size)
-    tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
-    description = folder.describe(location)
-    return ModelSettings.read(location.directory).add_prompts(
-        replace(
-            description,
-            task=Task.RERANK,
-            head=Head(
-                HeadKind.YES_NO,
-                activation=Activation.SIGMOID,
-                token_ids=(_find_token(folder, tokenizer, "yes"), _find_token(folder, tokenizer, "no")),
-            ),
-            dim=1,
-            max_tokens=min(description.max_tokens, _LONGEST_INPUT),
-            pair_template=TEMPLATE,
-        )
-    )
-
-
-def _find_token(folder: TransformerFolder, tokenizer: dict[str, Any], token: str) -> int:
-    path = folder.path("tokenizer.json")
-    vocabulary = read_vocabulary(tokenizer, path)
-    token_id = vocabulary.get(token) if isinstance(vocabulary, dict) else None
-    if token_id is not None:
-        token_id = check_token_number(token_id, f"{path}: model.vocab.{token}")
-    if token_id is None or token_id >= folder.encoder.vocab_size:
-        raise UnsupportedModel(
-            f"{path} has no token {token!r} below vocab_size, with which a reranker of this kind answers."
-        )
-    return token_id

@@ -32,6 +32,7 @@ from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.exported import find_exported_files, with_weights
 from vecmill.models.location import ModelLocation
 from vecmill.models.tokenizer_file import SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG, read_token, tokenizer_limits
+from vecmill.tokenization.building.class_names import replaces_tokenizer_code
 from vecmill.tokenization.building.vocabulary_files import VOCABULARY_FILES
 from vecmill.values.messages import not_supported, show, show_name
 from vecmill.values.task import Task
@@ -110,7 +111,7 @@ class TransformerFolder:
             raise _no_code(directory / folder / "config.json", config)
         _refuse_changed_weights(directory, folder, config)
         tokenizer_config = read_object(directory, join(folder, "tokenizer_config.json")) or {}
-        if has_foreign_code(tokenizer_config):
+        if tokenizer_config.get("auto_map") and not replaces_tokenizer_code(tokenizer_config):
             raise UnsupportedModel(
                 f"{directory / folder / 'tokenizer_config.json'}: auto_map names "
                 f"{show(tokenizer_config['auto_map'])}: the tokenizer's own code is never run. Write a "
@@ -156,7 +157,7 @@ class TransformerFolder:
             task=Task.EMBED,
             architecture=str(name_architecture(self.config)),
             encoder=self.encoder,
-            dim=self.encoder.hidden_size,
+            dim=self.encoder.output_size,
             max_tokens=self._longest_input(),
             vocab_size=self.encoder.vocab_size,
             stages=(),

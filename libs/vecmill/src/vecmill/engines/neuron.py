@@ -257,7 +257,7 @@ def _width(description: ModelDescription) -> int:
             return description.encoder.vocab_size
         case Task.CLASSIFY_TOKENS:
             return description.dim
-    return description.encoder.hidden_size
+    return description.encoder.output_size
 
 
 def _fill(

@@ -148,15 +148,22 @@ class EncoderGraph(ABC, Generic[Config]):
         return [Projection(projected, Heads(part * count, count, 3 * count, dim)) for part in range(3)]
 
     def attend(
-        self, query: Projection, key: Projection, value: Projection, bias: AttentionBias, scale: float
+        self,
+        query: Projection,
+        key: Projection,
+        value: Projection,
+        bias: AttentionBias,
+        scale: float,
+        *,
+        cap: float | None = None,
     ) -> ir.Value:
         """Add softmax attention. Return attended values, (positions, heads * dim).
 
-        Scores are multiplied by `scale`, and `bias` is added. Keys and values may have fewer heads than
-        queries.
+        Scores are multiplied by `scale` and bounded by `cap`, if there is one, and `bias` is added. Keys and
+        values may have fewer heads than queries.
         """
         op = self.op
-        products = ScaledProducts(query.heads, key.heads, bias, scale)
+        products = ScaledProducts(query.heads, key.heads, bias, scale, cap)
         return Attention(query, key, value, bias.window).add(
             op, self.layout, lambda *parts: products.weigh(op, *parts)
         )

@@ -215,7 +215,7 @@ def _read_width(path: Path, output: onnx.ValueInfoProto, description: ModelDescr
         case (Task.SPARSE, _):
             expected = description.encoder.vocab_size
         case (_, "token_embeddings" | "last_hidden_state"):
-            expected = description.encoder.hidden_size
+            expected = description.encoder.output_size
         case _:
             expected = description.dim
     *_, last = output.type.tensor_type.shape.dim or [onnx.TensorShapeProto.Dimension()]

@@ -29,7 +29,7 @@ def finish_graph(op: Ops, layout: Layout, description: ModelDescription, x: ir.V
     rows = GraphOutput(_apply_stages(op, layout, description, x), "rows", (axis, description.dim))
     if description.task is not Task.EMBED:
         return op.finish(rows)
-    width, heads = description.encoder.hidden_size, description.token_heads
+    width, heads = description.encoder.output_size, description.token_heads
     states = GraphOutput(x, Output.HIDDEN_STATES, ("tokens", width))
     if heads is None:
         return op.finish(rows, states)

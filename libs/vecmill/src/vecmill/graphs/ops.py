@@ -151,6 +151,12 @@ class Ops:
         return ir.Model(graph, ir_version=IR_VERSION, producer_name="vecmill")
 
 
+def soft_cap(op: Ops, x: ir.Value, cap: float) -> ir.Value:
+    """Return `x` bounded smoothly to the range from minus `cap` to `cap`."""
+    bound = op.constant(cap, np.float32)
+    return op.Mul(op.Tanh(op.Div(x, bound)), bound)
+
+
 def activate(op: Ops, x: ir.Value, name: str) -> ir.Value:
     """Apply the activation `name`, one of `models.config_fields.ACTIVATIONS`."""
     match name:

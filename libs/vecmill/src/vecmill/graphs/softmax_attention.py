@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from vecmill.graphs.batch_layout import MASKED_SCORE, Heads, Layout
 from vecmill.graphs.distances import DistanceBiases, LinearBiases
-from vecmill.graphs.ops import Ops
+from vecmill.graphs.ops import Ops, soft_cap
 from vecmill.models.encoder_config import BIDIRECTIONAL, AttentionWindow
 
 SCORE_BYTES = 96 * 2**20
@@ -181,6 +181,8 @@ class Attention:
 class ScaledProducts:
     """Attention by scaled products of queries and keys: softmax(query . key * scale + bias) . value.
 
+    With `cap` the scaled products are bounded smoothly (`soft_cap`) before the bias is added.
+
     In grouped query attention `n` query heads share one head of keys and values. Keys and values are not
     repeated; the query heads of a group are reshaped to one longer head:
 
@@ -192,6 +194,7 @@ class ScaledProducts:
     key: Heads
     bias: AttentionBias
     scale: float
+    cap: float | None = None
 
     def weigh(
         self, op: Ops, query: ir.Value, key: ir.Value, value: ir.Value, block: Block | None
@@ -207,6 +210,8 @@ class ScaledProducts:
             query = op.Reshape(query, op.constant([0, shared, -1, dim]))
         scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
         scores = op.Mul(scores, op.constant(self.scale, np.float32))
+        if self.cap is not None:
+            scores = soft_cap(op, scores, self.cap)
         if is_grouped:
             scores = op.Reshape(scores, op.constant([0, heads, -1, 0]))
         weights = op.Softmax(scores if bias is None else op.Add(scores, bias), axis=-1)

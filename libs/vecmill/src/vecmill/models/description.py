@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
-from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity, TokenHeads
+from vecmill.models.heads import (
+    ChatTemplate,
+    Head,
+    JoinedTemplate,
+    MultiVector,
+    PairTemplate,
+    Similarity,
+    TokenHeads,
+)
 from vecmill.models.stages import Normalize, Stage
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
@@ -55,7 +63,7 @@ class ModelDescription:
     head: Head | None = None
     tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
     special_tokens: bool = True
-    pair_template: PairTemplate | None = None
+    pair_template: PairTemplate | JoinedTemplate | None = None
     chat_template: ChatTemplate | None = None
     multi_vector: MultiVector | None = None
     token_heads: TokenHeads | None = None

@@ -35,8 +35,9 @@ class EncoderConfig:
     graph               the class of the graph, as `module:Class` in `vecmill.architectures`; `None` if
                         transformers runs the model
     has_config          whether models have a `config.json` with a `model_type`
-    replaces_code       whether models were published with code of their own, which the graph replaces
-    replaced_classes    what the names of the classes in that code begin with; empty if all begin so
+    replaces_code       whether the graph replaces all code that models name in `auto_map`
+    replaced_classes    the published classes that the graph replaces, if it does not replace all code:
+                        `Class`, or `module.Class` as in `auto_map`
     has_attention       whether tokens attend to each other
     shifts_positions    whether the first token has another position than 0
     masks_every_layer   whether a token that others do not attend to also becomes zeros in every layer
@@ -47,7 +48,7 @@ class EncoderConfig:
     graph: ClassVar[str | None] = None
     has_config: ClassVar[bool] = True
     replaces_code: ClassVar[bool] = False
-    replaced_classes: ClassVar[str] = ""
+    replaced_classes: ClassVar[frozenset[str]] = frozenset()
     has_attention: ClassVar[bool] = True
     shifts_positions: ClassVar[bool] = False
     masks_every_layer: ClassVar[bool] = False
@@ -56,6 +57,11 @@ class EncoderConfig:
 
     vocab_size: int
     hidden_size: int
+
+    @property
+    def output_size(self) -> int:
+        """The width of the encoder's output: `hidden_size`, unless the encoder ends in a projection."""
+        return self.hidden_size
 
     @property
     def max_input_tokens(self) -> int | None:

@@ -21,6 +21,7 @@ class Activation(StrEnum):
 
     IDENTITY = "identity"
     SIGMOID = "sigmoid"
+    SIGMOID_OF_FIFTH = "sigmoid_of_fifth"  # of logits that a model was trained to divide by 5
     SOFTMAX = "softmax"
 
 
@@ -54,13 +55,44 @@ class PairTemplate:
 
     The text is `start`, then `body` with `{instruction}`, `{query}` and `{document}` filled in, then `end`.
     If the text is too long for the model, the last tokens of the body are removed. No special tokens are
-    added.
+    added. With `strips` white space around a query and a document is removed.
     """
 
     start: str
     body: str
     end: str
     instruction: str
+    strips: bool = field(default=False, repr=False)  # not in the fingerprint: `body` tells models apart
+
+    @property
+    def takes_instruction(self) -> bool:
+        """Whether an instruction changes the text."""
+        return "{instruction}" in self.body
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTemplate:
+    """A template whose parts are tokenised one by one, and whose token ids are joined.
+
+    The parts are `start`, the query, `between`, the document and `end`. `{query}`, `{document}` and
+    `{instruction}` are filled in. `instruction` is the default, which may be empty. With an instruction that
+    is not empty, `instructed_query` replaces `query`, if there is one. If the ids are too many for the model,
+    the query keeps at most three quarters of what the other parts leave, and the document the rest. No
+    special tokens are added.
+    """
+
+    start: tuple[str, ...]
+    query: str
+    between: str
+    document: str
+    end: tuple[str, ...]
+    instruction: str = ""
+    instructed_query: str | None = None
+
+    @property
+    def takes_instruction(self) -> bool:
+        """Whether an instruction changes the token ids."""
+        return any("{instruction}" in part for part in (*self.end, self.query, self.instructed_query or ""))
 
 
 @dataclass(frozen=True, slots=True)

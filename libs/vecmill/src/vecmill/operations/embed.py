@@ -261,7 +261,7 @@ async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outp
             request.texts, prompt=prompt, truncation=request.options.truncation
         )
         if not {Output.HIDDEN_STATES, Output.TOKEN_VECTORS}.isdisjoint(outputs):
-            _check_numbers(sum(map(len, sequences)), description.encoder.hidden_size)
+            _check_numbers(sum(map(len, sequences)), description.encoder.output_size)
         return [sequence.asking(*outputs) for sequence in sequences]
 
     return await admission.run(request, encode, sizes=[size + len(prompt) for size in request.sizes])

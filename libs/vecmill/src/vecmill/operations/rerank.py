@@ -110,7 +110,9 @@ def choose_prompt(admission: Admission, options: TextOptions, instruction: str |
         return admission.prompt(options)
     if options.prompt_name is not None:
         raise InvalidRequest("Send `instruction` or `prompt_name`, not both.", field="instruction")
-    if description.pair_template is None and description.chat_template is None:
+    template = description.pair_template
+    takes_instruction = template is not None and template.takes_instruction
+    if not takes_instruction and description.chat_template is None:
         raise InvalidRequest(
             "This model takes no instruction: it reads a query and a document alone. Leave it out.",
             field="instruction",

@@ -1,4 +1,4 @@
-"""Encodes pairs of texts to token ids: two sequences between special tokens, or one text from a template.
+"""Encodes pairs of texts to token ids: two sequences between special tokens, or a template.
 
 Sources of the rules: tokenizers (`truncate_encodings`, strategy `longest_first`), which transformers'
 tokenizers and `CrossEncoder` use to truncate pairs; for templates sentence-transformers 6.2
@@ -6,12 +6,13 @@ tokenizers and `CrossEncoder` use to truncate pairs; for templates sentence-tran
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
 
 from vecmill.errors import UnsupportedModel, fields_renamed
-from vecmill.models.heads import PairTemplate
+from vecmill.models.heads import JoinedTemplate, PairTemplate
 from vecmill.requests import DEFAULT_TRUNCATION, TextPairOrIds, Truncation
 from vecmill.tokenization.building.classes import gives_token_types
 from vecmill.tokenization.chat_template import Render, compile_chat
@@ -54,9 +55,12 @@ class PairTokenizer:
         """Raises `UnsupportedModel` if the tokenizer joins pairs in another order, or no pair can fit."""
         self._tokenizer = tokenizer
         self._max_tokens = description.max_tokens
+        template = description.pair_template
+        self._joined = template if isinstance(template, JoinedTemplate) else None
         self._render = _choose_render(description)
-        self._frame = _Frame.of(tokenizer, description) if self._render is None else None
-        frame_tokens = self._frame.tokens if self._frame is not None else self._count(self._fill(""))
+        is_plain = self._render is None and self._joined is None
+        self._frame = _Frame.of(tokenizer, description) if is_plain else None
+        frame_tokens = self._count_frame()
         if frame_tokens >= self._max_tokens:
             raise UnsupportedModel(
                 f"{description.directory}: what surrounds a pair has {frame_tokens} tokens, but the model "
@@ -76,6 +80,8 @@ class PairTokenizer:
         a pair that is too long is truncated, the longer text first, or raises `InputTooLong`. Raises
         `InvalidRequest` for invalid Unicode, and for a pair without tokens.
         """
+        if self._joined is not None:
+            return (yield from self._encode_joined(self._joined, pairs, prompt, truncation))
         if self._frame is None:
             return (yield from self._encode_prose(pairs, prompt, truncation))
         sequences = []
@@ -135,6 +141,48 @@ class PairTokenizer:
     def _keep(self, ids: list[int], count: int, truncation: Truncation) -> list[int]:
         return ids[len(ids) - count :] if self._tokenizer.keeps_end(truncation) else ids[:count]
 
+    def _encode_joined(
+        self, template: JoinedTemplate, pairs: Sequence[Pair], prompt: str, truncation: Truncation
+    ) -> Slices[list[TokenSequence]]:
+        instruction = prompt or template.instruction
+        frame = yield from self._frame_of(template, instruction)
+        limit = self._tokenizer.longest(truncation)
+        if frame.tokens > limit:
+            check_length(frame.tokens, limit, replace(truncation, is_allowed=False))
+        room, reading = limit - frame.tokens, self._reading(truncation, frame)
+        queries: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
+        sequences = []
+        for index, (query, document) in enumerate(pairs):
+            read = partial(self._tokenizer.ids_in_slices, where=input_at(index), reading=reading)
+            if query not in queries:
+                queries[query] = yield from read(_fill_query(template, instruction, query))
+            ids = queries[query]
+            others = yield from read(_fill(template.document, {"document": document}))
+            count = len(ids) + len(others)
+            if count > room:
+                check_length(count + frame.tokens, limit, truncation)
+                ids = self._keep(ids, min(len(ids), room * 3 // 4), truncation)
+                others = self._keep(others, min(len(others), room - len(ids)), truncation)
+            sequences.append(frame.fill(ids, others, is_truncated=count > room))
+        return sequences
+
+    def _frame_of(self, template: JoinedTemplate, instruction: str) -> Slices["_Frame"]:
+        """Return the token ids of the parts around and between a query and a document."""
+        parts = []
+        for texts in (template.start, (template.between,), template.end):
+            ids: list[int] = []
+            for text in texts:
+                filled = _fill(text, {"instruction": instruction})
+                ids += yield from self._tokenizer.ids_in_slices(filled, "The template", Reading())
+            parts.append(ids)
+        return _Frame(parts, [[0] * len(ids) for ids in parts], (0, 0))
+
+    def _count_frame(self) -> int:
+        """Return the number of tokens that surround the texts of a pair, with the default instruction."""
+        if self._joined is not None:
+            return complete(self._frame_of(self._joined, self._joined.instruction)).tokens
+        return self._count(self._rendered("")) if self._frame is None else self._frame.tokens
+
     def _encode_prose(
         self, pairs: Sequence[Pair], prompt: str, truncation: Truncation
     ) -> Slices[list[TokenSequence]]:
@@ -145,7 +193,7 @@ class PairTokenizer:
         sequences = []
         before, shared, known = "", 0, Known()
         for index, (query, document) in enumerate(pairs):
-            text = self._fill(prompt, query, document)
+            text = self._rendered(prompt, query, document)
             # A template and a query that all pairs begin with are tokenised once.
             common = _common_length(before, text)
             shared = min(shared, common) if index > 1 else common
@@ -164,7 +212,7 @@ class PairTokenizer:
     def _count(self, text: str) -> int:
         return len(complete(self._tokenizer.ids_in_slices(text, "The template", Reading())))
 
-    def _fill(self, prompt: str, query: str = "", document: str = "") -> str:
+    def _rendered(self, prompt: str, query: str = "", document: str = "") -> str:
         assert self._render is not None
         return self._render(prompt, query, document)
 
@@ -173,7 +221,7 @@ class PairTokenizer:
         reading = Reading(self._max_tokens, from_end=True)
         found = []
         for text in _FILLERS:
-            rendered = self._fill(prompt, text, text)
+            rendered = self._rendered(prompt, text, text)
             found.append((yield from self._tokenizer.ids_in_slices(rendered, "The template", reading)))
         one, other = found
         same = [mine == yours for mine, yours in zip(reversed(one), reversed(other), strict=False)]
@@ -199,14 +247,26 @@ def _choose_render(description: "ModelDescription") -> Render | None:
     if description.chat_template is not None:
         return compile_chat(description.chat_template)
     template = description.pair_template
-    return None if template is None else partial(_render, template)
+    return partial(_render, template) if isinstance(template, PairTemplate) else None
 
 
 def _render(template: PairTemplate, instruction: str, query: str, document: str) -> str:
+    if template.strips:
+        query, document = query.strip(), document.strip()
     values = {"instruction": instruction or template.instruction, "query": query, "document": document}
-    # In one pass, so that a placeholder inside a text is not replaced.
-    body = _PLACEHOLDER.sub(lambda found: values[found[1]], template.body)
-    return template.start + body + template.end
+    return template.start + _fill(template.body, values) + template.end
+
+
+def _fill_query(template: JoinedTemplate, instruction: str, query: str) -> str:
+    text = template.query
+    if instruction and template.instructed_query is not None:
+        text = template.instructed_query
+    return _fill(text, {"instruction": instruction, "query": query})
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace all placeholders in one pass, so that a placeholder inside a value is not replaced."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 
 class _Frame:

@@ -6,7 +6,7 @@ The libraries are sentence-transformers and transformers, in fp32 on the CPU:
 
     embed               SentenceTransformer.encode
     rerank              CrossEncoder.predict; for causal language models without sentence-transformers
-                        settings, the program on the model card of Qwen3-Reranker
+                        settings, the program that their publisher describes (`directory_layouts.judge`)
     classify            transformers' text classification pipeline; CrossEncoder.predict for models that
                         CrossEncoder saved, with the pipeline's activation if the model has no activation
     classify tokens     the softmax of the logits of transformers' class, as in its pipeline
@@ -29,6 +29,7 @@ from vecmill.engines import load_engine
 from vecmill.errors import UnsupportedModel
 from vecmill.models import ModelDescription, Task
 from vecmill.models.fingerprint import stage_files
+from vecmill.models.heads import Activation, PairTemplate
 from vecmill.models.weights import PYTORCH_SUFFIXES, Weights
 from vecmill.requests import Purpose
 from vecmill.values.aliases import FloatArray
@@ -154,31 +155,50 @@ def _label_activation(model: Any) -> Any:
 
 
 def _load_causal_lm_reranker(description: ModelDescription) -> ComputeOutputs:
-    """Load the program on the model card of Qwen3-Reranker, which scores one pair at a time."""
+    """Load the published program of a language model that judges pairs, which scores one pair at a time."""
     import torch
     import transformers
 
-    template = description.pair_template
-    assert template is not None
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(description.directory))
-    model = _load_class("AutoModelForCausalLM", description.directory, description)
-    before, after = (
-        tokenizer.encode(text, add_special_tokens=False) for text in (template.start, template.end)
-    )
-    words = [tokenizer.convert_tokens_to_ids(word) for word in ("no", "yes")]
-    room = description.max_tokens - len(before) - len(after)
+    folder, head = description.directory, description.head
+    assert head is not None
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
+    model = _load_class("AutoModelForCausalLM", folder, description)
+    divisor = 5 if head.activation is Activation.SIGMOID_OF_FIFTH else 1
 
     def score(item: CheckInput) -> FloatArray:
-        body = (
-            f"<Instruct>: {description.default_prompt or template.instruction}\n"
-            f"<Query>: {item.text}\n<Document>: {item.second}"
-        )
-        ids = before + tokenizer.encode(body, add_special_tokens=False)[:room] + after
+        ids = _judged_ids(description, tokenizer, item.text, item.second or "")
         with torch.inference_mode():
-            logits = model(torch.tensor([ids]), logits_to_keep=1).logits[0, -1, words]
-        return np.asarray(torch.softmax(logits, dim=0)[1:, None])
+            logits = model(torch.tensor([ids]), logits_to_keep=1).logits[0, -1, list(head.token_ids)]
+        logit = logits[0] - logits[1] if len(logits) > 1 else logits[0]
+        return np.asarray(torch.sigmoid(logit / divisor)[None, None])
 
     return partial(_each, score)
+
+
+def _judged_ids(description: ModelDescription, tokenizer: Any, query: str, document: str) -> list[int]:
+    """Return the token ids that a judge reads for a pair, as its published program puts them together."""
+    template = description.pair_template
+    assert template is not None
+    instruction = description.default_prompt or template.instruction
+
+    def encode(*texts: str) -> list[int]:
+        return [token for text in texts for token in tokenizer.encode(text, add_special_tokens=False)]
+
+    if isinstance(template, PairTemplate):
+        if template.strips:
+            query, document = query.strip(), document.strip()
+        before, after = encode(template.start), encode(template.end)
+        body = template.body.format(instruction=instruction, query=query, document=document)
+        return before + encode(body)[: description.max_tokens - len(before) - len(after)] + after
+    asked = template.instructed_query if instruction and template.instructed_query else template.query
+    first = encode(asked.format(instruction=instruction, query=query))
+    second = encode(template.document.format(document=document))
+    before, between = encode(*template.start), encode(template.between)
+    after = encode(*(part.format(instruction=instruction) for part in template.end))
+    room = description.max_tokens - len(before) - len(between) - len(after)
+    if len(first) + len(second) > room:
+        first = first[: room * 3 // 4]
+    return [*before, *first, *between, *second[: room - len(first)], *after]
 
 
 def _load_classifier(description: ModelDescription) -> ComputeOutputs:

@@ -55,7 +55,7 @@ class TransformersProgram:
         self._indices: tuple[str, ...] = ()
         if description.stages:
             width = (
-                description.vocab_size if description.head is not None else description.encoder.hidden_size
+                description.vocab_size if description.head is not None else description.encoder.output_size
             )
             steps = list_steps(build_stages(description, width, IndexedLayout))
             self._stages = make_program(steps, dtype=torch.float32, device=device)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vecmill.models.config_fields import read_text
+from vecmill.models.published_code import list_code
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
 
 # Alias in transformers -> class.
@@ -114,6 +115,17 @@ _FIXED_CLASSES: Mapping[str, str] = {
     **dict.fromkeys(_WITHOUT_CLASS.split(), ""),
     "qwen2": "Qwen2Tokenizer",
 }
+
+
+# The tokenizer that gte-Qwen2 and stella_en_1.5B_v5 came with: Qwen2's, and an end-of-text token after each
+# text with `add_eos_token`. Source: its handling in vLLM, `tokenizers/hf.py`.
+QWEN_CODE = frozenset({"tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"})
+
+
+def replaces_tokenizer_code(tokenizer_config: Mapping[str, Any]) -> bool:
+    """Return whether the rules of this package replace the code that `auto_map` names."""
+    named = list_code(tokenizer_config)
+    return bool(named) and QWEN_CODE.issuperset(named)
 
 
 def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:

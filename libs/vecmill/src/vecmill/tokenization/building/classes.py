@@ -19,7 +19,7 @@ from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_texts
 from vecmill.models.directory import FileLimits
 from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG, read_token
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class
+from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class, replaces_tokenizer_code
 from vecmill.tokenization.building.special_tokens import (
     ROLES,
     SpecialTokens,
@@ -275,6 +275,9 @@ _QWEN_CLASS = TokenizerClass(
     files=("vocab.json",),
     build=build_byte_pairs,
 )
+_QWEN_ENDING_TEXTS = replace(
+    _QWEN_CLASS, add=_template("$A:0 {eos}:0", "$A:0 {eos}:0 $B:1 {eos}:1"), added=("eos",)
+)
 _XLM_ROBERTA_CLASS = TokenizerClass(
     "Unigram",
     _set_sentencepiece,
@@ -380,14 +383,24 @@ def _is_ignored(tokenizer: Any, name: str) -> bool:
     return any(b'"ByteLevel"' in part.__getstate__() for part in parts if part is not None)
 
 
+def _ends_texts(tokenizer: Any, config: Mapping[str, Any]) -> bool:
+    """Return whether replaced code adds an end-of-text token that tokenizer.json does not add."""
+    is_template = type(tokenizer.post_processor).__name__ == "TemplateProcessing"
+    asked = replaces_tokenizer_code(config) and read_switch(config, "add_eos_token", default=False)
+    return asked and not is_template
+
+
 def set_post_processor(tokenizer: Any, name: str, config: Mapping[str, Any], path: Path) -> None:
     """Set the post-processor of the class `name`, which adds special tokens to texts, if it has one.
 
     Changes `tokenizer`, which was read from `path`. Raises `CorruptModel` if its vocabulary lacks the tokens.
     """
     known = CLASSES.get(name)
-    if known is None or known.add is None or (known.prefers_file and tokenizer.post_processor is not None):
+    if _ends_texts(tokenizer, config):
+        known = _QWEN_ENDING_TEXTS
+    elif known is None or known.add is None or (known.prefers_file and tokenizer.post_processor is not None):
         return
+    assert known.add is not None
     special = find_special_tokens(known.special_tokens, add_special_tokens_map(path.parent, config))
     missing = sorted(
         f"{show_name(token)} ({role}_token)"

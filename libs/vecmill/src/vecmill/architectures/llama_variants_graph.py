@@ -1,0 +1,105 @@
+"""The graphs of language models that differ from Llama in a detail, and of EuroBERT.
+
+Each graph computes what the class of transformers computes.
+"""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from vecmill.architectures.decoder_graph import Decoder, DecoderInputs
+from vecmill.architectures.llama_variants import EuroBertConfig
+from vecmill.graphs.batch_layout import Heads
+from vecmill.graphs.ops import activate
+from vecmill.graphs.rotary import Rotation
+from vecmill.graphs.softmax_attention import Projection
+from vecmill.graphs.stages import pool
+from vecmill.models.stages import Pooling, PoolingMode
+
+
+class NormAfter(Decoder):
+    """The graph of decoders that normalise the results of attention and of the gated unit."""
+
+    def add_layer(self, x: ir.Value, name: str, inputs: DecoderInputs) -> ir.Value:
+        """Add one layer, (positions, hidden_size)."""
+        op, width = self.op, self.config.hidden_size
+        attended = self.attend_by_groups(x, name, inputs)
+        x = op.Add(x, self.norm(attended, f"{name}.post_attention_layernorm", width))
+        return op.Add(x, self.norm(self.gate(x, f"{name}.mlp"), f"{name}.post_feedforward_layernorm", width))
+
+
+class Olmo2(NormAfter):
+    """The graph of OLMo 2 and 3: one norm over the queries of all heads, and one over the keys."""
+
+    def rotate(self, projection: Projection, name: str, rotation: Rotation | None) -> Projection:
+        """Return the heads of `projection`, normalised together, and rotated."""
+        op, heads = self.op, projection.heads
+        first, width = heads.first * heads.dim, heads.count * heads.dim
+        selected = op.slice(projection.values, first, first + width, axis=1)
+        normalised = self.norm(selected, f"{name}_norm", width)
+        return super().rotate(
+            Projection(normalised, Heads(0, heads.count, heads.count, heads.dim)), name, rotation
+        )
+
+
+class Phi3(Decoder):
+    """The graph of Phi-3: one matrix for queries, keys and values, and one for the gated unit's inputs."""
+
+    def project(self, x: ir.Value, name: str) -> ir.Value:
+        """Return queries, keys and values of one product: (positions, (heads + 2 * shared) * dim)."""
+        config = self.config
+        width = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
+        return self.linear(x, f"{name}.qkv_proj", config.hidden_size, width, bias=False)
+
+    def gate(self, x: ir.Value, name: str) -> ir.Value:
+        """Add the gated linear unit, (positions, hidden_size)."""
+        op, config = self.op, self.config
+        hidden, wide = config.hidden_size, config.intermediate_size
+        both = self.linear(x, f"{name}.gate_up_proj", hidden, 2 * wide, bias=False)
+        gate = activate(op, op.slice(both, 0, wide, axis=1), config.hidden_act)
+        value = op.slice(both, wide, 2 * wide, axis=1)
+        return self.linear(op.Mul(gate, value), f"{name}.down_proj", wide, hidden, bias=False)
+
+
+class EuroBert(Decoder):
+    """The graph of EuroBERT (transformers' `EuroBertModel`): layers of Llama, and heads of its own."""
+
+    config: EuroBertConfig
+
+    def classify(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify` describes.
+
+        With the pooling "late" each token has logits, and their mean is the logits of the text.
+        """
+        match self.config.classifier_pooling:
+            case "late":
+                return self._mean(self._classify_rows(hidden, labels))
+            case "mean":
+                return self._classify_rows(self._mean(hidden), labels)
+            case _:
+                return self._classify_rows(self.first_tokens(hidden), labels)
+
+    def classify_tokens(self, hidden: ir.Value, labels: int) -> ir.Value:
+        """Add the head, as `EncoderGraph.classify_tokens` describes."""
+        return self.linear(hidden, "classifier", self.config.hidden_size, labels)
+
+    def predict_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head, as `EncoderGraph.predict_tokens` describes."""
+        return next(self.predict_parts(hidden, self.config.vocab_size))
+
+    def predict_parts(self, hidden: ir.Value, columns: int) -> Iterator[ir.Value]:
+        """Add the head, as `EncoderGraph.predict_parts` describes. It has a bias if the gated units do."""
+        config = self.config
+        bias = "lm_head.bias" if config.mlp_bias else None
+        name, inputs, outputs = self.output_name(), config.hidden_size, config.vocab_size
+        return self.linear_parts(hidden, name, bias, inputs, outputs, columns)
+
+    def _classify_rows(self, x: ir.Value, labels: int) -> ir.Value:
+        """Return the logits of rows: (n, hidden_size) to (n, labels)."""
+        width = self.config.hidden_size
+        dense = activate(self.op, self.linear(x, "dense", width, width), "gelu")
+        return self.linear(dense, "classifier", width, labels)
+
+    def _mean(self, x: ir.Value) -> ir.Value:
+        """Return the mean of each text: (positions, width) to (texts, width)."""
+        return pool(self.op, self.layout, x, Pooling((PoolingMode.MEAN,)))

@@ -1,0 +1,196 @@
+"""Reads judges: causal language models that score a pair by the logit of a token such as "yes".
+
+They are saved as plain causal language models, and the directory does not say how a query and a document are
+joined, nor which tokens are the answers. A judge is known by the name of a published model: the name of the
+model or of its directory, or `_name_or_path` of config.json, which also the models tuned further have. Every
+other Qwen3 language model is a Qwen3-Reranker, on request. Prompts of config_sentence_transformers.json, if
+any, are instructions.
+
+Sources of the rules: the program on the model card of Qwen3-Reranker; `BaseLLMReranker` of FlagEmbedding 1.3;
+`MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of zerank-1.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from vecmill.architectures.registry import configured_architectures, name_architecture
+from vecmill.directory_layouts.modules import ModelSettings
+from vecmill.directory_layouts.transformer_folder import TransformerFolder
+from vecmill.errors import UnsupportedModel
+from vecmill.models.config_fields import check_token_number, read_text
+from vecmill.models.description import ModelDescription
+from vecmill.models.directory import read_object
+from vecmill.models.heads import Activation, Head, HeadKind, JoinedTemplate, PairTemplate
+from vecmill.models.location import ModelLocation
+from vecmill.models.published_code import names_any
+from vecmill.models.tokenizer_file import read_vocabulary, tokenizer_limits
+from vecmill.values.messages import not_supported
+from vecmill.values.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The way in which published models score a pair: template, answers and activation.
+
+    `names` are those of the models, without their owners, `classes` those of their code. `answers` are the
+    token that counts for the document and optionally the one that counts against it. `longest` is the longest
+    input of the published program. With `begins` the beginning-of-text token comes first.
+    """
+
+    template: PairTemplate | JoinedTemplate
+    answers: tuple[str, ...]
+    longest: int
+    names: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    activation: Activation = Activation.SIGMOID
+    begins: bool = False
+
+
+_QWEN = Judge(
+    PairTemplate(
+        start=(
+            "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+            'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+            "<|im_start|>user\n"
+        ),
+        body="<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}",
+        end="<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        instruction="Given a web search query, retrieve relevant passages that answer the query",
+    ),
+    answers=("yes", "no"),
+    longest=8192,
+)
+
+PUBLISHED = (
+    Judge(
+        JoinedTemplate(
+            start=(),
+            query="A: {query}",
+            between="\n",
+            document="B: {document}",
+            end=("\n", "{instruction}"),
+            instruction=(
+                "Given a query A and a passage B, determine whether the passage contains an answer to the "
+                "query by providing a prediction of either 'Yes' or 'No'."
+            ),
+        ),
+        answers=("Yes",),
+        longest=1024,
+        names=frozenset({"bge-reranker-v2-gemma"}),
+        begins=True,
+    ),
+    Judge(
+        JoinedTemplate(
+            start=(
+                "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+                "<|im_end|>\n<|im_start|>user\n",
+            ),
+            query="query: {query}",
+            between="\n",
+            document="document: {document}",
+            end=(
+                "\n",
+                "You are a search relevance expert who evaluates how well documents match search queries. "
+                "For each query-document pair, carefully analyze the semantic relationship between them, "
+                "then provide your binary relevance judgment (0 for not relevant, 1 for relevant).\n"
+                "Relevance:",
+                "<|im_end|>\n<|im_start|>assistant\n",
+            ),
+            instructed_query="instruction: {instruction}\nquery: {query}",
+        ),
+        answers=("1", "0"),
+        longest=8192,
+        names=frozenset({"mxbai-rerank-base-v2", "mxbai-rerank-large-v2"}),
+    ),
+    Judge(
+        PairTemplate(
+            start="<|im_start|>system\n",
+            body="{query}<|im_end|>\n<|im_start|>user\n{document}",
+            end="<|im_end|>\n<|im_start|>assistant\n",
+            instruction="",
+            strips=True,
+        ),
+        answers=("Yes",),
+        longest=32_768,
+        names=frozenset({"zerank-1", "zerank-1-small"}),
+        classes=frozenset({"modeling_zeranker.ZEConfig"}),
+        activation=Activation.SIGMOID_OF_FIFTH,
+    ),
+)
+
+
+def is_published_judge(location: ModelLocation, folder: TransformerFolder) -> bool:
+    """Return whether the model is one of `PUBLISHED`, or was tuned from one."""
+    return _find_published(location, folder) is not None
+
+
+def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
+    """Describe a causal language model as a reranker. Raises `UnsupportedModel` if it is not known as one."""
+    judge = _find_published(location, folder)
+    if judge is None and folder.encoder.judges_pairs:
+        judge = _QWEN
+    if judge is None:
+        raise _unknown_judge(folder)
+    limits = tokenizer_limits(folder.encoder.vocab_size)
+    tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
+    answers = tuple(_find_token(folder, tokenizer, answer) for answer in judge.answers)
+    description = folder.describe(location)
+    return ModelSettings.read(location.directory).add_prompts(
+        replace(
+            description,
+            task=Task.RERANK,
+            head=Head(HeadKind.YES_NO, activation=judge.activation, token_ids=answers),
+            dim=1,
+            max_tokens=min(description.max_tokens, judge.longest),
+            pair_template=_begin(judge, folder),
+        )
+    )
+
+
+def _begin(judge: Judge, folder: TransformerFolder) -> PairTemplate | JoinedTemplate:
+    """Return the template, after the beginning-of-text token if the model has one besides its padding."""
+    first = folder.special_token("bos_token") if judge.begins else None
+    if first in (None, folder.special_token("pad_token")) or not isinstance(judge.template, JoinedTemplate):
+        return judge.template
+    return replace(judge.template, start=(str(first), *judge.template.start))
+
+
+def _find_published(location: ModelLocation, folder: TransformerFolder) -> Judge | None:
+    names = frozenset(_names(location, folder))
+    for judge in PUBLISHED:
+        if judge.names & names or names_any(judge.classes, folder.config):
+            return judge
+    return None
+
+
+def _names(location: ModelLocation, folder: TransformerFolder) -> Iterator[str]:
+    """Yield the names of the model, without its owner and revision."""
+    original = read_text(folder.config, "_name_or_path", file=folder.path("config.json"))
+    for name in (location.name, location.directory.name, original):
+        if name is not None:
+            yield PurePosixPath(name.partition("@")[0]).name
+
+
+def _unknown_judge(folder: TransformerFolder) -> UnsupportedModel:
+    rerankers = [name for name, found in configured_architectures().items() if found.judges_pairs]
+    what = f"{folder.path('config.json')}: a {folder.class_name} as a reranker of the model_type"
+    published = ", ".join(sorted(name for judge in PUBLISHED for name in judge.names))
+    message = not_supported(what, name_architecture(folder.config), rerankers)
+    return UnsupportedModel(
+        f"{message} A directory that is named after a published reranker is supported too: {published}."
+    )
+
+
+def _find_token(folder: TransformerFolder, tokenizer: dict[str, Any], token: str) -> int:
+    path = folder.path("tokenizer.json")
+    vocabulary = read_vocabulary(tokenizer, path)
+    token_id = vocabulary.get(token) if isinstance(vocabulary, dict) else None
+    if token_id is not None:
+        token_id = check_token_number(token_id, f"{path}: model.vocab.{token}")
+    if token_id is None or token_id >= folder.encoder.vocab_size:
+        raise UnsupportedModel(
+            f"{path} has no token {token!r} below vocab_size, with which a reranker of this kind answers."
+        )
+    return token_id

@@ -1,0 +1,214 @@
+"""Language models that were published as rerankers score as their publishers' programs do.
+
+The programs are written down here as their packages put token ids together: each part is tokenised by itself.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.published import edit_json
+from support.task_models import LONGEST_PROSE, save_causal
+from tasks.conftest import PAIRS, Open
+from vecmill import SyncMill
+from vecmill.directory_layouts import describe_model
+from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
+from vecmill.models import ModelDescription, Task, locate_model
+from vecmill.models.heads import Activation
+from vecmill.requests import Truncation
+from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.pieces import complete
+from vecmill.tokenization.tokenizer import Tokenizer
+from vecmill.verification.reference import load_reference, store_outputs
+
+TOLERANCE = 1e-4
+GEMMA_PROMPT = (
+    "Given a query A and a passage B, determine whether the passage contains an answer to the query by "
+    "providing a prediction of either 'Yes' or 'No'."
+)
+MXBAI_TASK = (
+    "You are a search relevance expert who evaluates how well documents match search queries. For each "
+    "query-document pair, carefully analyze the semantic relationship between them, then provide your binary "
+    "relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:"
+)
+MXBAI_START = (
+    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\n"
+)
+LONGER = 500  # the prompt of mxbai-rerank alone has more than `LONGEST_PROSE` pieces of a small vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A publisher's program: parts of an input, the answers, and the divisor of the logit."""
+
+    stem: str
+    answers: tuple[str, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    divisor: float = 1.0
+
+
+PROGRAMS: dict[str, Program] = {
+    "bge-reranker-v2-gemma": Program("Gemma", ("Yes",), {"bos_token": "<|im_start|>"}),
+    "mxbai-rerank-base-v2": Program("Qwen2", ("1", "0"), {"head_dim": 8}),
+    "zerank-1": Program("Qwen3", ("Yes",), divisor=5.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A saved model, its tokenizer, and the program that scores with them."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    folder: Path
+
+    def ids(self, query: str, document: str, instruction: str = "") -> list[int]:
+        """What the program reads for a pair."""
+
+        def encode(*parts: str) -> list[int]:
+            return [one for part in parts for one in self.tokenizer.encode(part, add_special_tokens=False)]
+
+        if self.name == "zerank-1":
+            before, after = encode("<|im_start|>system\n"), encode("<|im_end|>\n<|im_start|>assistant\n")
+            body = encode(f"{query.strip()}<|im_end|>\n<|im_start|>user\n{document.strip()}")
+            return [*before, *body[: LONGER - len(before) - len(after)], *after]
+        if self.name == "bge-reranker-v2-gemma":
+            first, second = encode(f"A: {query}"), encode(f"B: {document}")
+            before, after = [self.tokenizer.bos_token_id], encode("\n", instruction or GEMMA_PROMPT)
+        else:
+            asked = f"instruction: {instruction}\n" if instruction else ""
+            first, second = encode(f"{asked}query: {query}"), encode(f"document: {document}")
+            before, after = (
+                encode(MXBAI_START),
+                encode("\n", MXBAI_TASK, "<|im_end|>\n<|im_start|>assistant\n"),
+            )
+        between = encode("\n")
+        room = LONGER - len(before) - len(between) - len(after)
+        if len(first) + len(second) > room:
+            first = first[: room * 3 // 4]
+            second = second[: room - len(first)]
+        return [*before, *first, *between, *second, *after]
+
+    def logit(self, query: str, document: str, instruction: str = "") -> float:
+        import torch
+
+        with torch.no_grad():
+            logits = self.model(torch.tensor([self.ids(query, document, instruction)])).logits[0, -1]
+        answers = [self.tokenizer.convert_tokens_to_ids(word) for word in PROGRAMS[self.name].answers]
+        found = logits[answers].tolist()
+        return float(found[0] - sum(found[1:]))
+
+    def describe(self) -> ModelDescription:
+        return describe_model(locate_model(self.folder))
+
+
+def save(folder: Path, name: str) -> Saved:
+    program = PROGRAMS[name]
+    model, tokenizer = save_causal(folder, program.stem, **program.settings)
+    edit_json(folder / "tokenizer_config.json", model_max_length=LONGER)
+    return Saved(name, model, tokenizer, folder)
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def judge(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, open_mill: Open
+) -> tuple[Saved, SyncMill]:
+    saved = save(tmp_path_factory.mktemp("judges") / request.param, request.param)
+    return saved, open_mill(saved.describe())
+
+
+def test_the_name_of_the_directory_makes_it_a_reranker(judge: tuple[Saved, SyncMill]) -> None:
+    assert judge[0].describe().task is Task.RERANK
+
+
+def test_scores_are_those_of_the_program(judge: tuple[Saved, SyncMill]) -> None:
+    saved, mill = judge
+    pairs = [*PAIRS, ("{document}", "{query} {instruction}"), (" spaced ", "\n too "), ("one " * 400, "x")]
+    logits = np.array([saved.logit(*pair) for pair in pairs])
+    found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in pairs]
+    np.testing.assert_allclose(found, logits, atol=TOLERANCE)
+    expected = 1 / (1 + np.exp(-logits / PROGRAMS[saved.name].divisor))
+    found = [mill.rerank(query, [document]).scores[0] for query, document in pairs]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    assert np.ptp(expected) > 0.05
+    lengths = [len(saved.ids(*pair)) for pair in pairs]
+    assert max(lengths) == LONGER > min(lengths)
+
+
+def test_documents_share_a_batch(judge: tuple[Saved, SyncMill]) -> None:
+    saved, mill = judge
+    documents = [document for _, document in PAIRS]
+    found = mill.rerank("which one", documents, raw_scores=True).scores
+    expected = [saved.logit("which one", document) for document in documents]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def test_an_instruction_goes_where_the_program_puts_it(judge: tuple[Saved, SyncMill]) -> None:
+    saved, mill = judge
+    query, document = PAIRS[-1]
+    if saved.name == "zerank-1":
+        with pytest.raises(InvalidRequest, match="takes no instruction"):
+            mill.rerank(query, [document], instruction="is it about the same")
+        return
+    for instruction in ("is it about the same", "{query}"):
+        found = mill.rerank(query, [document], instruction=instruction, raw_scores=True).scores[0]
+        assert found == pytest.approx(saved.logit(query, document, instruction), abs=TOLERANCE)
+        assert abs(found - saved.logit(query, document)) > 1e-3
+
+
+def test_the_reference_of_a_check_is_the_program(judge: tuple[Saved, SyncMill], tmp_path: Path) -> None:
+    saved, _ = judge
+    description = saved.describe()
+    texts = [query for query, _ in PAIRS if query]
+    stored = store_outputs(load_reference(description, tmp_path), description, texts)
+    for item, scores in zip(stored.inputs, stored.outputs, strict=True):
+        logit = saved.logit(item.text, item.second or "") / PROGRAMS[saved.name].divisor
+        assert float(np.asarray(scores).ravel()[0]) == pytest.approx(1 / (1 + np.exp(-logit)), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_model_is_known_by_the_name_of_its_original(name: str, tmp_path: Path) -> None:
+    saved = save(tmp_path / "mine", name)
+    if PROGRAMS[name].stem != "Qwen3":
+        with pytest.raises(UnsupportedModel, match=f"is supported too: .*{name}"):
+            describe_model(locate_model(saved.folder), Task.RERANK)
+    edit_json(saved.folder / "config.json", _name_or_path=f"owner/{name}")
+    assert saved.describe().task is Task.RERANK
+    assert describe_model(locate_model(saved.folder), Task.EMBED).task is Task.EMBED
+
+
+def test_zerank_is_known_by_its_code(tmp_path: Path) -> None:
+    saved = save(tmp_path / "mine", "zerank-1")
+    edit_json(saved.folder / "config.json", auto_map={"AutoConfig": "modeling_zeranker.ZEConfig"})
+    head = saved.describe().head
+    assert head is not None
+    assert head.activation is Activation.SIGMOID_OF_FIFTH
+
+
+def test_a_tokenizer_without_the_answer_is_refused(tmp_path: Path) -> None:
+    saved = save(tmp_path / "zerank-1", "zerank-1")
+    shutil.copytree(saved.folder, tmp_path / "copy" / "zerank-1")
+    file = tmp_path / "copy" / "zerank-1" / "tokenizer.json"
+    document = json.loads(file.read_text())
+    document["model"]["vocab"]["Yess"] = document["model"]["vocab"].pop("Yes")
+    document["model"]["merges"] = [one for one in document["model"]["merges"] if "".join(one) != "Yes"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(UnsupportedModel, match="has no token 'Yes' below vocab_size"):
+        describe_model(locate_model(file.parent))
+
+
+def test_an_instruction_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
+    description = save(tmp_path / "bge-reranker-v2-gemma", "bge-reranker-v2-gemma").describe()
+    pairs = PairTokenizer(Tokenizer.load(description), description)
+    with pytest.raises(InputTooLong):
+        complete(pairs.encode_in_slices([("a", "b")], prompt="one " * 1000))
+    truncation = Truncation(max_tokens=LONGEST_PROSE)
+    (sequence,) = complete(pairs.encode_in_slices([("a", "b " * 900)], truncation=truncation))
+    assert len(sequence) == LONGEST_PROSE
