@@ -148,6 +148,9 @@ def expected(whole: Path) -> list[Outputs]:
     return Reference(whole).compute(WHOLE_TEXTS)
 
 
+SLOW = ("torch-compile",)  # compiles for half a minute
+
+
 def compute(mill: SyncMill, texts: Sequence[str]) -> list[Outputs]:
     """The outputs of one mill, by a request for each of them."""
     dense = mill.embed(texts)
@@ -158,7 +161,12 @@ def compute(mill: SyncMill, texts: Sequence[str]) -> list[Outputs]:
 
 
 @pytest.mark.parametrize(
-    "engine", [name for name, entry in sorted(ENGINES.items()) if entry.is_installed and name != "fake"]
+    "engine",
+    [
+        pytest.param(name, marks=[pytest.mark.full] if name in SLOW else [])
+        for name, entry in sorted(ENGINES.items())
+        if entry.is_installed and name != "fake"
+    ],
 )
 def test_all_outputs_are_those_of_the_reference(
     whole: Path, expected: list[Outputs], kept_models: Path, engine: str

@@ -63,7 +63,7 @@ def find_in_process(chunks: list[str], reranker: Path) -> tuple[list[list[str]],
     return found, unchanged
 
 
-@pytest.mark.parametrize("part", [10, pytest.param(1, marks=pytest.mark.full)], ids=["a tenth", "whole"])
+@pytest.mark.parametrize("part", [20, pytest.param(1, marks=pytest.mark.full)], ids=["a twentieth", "whole"])
 def test_the_five_best_chunks_are_those_of_sentence_transformers(
     part: int, both: LiveServer, reranker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
