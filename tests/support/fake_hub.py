@@ -169,20 +169,21 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(500, "ServerError")
             return
         content = repository.files[path]
-        start, wanted = 0, self.headers.get("Range")
+        start, stop, wanted = 0, len(content), self.headers.get("Range")
         if wanted is not None:
-            start = int(wanted.removeprefix("bytes=").partition("-")[0])
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            start, stop = int(first), min(int(last) + 1, stop) if last else stop
         self.send_response(200 if wanted is None else 206)
         self.send_header("ETag", f'"{self.hub.etag or repository.digest(path)}"')
         self.send_header("X-Repo-Commit", repository.commit)
         self.send_header("Accept-Ranges", "bytes")
         if path not in self.hub.endless:
-            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("Content-Length", str(stop - start))
         if wanted is not None:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.end_headers()
         if self.command == "GET":
-            self._send_content(path, content[start:], wanted)
+            self._send_content(path, content[start:stop], wanted)
 
     def _send_content(self, path: str, content: bytes, wanted: str | None) -> None:
         self.hub.served.append((path, wanted))

@@ -22,12 +22,12 @@ OWN_COMMANDS: Mapping[str, EntryPoint] = {
     name: EntryPoint(name, f"vecmill.commands.{target}", ENTRY_POINT_GROUP)
     for name, target in (
         ("check", "check:check"),
-        ("describe", "model_directories:describe"),
+        ("describe", "describe:describe"),
         ("doctor", "doctor:doctor"),
         ("embed", "embed:embed"),
         ("engines", "engines:engines"),
         ("optimize", "optimize:optimize"),
-        ("pull", "model_directories:pull"),
+        ("pull", "pull:pull"),
     )
 }
 

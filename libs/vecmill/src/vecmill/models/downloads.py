@@ -312,14 +312,14 @@ def link_files(files: Iterable[HubFile]) -> None:
     from huggingface_hub.constants import HF_HUB_DISABLE_SYMLINKS
 
     for file in files:
-        if HF_HUB_DISABLE_SYMLINKS or not file.blob.exists() or not _is_safe(file.name):
+        if HF_HUB_DISABLE_SYMLINKS or not file.blob.exists() or not is_safe(file.name):
             continue
         with suppress(OSError):  # no links, or a link that another process has made
             file.link.parent.mkdir(parents=True, exist_ok=True)
             file.link.symlink_to(os.path.relpath(file.blob, file.link.parent))
 
 
-def _is_safe(name: str) -> bool:
+def is_safe(name: str) -> bool:
     """Return whether the name of a file stays in the folder of the commit. The client refuses other names."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts and "\\" not in name

@@ -11,17 +11,26 @@ operator trusts the model. Weights are safetensors, or PyTorch's files in folder
 import glob
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
 from vecmill.errors import ModelNotFound
-from vecmill.models.downloads import HubRepository, fetch_files, find_files, link_files, list_repository
+from vecmill.models.downloads import (
+    HubRepository,
+    fetch_files,
+    find_files,
+    is_safe,
+    link_files,
+    list_repository,
+)
 from vecmill.models.heads import find_head_files
 from vecmill.models.hub_failures import explain_download, explain_lookup, find_cause
+from vecmill.models.remote_headers import fetch_header
+from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +64,13 @@ _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 # Every model has one of these files.
 _SETTINGS = ("modules.json", "config.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
+# Files of which a description needs the headers at most.
+_WEIGHTS_ENDINGS = (".safetensors", ".bin", ".pt", ".onnx", ".onnx_data", ".onnx.data", ".gguf")
+# The limits of a description. Published models have at most 100 files, and 100 MB of settings.
+_MOST_FILES = 2_000
+_MOST_SETTINGS_BYTES = 2**30
+_MOST_HEADERS = 200
+_MOST_HEADER_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +143,56 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
     reached and the cache lacks files, if the repository has no settings, and if the disk is full.
     """
     wanted = _WantedFiles(exported, code)
+    found = _look_up(name, wanted)
+    if isinstance(found, Path):
+        return found
+    try:
+        chosen = wanted.choose(found.files, found.snapshot)
+        return _download(found, chosen, name.revision)
+    except Exception as error:
+        raise ModelNotFound(explain_download(name.repository, error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PartialModel:
+    """A model of a hub of which at least the settings are downloaded.
+
+    `folder` is that of the commit in the cache. `sizes` are the bytes of all files that are served, by name,
+    `missing` the names of those that are not in the folder. `headers` are the first bytes of missing
+    safetensors files.
+    """
+
+    folder: Path
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def fetch_settings(name: HubName, *, code: bool = False) -> PartialModel:
+    """Download the settings and vocabularies of a model, and the headers of its weights.
+
+    The files are kept in the cache as those of an unfinished download: `fetch_model` downloads only what is
+    missing, and the model is not served from the cache alone. Raises the same errors as `fetch_model`, and
+    `ModelNotFound` for a repository with too many files.
+    """
+    wanted = _WantedFiles(exported=False, code=code)
+    found = _look_up(name, wanted)
+    if isinstance(found, Path):
+        return PartialModel(found)
+    try:
+        chosen = wanted.choose(found.files, found.snapshot)
+        missing = [file for file in chosen if not (found.snapshot / file).exists()]
+        if not any(_is_left_out(file, found.files[file].size) for file in missing):
+            return PartialModel(_download(found, chosen, name.revision))
+        return _fetch_part(found, chosen)
+    except ModelNotFound:
+        raise
+    except Exception as error:
+        raise ModelNotFound(explain_download(name.repository, error)) from error
+
+
+def _look_up(name: HubName, wanted: _WantedFiles) -> Path | HubRepository:
+    """Return the folder of a model that the cache has in full, else its repository on the hub."""
     if name.revision is not None and _COMMIT.fullmatch(name.revision):
         cached = _find_cached(name, wanted, lists_files=True)  # a commit cannot change
         if cached is not None:
@@ -141,14 +207,61 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
             "sentence-transformers or transformers. If it is a conversion, such as GGUF, name the original "
             "model."
         )
-    try:
-        chosen = wanted.choose(repository.files, repository.snapshot)
-        files = find_files(repository, chosen)
-        fetch_files(name.repository, files)
-        link_files(files)
-        return _complete_folder(repository, name.revision, chosen)
-    except Exception as error:
-        raise ModelNotFound(explain_download(name.repository, error)) from error
+    return repository
+
+
+def _download(repository: HubRepository, chosen: Collection[str], revision: str | None) -> Path:
+    """Download the missing files of a model, and return the folder of its commit."""
+    folder = _add_files(repository, chosen)
+    with suppress(OSError):  # the cache may be complete, and not writable
+        _note_branch(repository, revision)
+    return folder
+
+
+def _add_files(repository: HubRepository, chosen: Collection[str]) -> Path:
+    files = find_files(repository, chosen)
+    fetch_files(repository.name, files)
+    link_files(files)
+    return _complete_folder(repository, chosen)
+
+
+def _fetch_part(repository: HubRepository, chosen: Collection[str]) -> PartialModel:
+    """Download what describes a model. The branch is not noted: its commit is not there in full."""
+    sizes = {name: int(repository.files[name].size) for name in chosen}
+    if len(sizes) > _MOST_FILES or not all(map(is_safe, sizes)):
+        raise ModelNotFound(
+            f"{repository.name} has {len(sizes)} settings and weights files, or names that lead out of its "
+            f"folder. At most {_MOST_FILES} files are described."
+        )
+    kept = [name for name, size in sizes.items() if not _is_left_out(name, size)]
+    if sum(sizes[name] for name in kept) > _MOST_SETTINGS_BYTES:
+        raise ModelNotFound(
+            f"The settings of {repository.name} have {sum(sizes[name] for name in kept)} bytes. At most "
+            f"{_MOST_SETTINGS_BYTES} are downloaded for a description."
+        )
+    folder = _add_files(repository, kept)
+    missing = tuple(name for name in sizes if name not in kept and not (folder / name).exists())
+    return PartialModel(folder, sizes, missing, _fetch_headers(repository, missing))
+
+
+def _is_left_out(name: str, nbytes: int) -> bool:
+    """Return whether a file has weights, or is larger than any settings and vocabulary that are read."""
+    return name.endswith(_WEIGHTS_ENDINGS) or nbytes > MAX_TOKENIZER_BYTES
+
+
+def _fetch_headers(repository: HubRepository, missing: Collection[str]) -> dict[str, bytes]:
+    """Return the headers of missing safetensors files by name, up to a number and a size in total."""
+    headers: dict[str, bytes] = {}
+    names = sorted((name for name in missing if name.endswith(".safetensors")), key=_depth)
+    for file in find_files(repository, names)[:_MOST_HEADERS]:
+        headers[file.name] = fetch_header(file)
+        if sum(map(len, headers.values())) > _MOST_HEADER_BYTES:
+            break
+    return headers
+
+
+def _depth(name: str) -> tuple[int, str]:
+    return name.count("/"), name
 
 
 def _fall_back(name: HubName, wanted: _WantedFiles, error: Exception) -> Path:
@@ -191,14 +304,18 @@ def _find_cached(name: HubName, wanted: _WantedFiles, *, lists_files: bool = Fal
     try:
         names = {file.path for file in get_cached_repo_tree(name.repository, revision=name.revision)}
     except CachedRepoTreeNotFoundError:  # downloaded by an older client, or one by one
-        return None if lists_files else folder
+        return None if lists_files or not _has_weights(folder) else folder
     required = {*wanted.choose(names, folder)}
     if not lists_files:  # earlier releases did not download heads
         required -= {*find_pytorch_heads(names)}
     return folder if all((folder / file).exists() for file in required) else None
 
 
-def _complete_folder(repository: HubRepository, revision: str | None, chosen: Collection[str]) -> Path:
+def _has_weights(folder: Path) -> bool:
+    return any(path.name.endswith(_WEIGHTS_ENDINGS) for path in folder.rglob("*"))
+
+
+def _complete_folder(repository: HubRepository, chosen: Collection[str]) -> Path:
     """Let the hub's client add what the folder of the commit lacks, and list the files of the model."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
@@ -215,8 +332,6 @@ def _complete_folder(repository: HubRepository, revision: str | None, chosen: Co
         allow_patterns=[glob.escape(file) for file in chosen],
         tqdm_class=NoBar,
     )
-    with suppress(OSError):  # the cache may be complete, and not writable
-        _note_branch(repository, revision)
     return Path(folder)
 
 

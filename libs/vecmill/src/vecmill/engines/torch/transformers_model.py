@@ -97,7 +97,18 @@ def load_transformers_program(
     Raises `MissingExtra` without transformers, `UnsupportedModel` if no class of transformers runs the model,
     and `CorruptModel` if weights are missing.
     """
-    kind = None if description.head is None else description.head.kind
+    check_transformers_model(description)
+    model = _load(_CLASSES[_head_kind(description)], description, description.weights_files[0].parent, dtype)
+    program = TransformersProgram(model.to(device).eval(), description, device)
+    source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
+    with torch.inference_mode():
+        check_model_call(description, program, source=source)
+    return program
+
+
+def check_transformers_model(description: "ModelDescription") -> None:
+    """Raise `UnsupportedModel` for heads that no class of transformers has, and for PyTorch's files."""
+    kind = _head_kind(description)
     if kind not in _CLASSES:
         raise UnsupportedModel(
             f"{description.directory}: model_type {description.architecture!r} with a {kind} head is not "
@@ -108,12 +119,10 @@ def load_transformers_program(
             f"{description.weights_files[0]}: for model_type {description.architecture!r} only safetensors "
             "are read. Save the model as safetensors, with any recent transformers."
         )
-    model = _load(_CLASSES[kind], description, description.weights_files[0].parent, dtype)
-    program = TransformersProgram(model.to(device).eval(), description, device)
-    source = f"{description.directory}: transformers' class for model_type {description.architecture!r}"
-    with torch.inference_mode():
-        check_model_call(description, program, source=source)
-    return program
+
+
+def _head_kind(description: "ModelDescription") -> HeadKind | None:
+    return None if description.head is None else description.head.kind
 
 
 def _load(class_name: str, description: "ModelDescription", folder: Path, dtype: torch.dtype) -> Any:

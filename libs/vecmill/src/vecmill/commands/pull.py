@@ -1,10 +1,10 @@
-"""The commands `vecmill pull`, which downloads a model, and `vecmill describe`, which prints its settings."""
+"""The command `vecmill pull`, which downloads a model."""
 
 import sys
 
 import click
 
-from vecmill.commands.options import TRUST, show_downloads
+from vecmill.commands.options import show_downloads
 from vecmill.directory_layouts import describe_model
 from vecmill.models import locate_model
 
@@ -34,30 +34,3 @@ def pull(model: str, exported: bool, trusts_code: bool) -> None:
         sys.exit(INTERRUPTED)
     task = describe_model(location).task
     click.echo(f"{location.name} is in {location.directory}, a model for {task}.")
-
-
-@click.command()
-@click.argument("model", required=False)
-@TRUST
-def describe(model: str | None, trusts_code: bool) -> None:
-    """Print the settings of MODEL without reading its weights.
-
-    MODEL is a model directory, or a model on a hub. Default: the embedded all-MiniLM-L6-v2.
-    """
-
-    with show_downloads():
-        found = describe_model(locate_model(model, trusts_code=trusts_code))
-    lines = {
-        "name": found.name,
-        "directory": found.directory,
-        "task": found.task,
-        "architecture": found.architecture,
-        "dimensions": found.dim,
-        "longest input": f"{found.max_tokens} tokens",
-        "vocabulary": f"{found.vocab_size} tokens",
-        "stages": ", ".join(type(stage).__name__ for stage in found.stages) or "none",
-        "normalised": "yes" if found.normalize else "no",
-        "prompts": ", ".join(sorted(found.prompts)) or "none",
-    }
-    for label, value in lines.items():
-        click.echo(f"{label:<15}{value}")

@@ -1,0 +1,203 @@
+"""The page of `vecmill describe`: what becomes of a model, as JSON values and as lines of text."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vecmill.models import ModelDescription, Pooling, Task
+from vecmill.models.outline import ModelOutline
+from vecmill.models.stages import Splade
+from vecmill.models.weights import count_bytes, fp32_bytes
+from vecmill.serving_plan.needs import estimate_memory, estimate_start
+from vecmill.serving_plan.outcome import Outcome, OutcomeKind, list_weights
+
+_KINDS: Mapping[OutcomeKind, str] = {
+    OutcomeKind.GRAPH: "served: vecmill has a graph of it",
+    OutcomeKind.EXPORTED_GRAPH: "served: by the exported graph in its directory",
+    OutcomeKind.TRANSFORMERS: "served: on the torch engine, with transformers",
+    OutcomeKind.OWN_CODE: "served: on the torch engine, with the model's own code",
+    OutcomeKind.REFUSED: "refused",
+    OutcomeKind.UNKNOWN: "unknown",
+}
+_OUTPUTS: Mapping[Task, str] = {
+    Task.EMBED: "an embedding of each text",
+    Task.RERANK: "a score of each pair of query and document",
+    Task.CLASSIFY: "a score of each label for each text",
+    Task.CLASSIFY_TOKENS: "a score of each label for each token",
+    Task.SPARSE: "a sparse embedding of each text",
+    Task.MULTI_VECTOR: "an embedding of each token",
+}
+_SHARED_SETTINGS = ("modules.json", "config_sentence_transformers.json", "vecmill.json")
+_FOLDER_SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
+_16_BITS = ("bfloat16", "float16")
+
+
+def describe_outcome(outline: ModelOutline, outcome: Outcome) -> dict[str, Any]:
+    """Return the page as values for JSON. The keys of what is not known are missing."""
+    page: dict[str, Any] = {
+        "outcome": outcome.kind,
+        "reason": outcome.reason,
+        "unchecked": list(outcome.unchecked),
+        "trust_remote_code": _name_trust(outline, outcome),
+        "name": outline.location.name,
+        "directory": str(outline.directory),
+        "size_bytes": sum(outline.sizes.values()),
+        "missing_bytes": outline.missing_bytes,
+    }
+    if outcome.plan is not None:
+        page |= {"engine": outcome.plan.engine, "precision": outcome.plan.precision or "fp32"}
+    if outcome.description is not None:
+        page |= _describe_settings(outcome.description)
+        page |= _describe_needs(outcome, outline.unread)
+        page["reads"] = _list_read_files(outcome.description)
+    return page
+
+
+def _name_trust(outline: ModelOutline, outcome: Outcome) -> str:
+    if outcome.asks_trust:
+        return "needed"
+    return "used" if outcome.kind is OutcomeKind.OWN_CODE else "not needed"
+
+
+def _describe_settings(description: ModelDescription) -> dict[str, Any]:
+    return {
+        "task": description.task,
+        "architecture": description.architecture,
+        "dimensions": description.dim,
+        "longest_input": description.max_tokens,
+        "cut": "the beginning" if description.truncate_left else "the end",
+        "vocabulary": description.vocab_size,
+        "stages": [type(stage).__name__ for stage in description.stages],
+        "pooling": _list_pooling(description),
+        "normalised": description.normalize,
+        "prompts": dict(sorted(description.prompts.items())),
+        "default_prompt": description.default_prompt_name,
+        "outputs": list(description.tasks),
+        "labels": [] if description.head is None else list(description.head.labels),
+    }
+
+
+def _list_pooling(description: ModelDescription) -> list[str]:
+    pooled = [
+        mode.value for stage in description.stages if isinstance(stage, Pooling) for mode in stage.modes
+    ]
+    splade = ["splade" for stage in description.stages if isinstance(stage, Splade)]
+    return pooled + splade
+
+
+def _describe_needs(outcome: Outcome, unread: frozenset[Path]) -> dict[str, Any]:
+    """Return parameters, memory and start times; none of them if the files have no tensors to count."""
+    assert outcome.description is not None
+    weights = list_weights(outcome.description)
+    stored = count_bytes(weights)
+    is_counted = unread.isdisjoint(weights)
+    size = fp32_bytes(weights) if is_counted else _guess_fp32_bytes(outcome.description, stored)
+    if not size:
+        return {}
+    needs: dict[str, Any] = {"parameters": size // 4, "parameters_are_counted": is_counted}
+    if outcome.plan is not None and outcome.plan.engine != "onnx":
+        return needs  # no rule was measured for other engines
+    start = estimate_start(size, is_converted=stored < 0.75 * size)
+    memory = estimate_memory(size / 4)
+    if outcome.kind is OutcomeKind.EXPORTED_GRAPH:
+        memory = {"onnx fp32": memory["onnx fp32"]}
+    return needs | {
+        "memory": {
+            name: {"reserve_mb": math.ceil(need.reserve_mb), "limit_mb": math.ceil(need.limit_mb)}
+            for name, need in memory.items()
+        },
+        "first_start_s": round(start.first_s, 1),
+        "later_start_s": round(start.later_s, 1),
+    }
+
+
+def _guess_fp32_bytes(description: ModelDescription, stored: int) -> int:
+    """Return the size in fp32 of tensors in files of `stored` bytes, of the type that config.json names."""
+    names = (description.config.get("dtype"), description.config.get("torch_dtype"))
+    return stored * (2 if any(name in _16_BITS for name in names) else 1)
+
+
+def _list_read_files(description: ModelDescription) -> list[str]:
+    """Return the files that a start reads, relative to the model."""
+    read = {description.tokenizer_file, *list_weights(description)}
+    if description.chat_template is not None:
+        read.add(description.chat_template.file)
+    folders = {path.parent for path in read} | {
+        path for path in description.directory.glob("*_*") if path.is_dir()
+    }
+    read |= {description.directory / name for name in _SHARED_SETTINGS}
+    read |= {folder / name for folder in folders for name in _FOLDER_SETTINGS}
+    read |= {path for folder in folders for path in folder.glob("sentence_*_config.json")}
+    read |= {path.with_name(f"{name}.index.json") for path in read for name in _index_names(path)}
+    return sorted(str(path.relative_to(description.directory)) for path in read if path.is_file())
+
+
+def _index_names(path: Path) -> tuple[str, ...]:
+    return ("model.safetensors", "pytorch_model.bin") if path.suffix in (".safetensors", ".bin") else ()
+
+
+def lay_out(page: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a page."""
+    for label, value in _label(page):
+        yield f"{label:<15}{value}"
+
+
+def _label(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "name", page["name"]
+    yield "directory", page["directory"]
+    yield "outcome", _KINDS[page["outcome"]]
+    if page["reason"]:
+        yield "reason", page["reason"]
+    for check in page["unchecked"]:
+        yield "not checked", f"{check}: known when the model is loaded"
+    yield "own code", _TRUST[page["trust_remote_code"]]
+    if "task" in page:
+        yield from _label_settings(page)
+    if "engine" in page:
+        yield "engine", f"{page['engine']} in {page['precision']}"
+    missing = f", {_show_mb(page['missing_bytes'])} to download" if page["missing_bytes"] else ""
+    yield "size", f"{_show_mb(page['size_bytes'])}{missing}"
+    if "parameters" in page:
+        about = "" if page["parameters_are_counted"] else "about "
+        yield "parameters", f"{about}{page['parameters'] / 1e6:.1f} million"
+    yield from _label_needs(page)
+    if "reads" in page:
+        yield "reads", ", ".join(page["reads"])
+
+
+_TRUST: Mapping[str, str] = {
+    "needed": "needed; --trust-remote-code allows it",
+    "used": "is run, as --trust-remote-code allows",
+    "not needed": "not needed",
+}
+
+
+def _label_settings(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "task", page["task"]
+    yield "architecture", page["architecture"]
+    yield "dimensions", str(page["dimensions"])
+    yield "longest input", f"{page['longest_input']} tokens"
+    yield "longer texts", f"{page['cut']} is cut off"
+    yield "vocabulary", f"{page['vocabulary']} tokens"
+    yield "stages", ", ".join(page["stages"]) or "none"
+    yield "pooling", ", ".join(page["pooling"]) or "none"
+    yield "normalised", "yes" if page["normalised"] else "no"
+    yield "prompts", ", ".join(page["prompts"]) or "none"
+    if page["default_prompt"]:
+        yield "default prompt", page["default_prompt"]
+    yield "outputs", "; ".join(_OUTPUTS[task] for task in page["outputs"])
+
+
+def _label_needs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "memory" not in page:
+        yield "memory", "not estimated: docs/sizing.md has no rule for it"
+        return
+    for name, need in page["memory"].items():
+        yield "memory", f"{name}: reserve {need['reserve_mb']} MB, limit {need['limit_mb']} MB"
+    yield "first start", f"about {page['first_start_s']} s on two cores"
+    yield "later starts", f"about {page['later_start_s']} s"
+
+
+def _show_mb(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB"

@@ -1,0 +1,44 @@
+"""The memory and the start time that a model needs, by the rules of docs/sizing.md.
+
+The rules are lines through the tables of that page, which were measured on two cores.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_SERVER_MB = 200.0  # of a server without its model
+_BUFFERED_SHARE = 4 / 3  # requests and responses may take a quarter of the limit
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """The memory in MB that a model takes after a while, and the limit that its first start fits in."""
+
+    reserve_mb: float
+    limit_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartTime:
+    """The seconds until a model is ready, at its first start and at later ones."""
+
+    first_s: float
+    later_s: float
+
+
+def estimate_memory(parameters: float) -> Mapping[str, MemoryNeed]:
+    """Return the memory of a model by engine and precision, for those that were measured."""
+    millions = parameters / 1e6
+    fp32 = MemoryNeed(_SERVER_MB + 4 * millions, (_SERVER_MB + 8 * millions) * _BUFFERED_SHARE)
+    bf16 = MemoryNeed(_SERVER_MB + 7 * millions, (450 + 12.5 * millions) * _BUFFERED_SHARE)
+    return {"onnx fp32": fp32, "openvino bf16": bf16}
+
+
+def estimate_start(fp32_bytes: float, *, is_converted: bool) -> StartTime:
+    """Return the start times of the onnx engine in fp32 for weights of `fp32_bytes`.
+
+    With `is_converted` the weights are stored in 16 bits, which every start converts.
+    """
+    gigabytes = fp32_bytes / 1e9
+    first, later = (16.0, 6.2) if is_converted else (11.0, 1.8)
+    return StartTime(1 + first * gigabytes, 0.7 + later * gigabytes)

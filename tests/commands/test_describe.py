@@ -1,0 +1,157 @@
+"""`vecmill describe NAME` says before the download what it says after it, and what serving says."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from parity.test_published_directories import EMBEDDERS, REFUSED, RERANKERS
+from support.fake_hub import FakeHub, Repository, point_client_at, run_fake_hub
+from support.published import Published, respell, save_published
+from vecmill import SyncMill
+from vecmill.commands.main import main
+from vecmill.errors import SetupError
+from vecmill.models.hub import HubName, fetch_model
+from vecmill.serving_plan.needs import estimate_memory, estimate_start
+
+NAME = "owner/model"
+WEIGHTS = "model.safetensors"
+SERVED = {
+    name: model
+    for name, model in {**EMBEDDERS, **RERANKERS}.items()
+    if name
+    in {
+        "BAAI/bge-small-en-v1.5",
+        "intfloat/multilingual-e5-base",
+        "mixedbread-ai/mxbai-embed-large-v1",
+        "Alibaba-NLP/gte-modernbert-base",
+        "nomic-ai/nomic-embed-text-v1.5",
+        "Qwen/Qwen3-Embedding-0.6B",
+        "google/embeddinggemma-300m",
+        "sentence-transformers/LaBSE",
+        "sentence-transformers/gtr-t5-base",
+        "sentence-transformers/all-mpnet-base-v2",
+        "cross-encoder/ms-marco-MiniLM-L6-v2",
+        "mixedbread-ai/mxbai-rerank-base-v1",
+        "BAAI/bge-reranker-v2-m3",
+    }
+}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with run_fake_hub() as hub:
+        point_client_at(hub, tmp_path / "hub", monkeypatch)
+        yield hub
+
+
+def publish(hub: FakeHub, folder: Path, model: Published) -> None:
+    save_published(folder, model)
+    respell(folder, model)
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    hub.repositories[NAME] = Repository(
+        {str(path.relative_to(folder)): path.read_bytes() for path in paths}, is_large=frozenset({WEIGHTS})
+    )
+
+
+def describe(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["describe", NAME, *arguments])
+
+
+def read_page(result: Result) -> dict[str, Any]:
+    page: dict[str, Any] = json.loads(result.stdout)
+    return {key: value for key, value in page.items() if key != "missing_bytes"}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_a_description_is_the_same_before_and_after_the_download(
+    hub: FakeHub, tmp_path: Path, name: str
+) -> None:
+    publish(hub, tmp_path / "model", SERVED[name])
+    before = describe("--json")
+    assert before.exit_code == 0, before.output
+    assert json.loads(before.stdout)["missing_bytes"] > 0
+    weights = {file for file in hub.repositories[NAME].files if file.endswith(WEIGHTS)}
+    assert all(wanted is not None for file, wanted in hub.served if file in weights)
+    hub.served.clear()
+    fetch_model(HubName(NAME))
+    assert {file for file, _ in hub.served} == weights
+    after = describe("--json")
+    assert read_page(after) == read_page(before)
+    assert json.loads(after.stdout)["missing_bytes"] == 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_has_the_sentence_of_serving(hub: FakeHub, tmp_path: Path, name: str) -> None:
+    publish(hub, tmp_path / "model", REFUSED[name])
+    before = describe("--json")
+    assert before.exit_code == 2
+    with pytest.raises(SetupError) as caught:
+        SyncMill(NAME).__enter__()
+    assert json.loads(before.stdout)["reason"] == caught.value.message
+    assert read_page(describe("--json")) == read_page(before)
+
+
+def test_shapes_that_do_not_fit_are_refused_with_the_sentence_of_serving(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    publish(hub, tmp_path / "model", SERVED["BAAI/bge-small-en-v1.5"])
+    files = hub.repositories[NAME].files
+    config = json.dumps({**json.loads(files["config.json"]), "intermediate_size": 40}).encode()
+    hub.repositories[NAME] = Repository({**files, "config.json": config})
+    before = describe("--json")
+    assert before.exit_code == 2
+    with pytest.raises(SetupError) as caught:
+        SyncMill(NAME).__enter__()
+    assert json.loads(before.stdout)["reason"] == caught.value.message
+    assert "intermediate_size" in caught.value.message
+
+
+def test_what_was_described_is_not_served_without_the_hub(hub: FakeHub, tmp_path: Path) -> None:
+    publish(hub, tmp_path / "model", SERVED["BAAI/bge-small-en-v1.5"])
+    assert describe().exit_code == 0
+    pinned = HubName(NAME, hub.repositories[NAME].commit)
+    hub.status = 500
+    for name in (HubName(NAME), pinned):
+        with pytest.raises(SetupError, match="is not in the cache in full"):
+            fetch_model(name)
+
+
+def test_a_header_of_any_length_is_bounded(hub: FakeHub, tmp_path: Path) -> None:
+    publish(hub, tmp_path / "model", SERVED["BAAI/bge-small-en-v1.5"])
+    files = hub.repositories[NAME].files
+    hub.repositories[NAME] = Repository({**files, WEIGHTS: b"\xff" * 2**20})
+    result = describe()
+    assert result.exit_code == 2
+    assert "is not a complete safetensors file: its header has" in result.stderr
+
+
+# (fp32 weights in MB, first start, later starts), of the table in docs/sizing.md.
+STARTS = [
+    (91, 1.8, 0.9),
+    (134, 2.5, 0.8),
+    (438, 5.0, 1.1),
+    (2_271, 25.4, 4.6),
+    (1_112, 12.3, 3.7),
+    (738, 7.7, 1.5),
+    (596, 7.8, 2.2),
+]
+
+
+@pytest.mark.parametrize(("weights_mb", "first_s", "later_s"), STARTS)
+def test_start_times_are_near_those_that_were_measured(
+    weights_mb: float, first_s: float, later_s: float
+) -> None:
+    found = estimate_start(weights_mb * 1e6, is_converted=False)
+    assert found.first_s == pytest.approx(first_s, rel=0.2)
+    assert found.later_s == pytest.approx(later_s, rel=0.4)
+
+
+def test_the_limit_has_room_for_the_measured_peaks() -> None:
+    for millions, peak_mb, openvino_peak_mb in ((23, 267, 719), (33, 353, 1_042), (109, 888, 1_796)):
+        needs = estimate_memory(millions * 1e6)
+        assert needs["onnx fp32"].limit_mb > peak_mb
+        assert needs["openvino bf16"].limit_mb > openvino_peak_mb
