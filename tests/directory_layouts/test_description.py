@@ -165,7 +165,7 @@ UNSUPPORTED: dict[str, tuple[str, Edit, str]] = {
     },
     **{
         kind: ("modules.json", module(0, kind), f"lists {kind}, Pooling")
-        for kind in ("BoW", "CLIPModel", "Router", "Asym", "WordEmbeddings", "SparseStaticEmbedding")
+        for kind in ("BoW", "CLIPModel", "WordEmbeddings", "SparseStaticEmbedding")
     },
     "order": ("modules.json", lambda m: m[::-1], "lists Normalize, Pooling, Transformer"),
     "two_poolings": ("modules.json", lambda m: [m[0], m[1], m[1]], "only one Pooling"),

@@ -155,3 +155,63 @@ def save_causal(folder: Path, stem: str = "Qwen3", **settings: Any) -> tuple[Any
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return model, tokenizer
+
+
+def save_sparse_router(folder: Path, masked: Path, **parameters: Any) -> Any:
+    """A sparse model over `masked` for documents, with random weights of tokens for queries; returns it.
+
+    Some weights are 0. `parameters` are those of the router.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder.modules import (
+            MLMTransformer,
+            Router,
+            SparseStaticEmbedding,
+            SpladePooling,
+        )
+
+        torch.manual_seed(4)
+        document = MLMTransformer(str(masked))
+        weight = torch.relu(torch.rand(len(document.tokenizer)) * 6 - 1)
+        router = Router.for_query_document(
+            query_modules=[SparseStaticEmbedding(document.tokenizer, weight, frozen=True)],
+            document_modules=[document, SpladePooling()],
+            **parameters,
+        )
+        oracle = SparseEncoder(modules=[router], device="cpu")
+        oracle.save_pretrained(str(folder))
+    return oracle
+
+
+def save_dense_router(folder: Path, encoder: Path, *, width: int = 32, normalizes: bool = True) -> Any:
+    """An embedding model over `encoder` for documents, with random token embeddings for queries; returns it.
+
+    The tokens of queries are others than those of documents.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tokenizers
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Normalize, Router, Transformer
+        from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+
+        torch.manual_seed(5)
+        own = tokenizers.Tokenizer(tokenizers.models.WordLevel(unk_token="[UNK]"))
+        own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        words = sorted({"the", "one", "in", "end", "x", *prose_words()[:300]})
+        own.train_from_iterator(
+            [words], tokenizers.trainers.WordLevelTrainer(special_tokens=["[UNK]"], show_progress=False)
+        )
+        router = Router.for_query_document(
+            query_modules=[StaticEmbedding(own, embedding_dim=width)],
+            document_modules=[Transformer(str(encoder), max_seq_length=LONGEST), Pooling(width)],
+        )
+        oracle = SentenceTransformer(
+            modules=[router, *[Normalize()] * normalizes], device="cpu", prompts=SIDES
+        )
+        oracle.save_pretrained(str(folder))
+    return oracle

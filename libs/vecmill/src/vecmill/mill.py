@@ -29,6 +29,7 @@ from vecmill.models.directory import load_failures
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges
+from vecmill.operations.query_side import QuerySide
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Classify,
@@ -133,6 +134,9 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
+        if description.router is not None:
+            side = await asyncio.to_thread(QuerySide.load, description.router.query)
+            self._admission.add_query_side(side)
         if self._cache_dir is not None:
             self._admission.keep_sample(self._cache_dir)
         dispatcher.start()
@@ -228,13 +232,16 @@ class Mill:
         """Raise the error that `run` would raise for any request of `client` of at most so many tokens.
 
         Takes almost no time, so that an overloaded server can refuse a request before it reads the texts.
-        Raises `QueueFull` or `UnavailableError`.
+        A model that looks its queries up refuses none here, since queries enter no queue. Raises `QueueFull`
+        or `UnavailableError`.
         """
-        self._accepting().dispatcher.refuse_if_full(client, most_tokens)
+        admission = self._accepting()
+        if admission.query_side is None:
+            admission.dispatcher.refuse_if_full(client, most_tokens)
 
     def least_delay_s(self, client: str | None, most_tokens: int) -> float:
         """Return the seconds for which `refuse_if_full` would refuse such requests, 0 if it would not."""
-        if self._admission is None:
+        if self._admission is None or self._admission.query_side is not None:
             return 0.0
         return self._admission.dispatcher.least_delay_s(client, most_tokens)
 

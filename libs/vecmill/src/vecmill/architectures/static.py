@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 from vecmill.errors import CorruptModel
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.weights import Weights
+from vecmill.values.aliases import FloatArray
 
 TABLE = "embedding.weight"
 MODEL2VEC_TABLE = "embeddings"
@@ -29,6 +30,25 @@ class StaticConfig(EncoderConfig):
         if TABLE not in weights and MODEL2VEC_MAPPING in weights:
             (rows,) = _check_axes(weights, MODEL2VEC_MAPPING, 1)
         return cls(vocab_size=rows, hidden_size=width)
+
+
+def read_table(weights: Weights) -> FloatArray:
+    """Return the embedding of each token: (vocab_size, hidden_size) float32."""
+    return _read(weights, TABLE) if TABLE in weights else _fold_model2vec(weights)
+
+
+def _fold_model2vec(weights: Weights) -> FloatArray:
+    """Return one row per token, from the rows that tokens share and the weights of tokens."""
+    table = _read(weights, MODEL2VEC_TABLE)
+    if MODEL2VEC_MAPPING in weights:
+        table = table[weights.integers(MODEL2VEC_MAPPING)]
+    if MODEL2VEC_WEIGHTS in weights:
+        table = table * _read(weights, MODEL2VEC_WEIGHTS)[:, None]
+    return table
+
+
+def _read(weights: Weights, name: str) -> FloatArray:
+    return weights.tensor(name, weights.shape(name)).read()
 
 
 def _check_axes(weights: Weights, name: str, axes: int) -> tuple[int, ...]:

@@ -7,13 +7,7 @@ and `Tokenizer` encodes an empty text as the token of that row.
 import numpy as np
 import onnx_ir as ir
 
-from vecmill.architectures.static import (
-    MODEL2VEC_MAPPING,
-    MODEL2VEC_TABLE,
-    MODEL2VEC_WEIGHTS,
-    TABLE,
-    StaticConfig,
-)
+from vecmill.architectures.static import TABLE, StaticConfig, read_table
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.models.weights import StoredTensor
 from vecmill.values.aliases import FloatArray
@@ -29,17 +23,5 @@ class Static(EncoderGraph[StaticConfig]):
         return self.op.Gather(self.op.weight(table), self.layout.token_ids)
 
     def _read_table(self) -> FloatArray:
-        table = self._fold_model2vec() if TABLE not in self.weights else self._read(TABLE)
+        table = read_table(self.weights)
         return np.concatenate([table, np.zeros((1, table.shape[1]), np.float32)])
-
-    def _fold_model2vec(self) -> FloatArray:
-        """Return one row per token, from the rows that tokens share and the weights of tokens."""
-        table = self._read(MODEL2VEC_TABLE)
-        if MODEL2VEC_MAPPING in self.weights:
-            table = table[self.weights.integers(MODEL2VEC_MAPPING)]
-        if MODEL2VEC_WEIGHTS in self.weights:
-            table = table * self._read(MODEL2VEC_WEIGHTS)[:, None]
-        return table
-
-    def _read(self, name: str) -> FloatArray:
-        return self.weights.tensor(name, self.weights.shape(name)).read()

@@ -1,6 +1,7 @@
 """Detects the layout of a model directory and reads its description, without reading the weights.
 
     modules.json                        sentence-transformers: an encoder and the modules after it
+      the first module is a Router    `asymmetric`, around the layouts below for queries and for documents
       model_type in config_sentence_transformers.json
         SentenceTransformer             `embedding`, or `static` if the encoder is an embedding table
         SparseEncoder                   `sparse`
@@ -11,6 +12,7 @@
 The reference implementation of each layout is sentence-transformers 6.2 or a transformers 5 pipeline.
 """
 
+from vecmill.directory_layouts.asymmetric import ROUTERS, describe_asymmetric_model
 from vecmill.directory_layouts.cross_encoder import describe_cross_encoder
 from vecmill.directory_layouts.embedding import (
     describe_embedding_model,
@@ -54,6 +56,8 @@ def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
 def _describe_modules(location: ModelLocation, modules: tuple[Module, ...]) -> ModelDescription:
     settings = ModelSettings.read(location.directory)
     kinds = [module.kind for module in modules]
+    if kinds and kinds[0] in ROUTERS and settings.model_type in ("SentenceTransformer", "SparseEncoder"):
+        return describe_asymmetric_model(location, modules, settings)
     match settings.model_type:
         case "CrossEncoder":
             return describe_cross_encoder(location, modules, settings)

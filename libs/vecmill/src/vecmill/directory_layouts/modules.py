@@ -72,23 +72,32 @@ def read_modules(directory: Path) -> tuple[Module, ...] | None:
         return None
     if not isinstance(entries, list) or not entries:
         raise CorruptModel(f"{directory / MODULES_FILE} must list at least one module.")
-    modules = (_read_module(entry, directory) for entry in entries)
+    modules = []
+    for entry in entries:
+        kind, path = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
+        modules.append(read_module(directory, MODULES_FILE, kind, path))
+    return without_dropout(modules)
+
+
+def without_dropout(modules: Iterable[Module]) -> tuple[Module, ...]:
+    """Return the modules that have an effect when a model is used."""
     return tuple(module for module in modules if module.kind != "Dropout")
 
 
-def _read_module(entry: object, directory: Path) -> Module:
-    kind = entry.get("type") if isinstance(entry, dict) else None
-    path = entry.get("path") if isinstance(entry, dict) else None
+def read_module(directory: Path, file: str, kind: object, path: object) -> Module:
+    """Return the module of the class path `kind` in the folder `path`, which `file` names.
+
+    Raises `CorruptModel` unless both are strings, `UnsupportedModel` for classes outside
+    sentence-transformers.
+    """
     if not isinstance(kind, str) or not isinstance(path, str):
-        raise CorruptModel(f"{directory / MODULES_FILE}: each module needs a type and a path.")
+        raise CorruptModel(f"{directory / file}: each module needs a type and a path.")
     if kind in _RENAMED:
         return Module(_RENAMED[kind], path)
     if _is_replaced(kind, directory, path):
         return Module("Transformer", path)
     if not kind.startswith("sentence_transformers."):
-        raise UnsupportedModel(
-            f"{directory / MODULES_FILE} names {show(kind)}: the model's own code is never run."
-        )
+        raise UnsupportedModel(f"{directory / file} names {show(kind)}: the model's own code is never run.")
     return Module(kind.rpartition(".")[2], path)
 
 

@@ -110,20 +110,13 @@ class TransformerFolder:
         if has_code and not location.trusts_code:
             raise _no_code(directory / folder / "config.json", config)
         _refuse_changed_weights(directory, folder, config)
-        tokenizer_config = read_object(directory, join(folder, "tokenizer_config.json")) or {}
-        if tokenizer_config.get("auto_map") and not replaces_tokenizer_code(tokenizer_config):
-            raise UnsupportedModel(
-                f"{directory / folder / 'tokenizer_config.json'}: auto_map names "
-                f"{show(tokenizer_config['auto_map'])}: the tokenizer's own code is never run. Write a "
-                "tokenizer.json, if the tokenizer supports it."
-            )
         read = cls(
             directory,
             folder,
             config,
             read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
             *(_read_settings(directory, folder) if is_module else ({}, _SETTINGS_FILES[0])),
-            tokenizer_config,
+            read_tokenizer_config(directory, folder),
         )
         read._check_settings(reads_chat_template)
         return read
@@ -162,10 +155,7 @@ class TransformerFolder:
             vocab_size=self.encoder.vocab_size,
             stages=(),
             lowercase=read_flag(self.settings, "do_lower_case", default=False, file=self.settings_path),
-            truncate_left=read_choice(
-                self.tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG
-            )
-            == "left",
+            truncate_left=truncates_left(self.tokenizer_config),
             prompts=dict(self.encoder.prompts),
             default_prompt_name=None,
             config=self.config,
@@ -245,10 +235,10 @@ class TransformerFolder:
             (f"{self.settings_file}: max_seq_length", self.settings.get("max_seq_length")),
         ):
             if value is not None:
-                return _smallest(_check_length(self.path(""), source, value), bound)
+                return _smallest(check_length(self.path(""), source, value), bound)
         value = self.tokenizer_config.get("model_max_length")
         if value is not None:
-            value = _check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
+            value = check_length(self.path(""), "tokenizer_config.json: model_max_length", value)
         # Some models with relative positions write -1.
         positions = read_size(self.config, "max_position_embeddings", -1, least=-1, most=MOST_TOKENS)
         limits = [limit for limit in (value, positions, bound) if limit is not None and limit > 0]
@@ -285,6 +275,23 @@ def _refuse_changed_weights(directory: Path, folder: str, config: Mapping[str, A
             f"{directory / folder / 'config.json'}: quantization_config is not supported. Use weights in "
             "float32, bfloat16 or float16."
         )
+
+
+def read_tokenizer_config(directory: Path, folder: str) -> dict[str, Any]:
+    """Read tokenizer_config.json, empty if it is missing. Raises `UnsupportedModel` if it names code."""
+    config = read_object(directory, join(folder, TOKENIZER_CONFIG)) or {}
+    if config.get("auto_map") and not replaces_tokenizer_code(config):
+        raise UnsupportedModel(
+            f"{directory / folder / TOKENIZER_CONFIG}: auto_map names {show(config['auto_map'])}: the "
+            "tokenizer's own code is never run. Write a tokenizer.json, if the tokenizer supports it."
+        )
+    return config
+
+
+def truncates_left(tokenizer_config: Mapping[str, Any]) -> bool:
+    """Return whether truncation keeps the end of a text. Raises `UnsupportedModel` for unknown values."""
+    side = read_choice(tokenizer_config, "truncation_side", ("left", "right"), file=TOKENIZER_CONFIG)
+    return side == "left"
 
 
 def find_tokenizer(directory: Path, folder: str) -> Path:
@@ -357,7 +364,8 @@ def _read_settings(directory: Path, folder: str) -> tuple[Mapping[str, Any], str
     return {}, _SETTINGS_FILES[0]
 
 
-def _check_length(path: Path, source: str, value: object) -> int:
+def check_length(path: Path, source: str, value: object) -> int:
+    """Return the longest input in tokens that a setting names. Raises `CorruptModel` if it is invalid."""
     # 1e30 stands for "no limit", and some files write it as a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
         raise CorruptModel(f"{path}: {source} must be a number of at least 1.")

@@ -19,6 +19,7 @@ from vecmill.models.heads import (
     TokenHeads,
 )
 from vecmill.models.stages import Normalize, Stage
+from vecmill.requests import Purpose
 from vecmill.values.embeddings import OutputShape
 from vecmill.values.task import Task
 
@@ -38,8 +39,9 @@ class ModelDescription:
     `weights_files` hold the encoder and the head, or begin with an exported graph that computes both.
     `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or `chat_template` is
     set for models that read a pair as one text, `multi_vector` for multi-vector models, `token_heads` for
-    embedding models that give sparse and multi-vector embeddings too. `similarity` is the measure that
-    compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
+    embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
+    queries in another way; all else is then about documents. `similarity` is the measure that compares
+    embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
     `vocab_size`, whose embedding is zeros.
     """
 
@@ -67,6 +69,7 @@ class ModelDescription:
     chat_template: ChatTemplate | None = None
     multi_vector: MultiVector | None = None
     token_heads: TokenHeads | None = None
+    router: "AsymmetricRoutes | None" = None
     similarity: Similarity = Similarity.COSINE
 
     @property
@@ -136,3 +139,15 @@ class ModelDescription:
     def has_long_texts(self) -> bool:
         """Whether vecmill's graph of the model computes attention in blocks for long texts."""
         return self.max_tokens > LONG_TEXT_TOKENS and self.encoder.has_attention
+
+
+@dataclass(frozen=True, slots=True)
+class AsymmetricRoutes:
+    """The two ways in which an asymmetric model embeds: documents with its encoder, queries by a look-up.
+
+    `query` describes the table of the queries and their tokenizer. `default` is the way of texts whose
+    purpose is not stated; without it, every request must state one.
+    """
+
+    query: ModelDescription
+    default: Purpose | None

@@ -1,7 +1,8 @@
 """The admission of requests: check the size, tokenise, enter the queue, wait for the engine.
 
-A full queue refuses a request before any work. The event loop tokenises short texts and makes small results;
-`tokenizing` has threads for longer texts, and `compute` has threads for larger results.
+A full queue refuses a request before any work. Texts that are looked up (`query_side`) enter no queue. The
+event loop tokenises short texts and makes small results; `tokenizing` has threads for longer texts, and
+`compute` has threads for larger results.
 """
 
 import asyncio
@@ -21,10 +22,11 @@ from vecmill.config import MillConfig
 from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown, UnsupportedTask
 from vecmill.models import ModelDescription, Task
 from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
+from vecmill.operations.query_side import QuerySide
 from vecmill.operations.tokenizing import Load, Tokenizing
-from vecmill.requests import Priority, Request, TextOptions
+from vecmill.requests import Priority, Purpose, Request, TextOptions, TextOrIds
 from vecmill.results import Timings
-from vecmill.tokenization.pairs import PairTokenizer
+from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import Prompt, default_prompt, find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -93,6 +95,7 @@ class Admission:
         self.description = description
         self.tokenizer = tokenizer
         self.pairs = pairs
+        self.query_side: QuerySide | None = None
         self.dispatcher = dispatcher
         self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)
         self.idle = asyncio.Event()
@@ -114,12 +117,14 @@ class Admission:
         *,
         sizes: Sequence[int] | None = None,
         uncounted: int = 0,
+        needs_engine: bool = True,
     ) -> Computation:
         """Compute the sequences that `encode` returns: all of them, or none.
 
         `sizes` are the numbers of characters of the inputs with their prompts, by default `request.sizes`.
         The deadline of the request counts from this call. The last `uncounted` inputs do not count towards
-        the number of inputs. Raises the same errors as `Mill.run`.
+        the number of inputs. Unless the request `needs_engine`, a full queue is no reason to refuse it.
+        Raises the same errors as `Mill.run`.
         """
         sizes = request.sizes if sizes is None else sizes
         began = self._clock()
@@ -132,28 +137,64 @@ class Admission:
             request.priority,
             self.dispatcher.likely_costs_s(self._likely_tokens(request, sizes)),
         )
-        refuse()
+        check = refuse if needs_engine else None
+        if check is not None:
+            check()
         most_read = self.tokenizer.most_read(request.options.truncation)
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
         slices = _mark_shared(encode()) if self.description.shares_prefixes else encode()
-        sequences = await self.tokenize(slices, request, sizes, most_read, refuse)
+        sequences = await self.tokenize(slices, request, sizes, most_read, check)
         self.check_tokens(sum(map(len, sequences)))
         tokenized = self._clock()
         if run is not None:
             run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
+        found = await self._look_up([sequence for sequence in sequences if sequence.is_looked_up])
+        if len(found) == len(sequences):
+            now = self._clock()
+            timings = Timings(tokenized - began, 0.0, now - tokenized, now - began)
+            return Computation(sequences, found, timings, began + self._longest_s(request) - now)
         ask = Ask(request.priority, request.client, request.timeout_s, began, run)
-        ended = await self.dispatcher.submit(sequences, ask)
-        embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
+        ended = await self.dispatcher.submit(
+            [sequence for sequence in sequences if not sequence.is_looked_up], ask
+        )
+        computed = iter([embedding for embedding in ended.embeddings if embedding is not None])
+        looked_up = iter(found)
+        embeddings = [next(looked_up if sequence.is_looked_up else computed) for sequence in sequences]
         now = self._clock()
         if run is not None:
             run.resumed_at = now
         timings = _timings(ended, began, tokenized, now)
         return Computation(sequences, embeddings, timings, ended.deadline - now)
 
+    def encode_in_slices(
+        self, inputs: Sequence[TextOrIds], options: TextOptions, prompt: str, route: Purpose
+    ) -> Slices[list[TokenSequence]]:
+        """Encode inputs, with the tokenizer of their route, in slices."""
+        truncation = options.truncation
+        if self.looks_up(route):
+            assert self.query_side is not None
+            return self.query_side.encode_in_slices(inputs, prompt=prompt, truncation=truncation)
+        return encode_inputs(self.tokenizer, None, inputs, prompt=prompt, truncation=truncation)
+
+    def looks_up(self, route: Purpose) -> bool:
+        """Return whether texts of this route are looked up, so that no engine computes them."""
+        return self.query_side is not None and route is Purpose.QUERY
+
+    async def _look_up(self, sequences: Sequence[TokenSequence]) -> list[Embedding]:
+        side = self.query_side
+        if side is None or not sequences:
+            return []
+        return await self.compute(lambda: list(map(side.embed, sequences)), side.count_numbers(sequences))
+
     def keep_sample(self, cache_dir: Path) -> None:
         """Keep the sample embeddings of the model in this folder, and use those that are there."""
         self.sample.kept = KeptSamples(cache_dir, self.description, self.dispatcher.info)
+
+    def add_query_side(self, side: QuerySide) -> None:
+        """Look queries up in `side`. Ranges are then those of documents."""
+        self.query_side = side
+        self.sample.purpose = Purpose.DOCUMENT
 
     @property
     def most_tokens(self) -> int:

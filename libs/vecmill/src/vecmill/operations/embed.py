@@ -18,11 +18,11 @@ from vecmill.operations.admission import (
     require_unfinished,
 )
 from vecmill.operations.late_chunking import embed_chunks
+from vecmill.operations.query_side import find_route
 from vecmill.operations.token_heads import choose_output, keep_weights
 from vecmill.requests import Embed, EmbedOutputs, EmbedSparse, EmbedTokens, Purpose, R, Request, TextsRequest
 from vecmill.results import EmbedOutputsResult, EmbedResult, EmbedSparseResult, EmbedTokensResult
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens, side_prompt
-from vecmill.tokenization.pairs import encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import TokenSequence
@@ -73,16 +73,14 @@ async def _embed_texts(admission: Admission, request: Embed) -> tuple[EmbedResul
     if request.normalize is False and description.normalize:
         info, asked = admission.dispatcher.info, "leave out its normalisation"
         require_unfinished(description, info, asked=asked, field="normalize")
-    prompt = admission.prompt(request.options)
+    route, prompt = find_route(description, request.options), admission.prompt(request.options)
     # Token ids have no prompt.
     sizes = [len(item) + len(prompt) * isinstance(item, str) for item in request.inputs]
-    truncation = request.options.truncation
     done = await admission.run(
         request,
-        lambda: encode_inputs(
-            admission.tokenizer, None, request.inputs, prompt=prompt, truncation=truncation
-        ),
+        lambda: admission.encode_in_slices(request.inputs, request.options, prompt, route),
         sizes=sizes,
+        needs_engine=not admission.looks_up(route),
     )
     stack = stack_raw_embeddings if request.normalize is False else stack_embeddings
     embeddings = await admission.compute(
@@ -142,11 +140,12 @@ async def embed_sparse(admission: Admission, request: EmbedSparse) -> EmbedSpars
             done.token_count + TEXT_NUMBERS * len(request.texts),
         )
         return EmbedSparseResult(weights, done.token_count, done.timings, done.truncated_count)
-    prompt, truncation = admission.prompt(request.options), request.options.truncation
+    route, prompt = find_route(description, request.options), admission.prompt(request.options)
     done = await admission.run(
         request,
-        lambda: tokenizer.encode_in_slices(request.texts, prompt=prompt, truncation=truncation),
+        lambda: admission.encode_in_slices(request.texts, request.options, prompt, route),
         sizes=[size + len(prompt) for size in request.sizes],
+        needs_engine=not admission.looks_up(route),
     )
     embeddings = tuple(map(sparse, done.embeddings))
     return EmbedSparseResult(embeddings, done.token_count, done.timings, done.truncated_count)
@@ -254,6 +253,12 @@ async def _compute_outputs(admission: Admission, request: TextsRequest[R], *outp
     gives_states = outputs == (Output.HIDDEN_STATES,)
     asked = "return hidden states" if gives_states else "give sparse or multi-vector embeddings"
     require_unfinished(description, info, asked=asked, field="model")
+    if admission.looks_up(find_route(description, request.options)):
+        raise InvalidRequest(
+            "Queries of this model have no hidden states: they are looked up in a table. Send `document` as "
+            "`input_type`.",
+            field="input_type",
+        )
     prompt = admission.prompt(request.options)
 
     def encode() -> Slices[list[TokenSequence]]:

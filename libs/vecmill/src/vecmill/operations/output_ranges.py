@@ -35,7 +35,7 @@ from vecmill.batching.ticket import OWN_WORK
 from vecmill.config import InputConfig
 from vecmill.errors import SetupError, ShuttingDown
 from vecmill.models import ModelDescription, fingerprint_model
-from vecmill.requests import Embed, Priority, TextOptions, TextOrIds, Truncation
+from vecmill.requests import Embed, Priority, Purpose, TextOptions, TextOrIds, Truncation
 from vecmill.results import EmbedResult
 from vecmill.tokenization.prompts import default_prompt, find_prompt
 from vecmill.values.aliases import FloatArray
@@ -131,6 +131,7 @@ class SampleEmbeddings:
         self.kept: KeptSamples | None = None  # on disk
         self._limits = limits
         self._is_busy = is_busy
+        self.purpose: Purpose | None = None  # that the texts are embedded for
         self._tasks: dict[bool, asyncio.Task[FloatArray]] = {}
         self._parts: dict[bool, list[FloatArray]] = {False: [], True: []}
         self._waiting = 0
@@ -209,7 +210,8 @@ class SampleEmbeddings:
         size = min(SAMPLE_REQUEST_TEXTS, limits.max_inputs)
         longest = min(limits.max_text_characters, max(1, limits.max_request_characters // size))
         texts = [text[:longest] for text in sample_texts(SAMPLE_TEXTS) if text]
-        options = TextOptions(truncation=Truncation(max_tokens=max(1, limits.max_request_tokens // size)))
+        most = max(1, limits.max_request_tokens // size)
+        options = TextOptions(purpose=self.purpose, truncation=Truncation(max_tokens=most))
         return [
             Embed(
                 tuple(texts[start : start + size]),

@@ -151,12 +151,14 @@ def _ranks_by_heads(admission: Admission) -> bool:
 
 def _truncate_texts(admission: Admission, request: Rerank) -> Slices[Rerank]:
     """Truncate queries and documents to the numbers of tokens that the request allows."""
-    options, cut = request.options, admission.tokenizer.cut_texts_in_slices
+    options, side = request.options, admission.query_side
     queries, documents = request.queries, request.documents
     if options.query_tokens is not None:
         with fields_renamed(input="query"):
-            queries = tuple((yield from cut(queries, options.query_tokens)))
+            tokenizer = admission.tokenizer if side is None else side.tokenizer
+            queries = tuple((yield from tokenizer.cut_texts_in_slices(queries, options.query_tokens)))
     if options.document_tokens is not None:
+        cut = admission.tokenizer.cut_texts_in_slices
         documents = tuple((yield from cut(documents, options.document_tokens)))
     return replace(request, queries=queries, documents=documents)
 
@@ -210,10 +212,11 @@ def _encode_texts(admission: Admission, request: Rerank) -> Slices[list[TokenSeq
     """Encode documents and queries, with separate prompts for documents and queries if the model has them."""
     options = request.options
     assert options.prompt is not None
-    encode = partial(admission.tokenizer.encode_in_slices, truncation=options.truncation)
-    documents = yield from encode(request.documents, prompt=_document_prompt(admission))
+    encode, prompt = admission.encode_in_slices, _document_prompt(admission)
+    documents = yield from encode(request.documents, options, prompt, Purpose.DOCUMENT)
     with fields_renamed(input="query"):
-        return [*documents, *(yield from encode(request.queries, prompt=options.prompt))]
+        queries = yield from encode(request.queries, options, options.prompt, Purpose.QUERY)
+    return [*documents, *queries]
 
 
 def _score_embeddings(admission: Admission, request: Rerank, done: Computation) -> FloatArray:

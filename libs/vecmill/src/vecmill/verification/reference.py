@@ -126,10 +126,16 @@ def _load_embedder(description: ModelDescription) -> ComputeOutputs:
     model = _load_library("SentenceTransformer", description)
 
     def compute(inputs: CheckInputs) -> ModelOutputs:
-        embeddings = model.encode([item.text for item in inputs], convert_to_numpy=True)
+        texts = [item.text for item in inputs]
+        embeddings = model.encode(texts, convert_to_numpy=True, task=_route(description))
         return tuple(np.asarray(embeddings, np.float32)[:, None])
 
     return compute
+
+
+def _route(description: ModelDescription) -> str | None:
+    """Return the route of a check, which is that of documents: no engine computes queries."""
+    return None if description.router is None else Purpose.DOCUMENT.value
 
 
 def _load_cross_encoder(description: ModelDescription) -> ComputeOutputs:
@@ -250,7 +256,9 @@ def _load_sparse(description: ModelDescription) -> ComputeOutputs:
 
     def encode(item: CheckInput) -> SparseEmbedding:
         # One at a time: a batch would hold logits over the whole vocabulary for every token.
-        found = model.encode([item.text], convert_to_sparse_tensor=True, save_to_cpu=True).coalesce()
+        found = model.encode(
+            [item.text], convert_to_sparse_tensor=True, save_to_cpu=True, task=_route(description)
+        ).coalesce()
         return SparseEmbedding(found.indices()[1].numpy(), found.values().numpy())
 
     return lambda inputs: tuple(map(encode, inputs))

@@ -32,16 +32,18 @@ def read_tokenizer(description: "ModelDescription") -> Any:
     name = find_class(config, description.config)
     # Each token has a row of weights, so a wrong vocab_size does not lift the limits.
     limits = tokenizer_limits(min(description.vocab_size, count_bytes(description.weights_files)))
+    # StaticEmbedding reads the file without a tokenizer class, and so without the class's settings.
+    has_class = description.special_tokens or bool(config)
     if path.name != "tokenizer.json":
         tokenizer = convert_vocabulary(path, name, config, limits)
     else:
         tokenizer = _read(path, limits)
-        if description.special_tokens:  # static models have no tokenizer class
+        if has_class:
             apply_class(tokenizer, name, config, path)
             _mark_special(tokenizer, config)
             set_post_processor(tokenizer, name, config, path)
     splits = read_switch(config, "split_special_tokens", default=False)
-    tokenizer.encode_special_tokens = description.special_tokens and splits
+    tokenizer.encode_special_tokens = has_class and splits
     tokenizer.no_padding()  # the file may have the padding of a training run
     if description.lowercase and not _lowercases(tokenizer.normalizer):
         stages = [tokenizers.normalizers.Lowercase()]

@@ -1,0 +1,412 @@
+"""Queries and documents of asymmetric models go their own ways, which are those of sentence-transformers."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
+from tasks.conftest import TEXTS
+from vecmill import Mill, MillConfig, SyncMill
+from vecmill.directory_layouts import describe_model
+from vecmill.engines import ENGINES
+from vecmill.errors import CorruptModel, InvalidRequest, SetupError, UnsupportedModel
+from vecmill.models import ModelDescription, locate_model
+from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions, Truncation
+from vecmill.values.aliases import FloatArray
+from vecmill.values.embeddings import OutputDtype, SparseEmbedding
+from vecmill.verification.reference import load_reference_implementation
+
+TOLERANCE = 1e-5
+ROUTER = "router_config.json"
+ENGINE_NAMES = [name for name in ("onnx", "openvino", "torch") if ENGINES[name].is_installed]
+# The reference cannot read a text without tokens alone.
+QUERIES = [text for text in TEXTS if text]
+QUERY, DOCUMENT = (TextOptions(purpose=purpose) for purpose in (Purpose.QUERY, Purpose.DOCUMENT))
+Open = Callable[..., SyncMill]
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_task_model(tmp_path_factory.mktemp("models") / "masked", "BertForMaskedLM")
+
+
+@pytest.fixture(scope="module")
+def sparse_model(masked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("models") / "sparse"
+    return folder, save_sparse_router(folder, masked)
+
+
+@pytest.fixture(scope="module")
+def dense_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("models")
+    return folder / "dense", save_dense_router(
+        folder / "dense", save_task_model(folder / "bert", "BertModel")
+    )
+
+
+@pytest.fixture(scope="module")
+def open_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    cache_dir = tmp_path_factory.mktemp("prepared")
+
+    def open_mill(model: Path, engine: str = "onnx") -> SyncMill:
+        return stack.enter_context(SyncMill(model, MillConfig(cache_dir=cache_dir, engine=engine)))
+
+    with ExitStack() as stack:
+        yield open_mill
+
+
+def dense_rows(rows: tuple[SparseEmbedding, ...], dim: int) -> FloatArray:
+    found = np.zeros((len(rows), dim), np.float32)
+    for index, row in enumerate(rows):
+        assert (np.diff(row.columns) > 0).all()
+        assert (row.values != 0).all()
+        found[index, row.columns] = row.values
+    return found
+
+
+def encode_sparse(encode: Callable[..., Any], texts: list[str], **options: Any) -> FloatArray:
+    """Encode each text alone: the reference pads a batch, and [PAD] in a text then depends on its place."""
+    rows = [encode([text], convert_to_sparse_tensor=False, **options)[0].numpy() for text in texts]
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+def test_sparse_queries_and_documents_are_those_of_the_reference(
+    sparse_model: tuple[Path, Any], open_engine: Open, engine: str
+) -> None:
+    folder, oracle = sparse_model
+    mill = open_engine(folder, engine)
+    for texts, options, encode in (
+        (QUERIES, QUERY, oracle.encode_query),
+        (TEXTS, DOCUMENT, oracle.encode_document),
+        (TEXTS, TextOptions(), oracle.encode),
+    ):
+        expected = encode_sparse(encode, texts)
+        found = mill.run(EmbedSparse(tuple(texts), options=options))
+        np.testing.assert_allclose(dense_rows(found.embeddings, expected.shape[1]), expected, atol=TOLERANCE)
+        assert 0 < (expected > 0).mean() < 0.99
+        alone = mill.run(EmbedSparse((texts[3],), options=options)).embeddings
+        np.testing.assert_allclose(dense_rows(alone, expected.shape[1])[0], expected[3], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("engine", ENGINE_NAMES)
+def test_dense_queries_and_documents_are_those_of_the_reference(
+    dense_model: tuple[Path, Any], open_engine: Open, engine: str
+) -> None:
+    folder, oracle = dense_model
+    mill = open_engine(folder, engine)
+    for options, encode in (
+        (QUERY, oracle.encode_query),
+        (DOCUMENT, oracle.encode_document),
+        (TextOptions(), oracle.encode),
+    ):
+        expected = encode(TEXTS)
+        found = mill.run(Embed(tuple(TEXTS), options=options))
+        np.testing.assert_allclose(found.embeddings, expected, atol=TOLERANCE)
+        alone = mill.run(Embed((TEXTS[3],), options=options)).embeddings[0]
+        np.testing.assert_allclose(alone, expected[3], atol=TOLERANCE)
+
+
+def test_requests_of_both_routes_may_run_at_once(sparse_model: tuple[Path, Any], tmp_path: Path) -> None:
+    folder, oracle = sparse_model
+    expected = {
+        purpose: encode_sparse(encode, QUERIES)
+        for purpose, encode in (
+            (Purpose.QUERY, oracle.encode_query),
+            (Purpose.DOCUMENT, oracle.encode_document),
+        )
+    }
+
+    async def embed(mill: Mill, index: int, purpose: Purpose) -> None:
+        request = EmbedSparse((QUERIES[index],), options=TextOptions(purpose=purpose))
+        (row,) = dense_rows((await mill.run(request)).embeddings, expected[purpose].shape[1])
+        np.testing.assert_allclose(row, expected[purpose][index], atol=TOLERANCE)
+
+    async def embed_all() -> None:
+        async with Mill(folder, MillConfig(cache_dir=tmp_path)) as mill:
+            await asyncio.gather(*(embed(mill, i, side) for i in range(len(QUERIES)) for side in expected))
+
+    asyncio.run(embed_all())
+
+
+def test_documents_are_ranked_for_queries_of_the_other_route(
+    sparse_model: tuple[Path, Any], dense_model: tuple[Path, Any], open_engine: Open
+) -> None:
+    for folder, oracle in (sparse_model, dense_model):
+        mill, queries = open_engine(folder), QUERIES[:1] + QUERIES[3:5]
+        expected = oracle.similarity(oracle.encode_query(queries), oracle.encode_document(TEXTS)).numpy()
+        scale = np.abs(expected).max()
+        for query, scores in zip(queries, expected, strict=True):
+            np.testing.assert_allclose(mill.rerank(query, TEXTS).scores, scores, atol=TOLERANCE * scale)
+        documents = tuple(TEXTS[: len(queries)])
+        found = mill.run(Rerank(tuple(queries), documents)).scores
+        np.testing.assert_allclose(found, np.diag(expected), atol=TOLERANCE * scale)
+        assert np.ptp(expected) > 0.1
+
+
+def test_exchanged_routes_and_ignored_weights_are_found(
+    sparse_model: tuple[Path, Any], masked: Path, tmp_path: Path, open_engine: Open
+) -> None:
+    folder, oracle = sparse_model
+    mill = open_engine(folder)
+    queries, documents = (encode_sparse(e, QUERIES) for e in (oracle.encode_query, oracle.encode_document))
+    found = mill.run(EmbedSparse(tuple(QUERIES), options=QUERY)).embeddings
+    rows = dense_rows(found, queries.shape[1])
+    assert np.abs(rows - documents).max() > 100 * TOLERANCE
+    assert np.abs((rows > 0) - queries).max() > 100 * TOLERANCE  # weights of 1
+    save_sparse_router(tmp_path / "other", masked)
+    change_weights(tmp_path / "other", lambda weights: np.ones_like(weights))
+    other = open_engine(tmp_path / "other").run(EmbedSparse(tuple(QUERIES), options=QUERY)).embeddings
+    assert np.abs(dense_rows(other, queries.shape[1]) - queries).max() > 100 * TOLERANCE
+
+
+def change_weights(folder: Path, change: Callable[[Any], Any]) -> None:
+    path = folder / "query_0_SparseStaticEmbedding" / "model.safetensors"
+    safetensors.numpy.save_file({"weight": change(safetensors.numpy.load_file(path)["weight"])}, path)
+
+
+def test_a_prompt_name_of_a_route_chooses_it(
+    sparse_model: tuple[Path, Any], dense_model: tuple[Path, Any], open_engine: Open
+) -> None:
+    mill, texts = open_engine(sparse_model[0]), tuple(QUERIES)
+    by_name = mill.run(EmbedSparse(texts, options=TextOptions("query"))).embeddings
+    by_purpose = mill.run(EmbedSparse(texts, options=QUERY)).embeddings
+    for one, other in zip(by_name, by_purpose, strict=True):
+        np.testing.assert_array_equal(one.values, other.values)
+    oracle = dense_model[1]
+    found = open_engine(dense_model[0]).run(Embed(texts, options=TextOptions("query"))).embeddings
+    np.testing.assert_allclose(found, oracle.encode_query(QUERIES), atol=TOLERANCE)
+
+
+def test_the_default_route_is_that_of_the_reference(masked: Path, tmp_path: Path, open_engine: Open) -> None:
+    both: dict[str, dict[str, Any]] = {"named": {"default_route": "query"}, "first": {"default_route": None}}
+    for name, parameters in both.items():
+        oracle = save_sparse_router(tmp_path / name, masked, **parameters)
+        expected = encode_sparse(oracle.encode, QUERIES)
+        np.testing.assert_array_equal(expected, encode_sparse(oracle.encode_query, QUERIES))
+        found = open_engine(tmp_path / name).run(EmbedSparse(tuple(QUERIES))).embeddings
+        np.testing.assert_allclose(dense_rows(found, expected.shape[1]), expected, atol=TOLERANCE)
+
+
+def test_without_a_default_route_a_purpose_is_required(
+    masked: Path, tmp_path: Path, open_engine: Open
+) -> None:
+    oracle = save_sparse_router(tmp_path / "m", masked, default_route=None, allow_empty_key=False)
+    with pytest.raises(ValueError, match="Could not determine route"):
+        oracle.encode(["a text"])
+    mill = open_engine(tmp_path / "m")
+    with pytest.raises(
+        InvalidRequest, match=r"`input_type` is missing.* Send `query` or `document`"
+    ) as error:
+        mill.run(EmbedSparse(("a text",)))
+    assert error.value.field == "input_type"
+    assert len(mill.rerank("the one", ["the end", "of it"]).scores) == 2
+
+
+def test_other_purposes_are_refused(sparse_model: tuple[Path, Any], open_engine: Open) -> None:
+    folder, oracle = sparse_model
+    with pytest.raises(ValueError, match="No route found"):
+        oracle.encode(["a text"], task="clustering")
+    with pytest.raises(InvalidRequest, match="`input_type` is clustering"):
+        open_engine(folder).run(EmbedSparse(("x",), options=TextOptions(purpose=Purpose.CLUSTERING)))
+
+
+def test_each_route_has_its_own_longest_input(
+    sparse_model: tuple[Path, Any], masked: Path, tmp_path: Path, open_engine: Open
+) -> None:
+    save_sparse_router(tmp_path / "short", masked)
+    edit(tmp_path / "short" / "query_0_SparseStaticEmbedding" / "tokenizer_config.json", model_max_length=5)
+    from sentence_transformers import SparseEncoder
+
+    expected = encode_sparse(SparseEncoder(str(tmp_path / "short"), device="cpu").encode_query, QUERIES)
+    found = open_engine(tmp_path / "short").run(EmbedSparse(tuple(QUERIES), options=QUERY))
+    np.testing.assert_allclose(dense_rows(found.embeddings, expected.shape[1]), expected, atol=TOLERANCE)
+    assert found.truncated_count == len([text for text in QUERIES if len(text.split()) > 5])
+    assert ((expected > 0).sum(axis=1) <= 5).all()
+
+
+def test_a_query_without_tokens_has_no_weights(
+    sparse_model: tuple[Path, Any], dense_model: tuple[Path, Any], open_engine: Open
+) -> None:
+    (row,) = open_engine(sparse_model[0]).run(EmbedSparse(("",), options=QUERY)).embeddings
+    assert len(row.columns) == len(row.values) == 0
+    plain = TextOptions(prompt="", purpose=Purpose.QUERY)
+    assert not open_engine(dense_model[0]).run(Embed(("",), options=plain)).embeddings.any()
+
+
+def test_dense_embeddings_can_be_raw_shorter_and_of_other_types(
+    dense_model: tuple[Path, Any], open_engine: Open
+) -> None:
+    folder, oracle = dense_model
+    mill, texts = open_engine(folder), tuple(QUERIES)
+    unit = oracle.encode_query(QUERIES)
+    raw = mill.run(Embed(texts, normalize=False, options=QUERY)).embeddings
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    np.testing.assert_allclose(raw / lengths, unit, atol=TOLERANCE)
+    assert np.abs(lengths - 1).max() > 0.1
+    shorter = mill.run(Embed(texts, 8, options=QUERY)).embeddings
+    np.testing.assert_allclose(
+        shorter, oracle.encode_query(QUERIES, truncate_dim=8, normalize_embeddings=True), atol=1e-5
+    )
+    one, other = (
+        mill.run(Embed(texts[:1], dtypes=(OutputDtype.INT8,), options=each)).ranges
+        for each in (QUERY, DOCUMENT)
+    )
+    assert one is not None
+    assert other is not None
+    np.testing.assert_array_equal(one, other)
+
+
+def test_queries_have_no_hidden_states(dense_model: tuple[Path, Any], open_engine: Open) -> None:
+    mill = open_engine(dense_model[0])
+    assert len(mill.run(EmbedTokens(("the one",), hidden_states=True)).embeddings) == 1
+    with pytest.raises(InvalidRequest, match="no hidden states"):
+        mill.run(EmbedTokens(("the one",), hidden_states=True, options=QUERY))
+
+
+def test_a_text_that_is_too_long_for_its_route_is_refused_if_asked(
+    sparse_model: tuple[Path, Any], open_engine: Open
+) -> None:
+    options = TextOptions(purpose=Purpose.QUERY, truncation=Truncation(is_allowed=False))
+    from vecmill.errors import InputTooLong
+
+    with pytest.raises(InputTooLong):
+        open_engine(sparse_model[0]).run(EmbedSparse(("the one " * 60,), options=options))
+
+
+def test_a_check_compares_documents(sparse_model: tuple[Path, Any], open_engine: Open) -> None:
+    from vecmill.verification.model_outputs import make_check_inputs
+
+    folder, oracle = sparse_model
+    description = describe_model(locate_model(folder))
+    (found,) = load_reference_implementation(description)(make_check_inputs(description, ["the one"]))
+    assert isinstance(found, SparseEmbedding)
+    (expected,) = encode_sparse(oracle.encode_document, ["the one"])
+    np.testing.assert_allclose(dense_rows((found,), len(expected))[0], expected, atol=TOLERANCE)
+
+
+def edit(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "mappings": (
+        {"parameters": {"route_mappings": {"(None, 'text')": "query"}}},
+        "parameters.route_mappings",
+    ),
+    "parameter": ({"parameters": {"speed": 2}}, r"parameters\.'speed' is not supported"),
+    "default": ({"parameters": {"default_route": "image"}}, "default_route 'image' is not a route"),
+    "flag": ({"parameters": {"allow_empty_key": "no"}}, "allow_empty_key must be true or false"),
+    "routes": ({"structure": {"text": [], "image": []}}, "structure has the routes 'text', 'image'"),
+    "no_routes": ({"structure": {}}, "names no routes in structure"),
+    "list": ({"structure": ["query"]}, "structure must be an object"),
+    "strings": ({"structure": {"query": [3], "document": []}}, "structure.query|query.0. must be a string"),
+    "empty": ({"structure": {"query": [], "document": []}}, "structure must name modules of types"),
+    "types": ({"types": {}}, "structure must name modules of types"),
+    "code": ({"types": {"query_0_SparseStaticEmbedding": "model.Custom"}}, "never run"),
+    "outside": ({"types": {"../../x": "sentence_transformers.models.X"}}, "structure"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_other_routers_are_refused_by_key(masked: Path, tmp_path: Path, name: str) -> None:
+    save_sparse_router(tmp_path / "m", masked)
+    values, message = REFUSALS[name]
+    path = tmp_path / "m" / ROUTER
+    config = json.loads(path.read_text())
+    if name == "code":
+        values = {"types": {**config["types"], **values["types"]}}
+    edit(path, **values)
+    with pytest.raises((UnsupportedModel, CorruptModel), match=message) as error:
+        describe_model(locate_model(tmp_path / "m"))
+    assert ROUTER in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["Router", "Asym"])
+def test_a_router_without_its_file_is_refused(masked: Path, tmp_path: Path, kind: str) -> None:
+    save_splade(tmp_path / "m", masked)
+    modules = tmp_path / "m" / "modules.json"
+    entries = json.loads(modules.read_text())
+    entries[0]["type"] = f"sentence_transformers.models.{kind}"
+    modules.write_text(json.dumps(entries))
+    with pytest.raises(CorruptModel, match=r"router_config\.json is missing"):
+        describe_model(locate_model(tmp_path / "m"))
+
+
+def test_exchanged_sides_are_refused(masked: Path, tmp_path: Path) -> None:
+    save_sparse_router(tmp_path / "m", masked)
+    path = tmp_path / "m" / ROUTER
+    structure = json.loads(path.read_text())["structure"]
+    edit(path, structure={"query": structure["document"], "document": structure["query"]})
+    with pytest.raises(UnsupportedModel, match=r"structure.query has MLMTransformer, SpladePooling"):
+        describe_model(locate_model(tmp_path / "m"))
+
+
+def test_two_transformers_are_refused(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    folders = [save_task_model(tmp_path / name, "BertModel") for name in ("one", "other")]
+    sides = [[Transformer(str(folder)), Pooling(32)] for folder in folders]
+    SentenceTransformer(modules=[Router.for_query_document(*sides)]).save_pretrained(str(tmp_path / "m"))
+    with pytest.raises(UnsupportedModel, match="supported are StaticEmbedding first for queries"):
+        describe_model(locate_model(tmp_path / "m"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights[:-1], "which cannot be compared"),
+        (lambda weights: weights[:, None], "one weight for each token"),
+        (lambda weights: np.full_like(weights, np.nan), "not finite"),
+        (lambda weights: weights.astype(np.int32), "holds I32"),
+    ],
+)
+def test_wrong_weights_are_refused(
+    masked: Path, tmp_path: Path, open_engine: Open, change: Callable[[Any], Any], message: str
+) -> None:
+    save_sparse_router(tmp_path / "m", masked)
+    change_weights(tmp_path / "m", change)
+    with pytest.raises(SetupError, match=message):
+        open_engine(tmp_path / "m")
+
+
+def test_weights_outside_the_model_are_refused(masked: Path, tmp_path: Path) -> None:
+    save_sparse_router(tmp_path / "m", masked)
+    edit(tmp_path / "m" / "query_0_SparseStaticEmbedding" / "config.json", path="/etc/idf.json")
+    with pytest.raises(UnsupportedModel, match=r"config\.json: path names a file outside the model"):
+        describe_model(locate_model(tmp_path / "m"))
+
+
+def test_the_encoder_of_documents_may_be_in_the_folder_of_the_model(
+    sparse_model: tuple[Path, Any], masked: Path, tmp_path: Path, open_engine: Open
+) -> None:
+    """Published models have it there, so that programs without routers can read it."""
+    folder, oracle = tmp_path / "m", save_sparse_router(tmp_path / "m", masked)
+    for file in (folder / "document_0_MLMTransformer").iterdir():
+        file.rename(folder / file.name)
+    text = (folder / ROUTER).read_text().replace('"document_0_MLMTransformer"', '""')
+    (folder / ROUTER).write_text(text)
+    expected = encode_sparse(oracle.encode_document, QUERIES)
+    found = open_engine(folder).run(EmbedSparse(tuple(QUERIES), options=DOCUMENT)).embeddings
+    np.testing.assert_allclose(dense_rows(found, expected.shape[1]), expected, atol=TOLERANCE)
+
+
+def test_a_model_of_the_older_name_is_read(masked: Path, tmp_path: Path) -> None:
+    save_sparse_router(tmp_path / "m", masked)
+    (tmp_path / "m" / ROUTER).rename(tmp_path / "m" / "config.json")
+    modules = tmp_path / "m" / "modules.json"
+    (entry,) = json.loads(modules.read_text())
+    modules.write_text(json.dumps([{**entry, "type": "sentence_transformers.models.Asym"}]))
+    found = describe_model(locate_model(tmp_path / "m"))
+    assert isinstance(found, ModelDescription)
+    assert found.router is not None
+    assert found.router.default is Purpose.DOCUMENT
