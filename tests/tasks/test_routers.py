@@ -14,13 +14,16 @@ import safetensors.numpy
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
+from vecmill.commands.optimize.output_directory import copy_model
+from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES
-from vecmill.errors import CorruptModel, InvalidRequest, SetupError, UnsupportedModel
+from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest, QueueFull, SetupError, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions, Truncation
 from vecmill.values.aliases import FloatArray
-from vecmill.values.embeddings import OutputDtype, SparseEmbedding
+from vecmill.values.embeddings import OutputDtype, OutputShape, SparseEmbedding
 from vecmill.verification.reference import load_reference_implementation
 
 TOLERANCE = 1e-5
@@ -275,8 +278,6 @@ def test_a_text_that_is_too_long_for_its_route_is_refused_if_asked(
     sparse_model: tuple[Path, Any], open_engine: Open
 ) -> None:
     options = TextOptions(purpose=Purpose.QUERY, truncation=Truncation(is_allowed=False))
-    from vecmill.errors import InputTooLong
-
     with pytest.raises(InputTooLong):
         open_engine(sparse_model[0]).run(EmbedSparse(("the one " * 60,), options=options))
 
@@ -311,7 +312,6 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "empty": ({"structure": {"query": [], "document": []}}, "structure must name modules of types"),
     "types": ({"types": {}}, "structure must name modules of types"),
     "code": ({"types": {"query_0_SparseStaticEmbedding": "model.Custom"}}, "never run"),
-    "outside": ({"types": {"../../x": "sentence_transformers.models.X"}}, "structure"),
 }
 
 
@@ -337,6 +337,15 @@ def test_a_router_without_its_file_is_refused(masked: Path, tmp_path: Path, kind
     entries[0]["type"] = f"sentence_transformers.models.{kind}"
     modules.write_text(json.dumps(entries))
     with pytest.raises(CorruptModel, match=r"router_config\.json is missing"):
+        describe_model(locate_model(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("place", ["../other", "/etc"])
+def test_modules_outside_the_model_are_refused(masked: Path, tmp_path: Path, place: str) -> None:
+    save_sparse_router(tmp_path / "m", masked)
+    path = tmp_path / "m" / ROUTER
+    path.write_text(path.read_text().replace('"document_0_MLMTransformer"', f'"{place}"'))
+    with pytest.raises(CorruptModel, match="leads out of the model directory"):
         describe_model(locate_model(tmp_path / "m"))
 
 
@@ -410,3 +419,46 @@ def test_a_model_of_the_older_name_is_read(masked: Path, tmp_path: Path) -> None
     assert isinstance(found, ModelDescription)
     assert found.router is not None
     assert found.router.default is Purpose.DOCUMENT
+
+
+def test_an_optimised_copy_has_the_table_of_queries(
+    sparse_model: tuple[Path, Any], tmp_path: Path, open_engine: Open
+) -> None:
+    folder, oracle = sparse_model
+    (tmp_path / "copy").mkdir()
+    copy_model(describe_model(locate_model(folder)), tmp_path / "copy")
+    expected = encode_sparse(oracle.encode_query, QUERIES)
+    found = open_engine(tmp_path / "copy").run(EmbedSparse(tuple(QUERIES), options=QUERY)).embeddings
+    np.testing.assert_allclose(dense_rows(found, expected.shape[1]), expected, atol=TOLERANCE)
+
+
+def test_queries_are_answered_while_no_document_is(sparse_model: tuple[Path, Any]) -> None:
+    """The engine hangs, and the queue is full."""
+    folder, oracle = sparse_model
+    description = describe_model(locate_model(folder))
+    expected = encode_sparse(oracle.encode_query, ["the one"])[0]
+    faults = FaultScript(calls=dict.fromkeys(range(64), Fault.HANG))
+    engine = FakeEngine(dim=description.dim, output_shape=OutputShape.SPARSE, faults=faults)
+
+    config = MillConfig(cores=1, queue=QueueConfig(max_queue_texts=1))
+
+    async def ask() -> None:
+        async with Mill(description, config, engine=engine) as mill:
+            running = asyncio.create_task(mill.run(EmbedSparse(("the one",), options=DOCUMENT)))
+            await asyncio.to_thread(engine.wait_for_calls, 1)
+            waiting = asyncio.create_task(mill.run(EmbedSparse(("the end",), options=DOCUMENT)))
+            await asyncio.sleep(0)
+            with pytest.raises(QueueFull):
+                await mill.run(EmbedSparse(("x",), options=DOCUMENT))
+            mill.refuse_if_full(None, 1)
+            assert mill.least_delay_s(None, 1) == 0
+            async with asyncio.timeout(20):
+                (row,) = (await mill.run(EmbedSparse(("the one",), options=QUERY))).embeddings
+                await mill.run(EmbedSparse(("the one " * 1_000,), options=QUERY))  # in a thread
+            np.testing.assert_allclose(dense_rows((row,), len(expected))[0], expected, atol=TOLERANCE)
+            assert not running.done()
+            assert not waiting.done()
+            engine.released.set()
+            await asyncio.gather(running, waiting)
+
+    asyncio.run(ask())
