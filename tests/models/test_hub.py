@@ -290,7 +290,8 @@ def test_pytorch_weights_are_not_fetched_beside_an_exported_graph(
     assert client.fetched == expected
     for settings in ({}, {"HF_HUB_OFFLINE": "1"}):
         done = client.run("describe", NAME, **settings)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 2
+        assert "onnx/model.onnx is not a complete ONNX graph" in done.stderr
         assert client.fetched == expected
 
 

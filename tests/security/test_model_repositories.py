@@ -299,8 +299,13 @@ def test_a_hub_is_trusted_no_more(
     with run_fake_hub() as hub:
         hub.repositories["owner/model"] = Repository(files)
         point_client_at(hub, cache, monkeypatch)
-        result = CliRunner().invoke(main, ["describe", "owner/model"])
-    assert (result.exit_code, result.exception is None) in ((0, True), (2, False)), result.output
+        described = CliRunner().invoke(main, ["describe", "owner/model"])
+        assert not {path.name for path in cache.glob("models--*/snapshots/*/**/*")} & {
+            Path(n).name for n in TRAPS
+        }
+        pulled = CliRunner().invoke(main, ["pull", "owner/model"])
+    for result in (described, pulled):
+        assert (result.exit_code, result.exception is None) in ((0, True), (2, False)), result.output
     assert not mark.exists()
     stored = {path.name for path in cache.glob("models--*/snapshots/*/**/*")}
     weights = {"pytorch_model.bin"} if change is only_a_pickle else set()

@@ -8,8 +8,8 @@ as it needs no values of tensors.
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,6 +96,13 @@ def _make_hole(path: Path, begin: bytes, nbytes: int) -> None:
 
 
 def _list_sizes(directory: Path) -> dict[str, int]:
-    """Return the size of each file of a directory."""
-    paths: Collection[Path] = [path for path in sorted(directory.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(directory)): path.stat().st_size for path in paths}
+    """Return the size of each file of a directory and of its folders, but not of theirs.
+
+    Any directory may have been named, also one that is large, or whose files come and go.
+    """
+    sizes = {}
+    for path in (*directory.glob("*"), *directory.glob("*/*")):
+        with suppress(OSError):
+            if path.is_file():
+                sizes[str(path.relative_to(directory))] = path.stat().st_size
+    return sizes
