@@ -38,7 +38,7 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ForeseenOutcome:
     """What becomes of a model.
 
     `reason` is the sentence of the refusal, or what is missing to know. `unchecked` are checks of the start
@@ -60,9 +60,9 @@ class Outcome:
         return self.kind not in (OutcomeKind.REFUSED, OutcomeKind.UNKNOWN)
 
 
-def foresee_outcome(outline: ModelOutline, config: MillConfig) -> Outcome:
+def foresee_outcome(outline: ModelOutline, config: MillConfig) -> ForeseenOutcome:
     """Run the checks of a start with `config` that need no values of tensors."""
-    found = Outcome(OutcomeKind.UNKNOWN)
+    found = ForeseenOutcome(OutcomeKind.UNKNOWN)
     try:
         description = describe_model(outline.location)
         found = replace(found, description=description)
@@ -82,7 +82,7 @@ def foresee_outcome(outline: ModelOutline, config: MillConfig) -> Outcome:
     return replace(found, kind=_kind_of(description), unchecked=unchecked)
 
 
-def _refuse(found: Outcome, outline: ModelOutline, error: SetupError) -> Outcome:
+def _refuse(found: ForeseenOutcome, outline: ModelOutline, error: SetupError) -> ForeseenOutcome:
     asks_trust = False
     if found.description is None and not outline.location.trusts_code:
         with suppress(SetupError):

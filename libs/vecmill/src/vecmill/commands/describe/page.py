@@ -10,7 +10,7 @@ from vecmill.models.outline import ModelOutline
 from vecmill.models.stages import Splade
 from vecmill.models.weights import count_bytes, fp32_bytes
 from vecmill.serving_plan.needs import estimate_memory, estimate_start
-from vecmill.serving_plan.outcome import Outcome, OutcomeKind, list_weights
+from vecmill.serving_plan.outcome import ForeseenOutcome, OutcomeKind, list_weights
 
 _KINDS: Mapping[OutcomeKind, str] = {
     OutcomeKind.GRAPH: "served: vecmill has a graph of it",
@@ -33,7 +33,7 @@ _FOLDER_SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.
 _16_BITS = ("bfloat16", "float16")
 
 
-def describe_outcome(outline: ModelOutline, outcome: Outcome) -> dict[str, Any]:
+def describe_outcome(outline: ModelOutline, outcome: ForeseenOutcome) -> dict[str, Any]:
     """Return the page as values for JSON. The keys of what is not known are missing."""
     page: dict[str, Any] = {
         "outcome": outcome.kind,
@@ -54,7 +54,7 @@ def describe_outcome(outline: ModelOutline, outcome: Outcome) -> dict[str, Any]:
     return page
 
 
-def _name_trust(outline: ModelOutline, outcome: Outcome) -> str:
+def _name_trust(outline: ModelOutline, outcome: ForeseenOutcome) -> str:
     if outcome.asks_trust:
         return "needed"
     return "used" if outcome.kind is OutcomeKind.OWN_CODE else "not needed"
@@ -86,7 +86,7 @@ def _list_pooling(description: ModelDescription) -> list[str]:
     return pooled + splade
 
 
-def _describe_needs(outcome: Outcome, unread: frozenset[Path]) -> dict[str, Any]:
+def _describe_needs(outcome: ForeseenOutcome, unread: frozenset[Path]) -> dict[str, Any]:
     """Return parameters, memory and start times; none of them if the files have no tensors to count."""
     assert outcome.description is not None
     weights = list_weights(outcome.description)
