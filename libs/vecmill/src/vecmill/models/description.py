@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vecmill.models.adapters import Adapter
 from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
 from vecmill.models.heads import ChatTemplate, Head, MultiVector, PairTemplate, Similarity, TokenHeads
 from vecmill.models.stages import Normalize, Stage
@@ -32,7 +33,7 @@ class ModelDescription:
     set for models that read a pair as one text, `multi_vector` for multi-vector models, `token_heads` for
     embedding models that give sparse and multi-vector embeddings too. `similarity` is the measure that
     compares embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
-    `vocab_size`, whose embedding is zeros.
+    `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ModelDescription:
     multi_vector: MultiVector | None = None
     token_heads: TokenHeads | None = None
     similarity: Similarity = Similarity.COSINE
+    adapter: Adapter | None = None
 
     @property
     def default_prompt(self) -> str:

@@ -53,7 +53,7 @@ _PYTORCH = re.compile(
 _PYTORCH_FILE = "pytorch_model.bin"
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 # Every model has one of these files.
-_SETTINGS = ("modules.json", "config.json")
+_SETTINGS = ("modules.json", "config.json", "adapter_config.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -138,8 +138,8 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
     if repository.files.keys().isdisjoint(_SETTINGS):
         raise ModelNotFound(
             f"{name.repository} has neither {' nor '.join(_SETTINGS)}, so it is not a model of "
-            "sentence-transformers or transformers. If it is a conversion, such as GGUF, name the original "
-            "model."
+            "sentence-transformers, transformers or peft. If it is a conversion, such as GGUF, name the "
+            "original model."
         )
     try:
         chosen = wanted.choose(repository.files, repository.snapshot)
@@ -149,6 +149,11 @@ def fetch_model(name: HubName, *, exported: bool = False, code: bool = False) ->
         return _complete_folder(repository, name.revision, chosen)
     except Exception as error:
         raise ModelNotFound(explain_download(name.repository, error)) from error
+
+
+def find_cached_model(name: HubName) -> Path | None:
+    """Return the folder of a model in the client's cache; `None` if files are missing. Asks no hub."""
+    return _find_cached(name, _WantedFiles(exported=False, code=False))
 
 
 def _fall_back(name: HubName, wanted: _WantedFiles, error: Exception) -> Path:
