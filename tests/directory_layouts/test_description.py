@@ -239,8 +239,9 @@ def test_a_directory_without_a_model_is_named(tmp_path: Path) -> None:
 
 
 def test_adapters_are_not_passed_over(directory: Path) -> None:
-    (directory / "adapter_config.json").write_text("{}")
-    with pytest.raises(UnsupportedModel, match=r"adapter_config\.json: adapters are not supported"):
+    """Not even beside whole weights."""
+    (directory / "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    with pytest.raises(UnsupportedModel, match=r"adapter_config\.json: peft_type 'IA3' is not supported"):
         describe(directory)
 
 

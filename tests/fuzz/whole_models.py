@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from support.lora_adapters import Lora, write_config
 from support.published import respell, save_published
 from support.random_models import DRAWS, RandomModel
 from support.task_models import save_causal, save_colbert, save_splade, save_task_model
@@ -18,6 +19,7 @@ from support.tiny_models import TinyBert, save_tiny_bert
 from tasks.test_chat_templates import PUBLISHED, save_reranker
 from vecmill.serving_plan.manifest import SCHEMA, Machine
 from vecmill.serving_plan.plans import write_plan
+from vecmill.values.aliases import FloatArray
 from vecmill.values.engine_plan import EnginePlan
 
 Save = Callable[[Path], object]
@@ -80,6 +82,21 @@ def manifest() -> dict[str, Any]:
         "plan": plan,
         "candidates": [{"plan": plan, "accuracy": accuracy}],
     }
+
+
+def save_adapted(folder: Path) -> None:
+    """An adapter beside the weights of its base."""
+    save_tiny_bert(folder, TinyBert())
+    lora = Lora(
+        ("query",), ranks={"layer.1.attention.self.query": 4}, alphas={"layer.0.attention.self.query": 3}
+    )
+    write(folder / "adapter_config.json", write_config(lora, "owner/base"))
+    modules = {f"base_model.model.encoder.layer.{index}.attention.self.query": 3 + index for index in (0, 1)}
+    tensors: dict[str, FloatArray] = {}
+    for name, rank in modules.items():
+        tensors[f"{name}.lora_A.weight"] = np.full((rank, 32), 0.1, np.float32)
+        tensors[f"{name}.lora_B.weight"] = np.full((32, rank), 0.1, np.float32)
+    safetensors.numpy.save_file(tensors, folder / "adapter_model.safetensors")
 
 
 def save_vocabulary_model(folder: Path) -> None:
@@ -188,6 +205,7 @@ FEW: Mapping[str, Save] = MappingProxyType(
         "multi_vector": save_multi_vector,
         "classifier": _of_task("BertForSequenceClassification", **_LABELS),
         "chat_reranker": save_chat_reranker,
+        "adapted": save_adapted,
     }
 )
 ALL: Mapping[str, Save] = MappingProxyType(

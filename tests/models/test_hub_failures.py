@@ -149,8 +149,9 @@ def test_terms_that_were_not_accepted(hub: FakeHub) -> None:
 def test_a_repository_of_another_kind(hub: FakeHub) -> None:
     hub.repositories[NAME.repository] = Repository({"model-Q4_K_M.gguf": b"GGUF", "params.json": b"{}"})
     assert message() == (
-        "owner/model has neither modules.json nor config.json, so it is not a model of sentence-transformers "
-        "or transformers. If it is a conversion, such as GGUF, name the original model."
+        "owner/model has neither modules.json nor config.json nor adapter_config.json, so it is not a model "
+        "of sentence-transformers, transformers or peft. If it is a conversion, such as GGUF, name the "
+        "original model."
     )
     assert hub.served == []
 

@@ -9,6 +9,7 @@ from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.ops import Ops
+from vecmill.models.adapters import open_merged
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
 from vecmill.models.heads import Head, HeadKind
@@ -83,8 +84,16 @@ def _yes_no_logit(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.V
 
 def _open_encoder(description: ModelDescription, op: Ops, layout: Layout) -> EncoderGraph[EncoderConfig]:
     graph_class = find_graph_class(description.encoder)
-    weights = Weights.open(*description.weights_files, asked_by=_settings(description))
+    weights = _open_weights(description)
     return graph_class(op, layout, description.encoder, weights)
+
+
+def _open_weights(description: ModelDescription) -> Weights:
+    """Open the weights of the encoder and the head. Raises the same errors as `Weights.open`."""
+    paths, asked_by = description.weights_files, _settings(description)
+    if description.adapter is None:
+        return Weights.open(*paths, asked_by=asked_by)
+    return open_merged(description.adapter, *paths, asked_by=asked_by)
 
 
 def _settings(description: ModelDescription) -> dict[str, Any]:

@@ -8,10 +8,14 @@
         MultiVectorEncoder, ColBERT     `multi_vector`
         CrossEncoder                    `cross_encoder`
     config.json alone                   `plain`: a transformers model, by its class
+    adapter_config.json alone           a LoRA adapter, served as its base (`adapter_base`)
 
 The reference implementation of each layout is sentence-transformers 6.2 or a transformers 5 pipeline.
 """
 
+from dataclasses import replace
+
+from vecmill.directory_layouts.adapter_base import check_adapter, holds_whole_model, locate_base
 from vecmill.directory_layouts.asymmetric import ROUTERS, describe_asymmetric_model
 from vecmill.directory_layouts.cross_encoder import describe_cross_encoder
 from vecmill.directory_layouts.embedding import (
@@ -23,6 +27,7 @@ from vecmill.directory_layouts.modules import ModelSettings, Module, read_module
 from vecmill.directory_layouts.multi_vector import describe_multi_vector_model
 from vecmill.directory_layouts.plain import describe_plain_model
 from vecmill.errors import UnsupportedModel
+from vecmill.models.adapters import Adapter
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import load_failures
 from vecmill.models.location import ModelLocation
@@ -37,13 +42,18 @@ def describe_model(location: ModelLocation, task: Task | None = None) -> ModelDe
     setting or cannot do `task`. Both name the file. Raises `LoadFailed` for anything unforeseen.
     """
     with load_failures(location.directory):
-        return _describe(location, task)
+        description = _describe(location, task)
+        check_adapter(description)
+        return description
 
 
 def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
     modules = read_modules(location.directory)
     if modules is None:
-        return describe_plain_model(location, task)
+        adapter = Adapter.find(location.directory)
+        if adapter is None or holds_whole_model(location.directory):
+            return describe_plain_model(location, task)
+        return _describe_adapted(location, adapter, task)
     description = _describe_modules(location, modules)
     if task not in (None, description.task):
         raise UnsupportedModel(
@@ -51,6 +61,12 @@ def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
             f"{description.task}."
         )
     return description
+
+
+def _describe_adapted(location: ModelLocation, adapter: Adapter, task: Task | None) -> ModelDescription:
+    """Describe the base, whose tokenizer, modules and prompts hold, with the adapter."""
+    description = _describe(locate_base(adapter), task)
+    return replace(description, name=location.name, directory=location.directory, adapter=adapter)
 
 
 def _describe_modules(location: ModelLocation, modules: tuple[Module, ...]) -> ModelDescription:

@@ -16,7 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from vecmill.architectures.registry import has_foreign_code, name_architecture, read_encoder
+from vecmill.directory_layouts.adapter_base import (
+    TransformerBase,
+    find_transformer_base,
+    holds_whole_model,
+)
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.models.adapters import Adapter
 from vecmill.models.config_fields import (
     MOST_TOKENS,
     read_choice,
@@ -80,7 +86,10 @@ _UNLIMITED_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class TransformerFolder:
-    """The settings of a folder. `settings` and `tokenizer_config` are empty if the file is missing."""
+    """The settings of a folder. `settings` and `tokenizer_config` are empty if the file is missing.
+
+    `base` is the folder of config.json and weights: that of the base if there is an `adapter`, else this one.
+    """
 
     directory: Path
     folder: str
@@ -89,6 +98,8 @@ class TransformerFolder:
     settings: Mapping[str, Any]
     settings_file: str
     tokenizer_config: Mapping[str, Any]
+    adapter: Adapter | None
+    base: TransformerBase
 
     @classmethod
     def read(
@@ -105,24 +116,30 @@ class TransformerFolder:
         `CorruptModel` or `UnsupportedModel`, which name the file.
         """
         directory = location.directory
-        config = require_object(directory, join(folder, "config.json"))
+        adapter, base = _find_base(directory, folder)
+        config = require_object(base.directory, join(base.folder, "config.json"))
+        config_path = base.directory / base.folder / "config.json"
         has_code = has_foreign_code(config)
         if has_code and not location.trusts_code:
-            raise _no_code(directory / folder / "config.json", config)
-        _refuse_changed_weights(directory, folder, config)
+            raise _no_code(config_path, config)
+        _refuse_quantized_weights(config_path, config)
         read = cls(
             directory,
             folder,
             config,
-            read_encoder(config, str(directory / folder / "config.json"), runs_code=has_code),
+            read_encoder(config, str(config_path), runs_code=has_code),
             *(_read_settings(directory, folder) if is_module else ({}, _SETTINGS_FILES[0])),
             read_tokenizer_config(directory, folder),
+            adapter,
+            base,
         )
         read._check_settings(reads_chat_template)
         return read
 
     def path(self, name: str) -> Path:
         """Return the path of the file `name`, for error messages."""
+        if name == "config.json":
+            return self.base.directory / self.base.folder / name
         return self.directory / self.folder / name
 
     @property
@@ -163,6 +180,7 @@ class TransformerFolder:
             weights_files=self._find_weights(location.graph),
             weights_sha256=location.weights_sha256,
             tokenizer_config=self.tokenizer_config,
+            adapter=self.adapter,
         )
 
     def _find_tokenizer(self) -> Path:
@@ -175,7 +193,8 @@ class TransformerFolder:
         """Return the files of the weights, or of an exported graph if it is named or there are no others."""
         if graph is not None:
             return with_weights(self.directory, graph)
-        return find_exported_files(self.directory, self.folder) or find_weights(self.directory, self.folder)
+        base = self.base
+        return find_exported_files(base.directory, base.folder) or find_weights(base.directory, base.folder)
 
     def expect_task(self, *tasks: str) -> None:
         """Raise `UnsupportedModel` unless sentence-transformers would load a head of `tasks`."""
@@ -263,17 +282,18 @@ def _no_code(path: Path, config: Mapping[str, Any]) -> UnsupportedModel:
     )
 
 
-def _refuse_changed_weights(directory: Path, folder: str, config: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedModel` if adapters or quantisation change the weights."""
-    if find_file(directory, join(folder, "adapter_config.json")) is not None:
-        raise UnsupportedModel(
-            f"{directory / folder / 'adapter_config.json'}: adapters are not supported. Merge it into "
-            "the model with `merge_and_unload` of the peft package, and save the result."
-        )
+def _find_base(directory: Path, folder: str) -> tuple[Adapter | None, TransformerBase]:
+    """Return the adapter in a folder, if any, and the folder of the weights that it changes."""
+    adapter = Adapter.find(directory, folder)
+    if adapter is None or holds_whole_model(directory, folder):
+        return adapter, TransformerBase(directory, folder)
+    return adapter, find_transformer_base(adapter)
+
+
+def _refuse_quantized_weights(path: Path, config: Mapping[str, Any]) -> None:
     if config.get("quantization_config"):
         raise UnsupportedModel(
-            f"{directory / folder / 'config.json'}: quantization_config is not supported. Use weights in "
-            "float32, bfloat16 or float16."
+            f"{path}: quantization_config is not supported. Use weights in float32, bfloat16 or float16."
         )
 
 

@@ -226,6 +226,11 @@ class _NeuronModel:
 
 def _choose_model(description: ModelDescription) -> _NeuronModel:
     """Return the class of optimum-neuron for the task of a model. Raises `UnsupportedModel`."""
+    if description.adapter is not None:
+        raise UnsupportedModel(
+            f"{description.adapter.config_file}: the neuron engine does not merge adapters. Use the onnx, "
+            "openvino or torch engine."
+        )
     if not description.encoder.is_in_transformers:
         raise UnsupportedModel(
             f"{description.directory}: the neuron engine runs classes of transformers, which has none for "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vecmill.models.adapters import Adapter
 from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
 from vecmill.models.heads import (
     ChatTemplate,
@@ -42,7 +43,7 @@ class ModelDescription:
     embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
-    `vocab_size`, whose embedding is zeros.
+    `vocab_size`, whose embedding is zeros. `adapter` is merged into the weights, if there is one.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ModelDescription:
     token_heads: TokenHeads | None = None
     router: "AsymmetricRoutes | None" = None
     similarity: Similarity = Similarity.COSINE
+    adapter: Adapter | None = None
 
     @property
     def default_prompt(self) -> str:

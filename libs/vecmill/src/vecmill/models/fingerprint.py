@@ -32,6 +32,7 @@ def fingerprint_model(description: ModelDescription) -> str:
         hash_file(description.tokenizer_file),
         _hash_weights(description),
         *(hash_file(path) for path in stage_files(description)),
+        *_hash_adapter(description),
     ):
         digest.update(part.encode())
         digest.update(b"\0")
@@ -105,6 +106,11 @@ def _settings(description: ModelDescription) -> str:
         "multi_vector": repr(description.multi_vector),
     }
     return json.dumps(values, sort_keys=True)
+
+
+def _hash_adapter(description: ModelDescription) -> tuple[str, ...]:
+    adapter = description.adapter
+    return () if adapter is None else (adapter.describe_scaling(), hash_file(adapter.weights_file))
 
 
 def _hash_weights(description: ModelDescription) -> str:

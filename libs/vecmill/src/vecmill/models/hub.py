@@ -62,7 +62,7 @@ _PYTORCH = re.compile(
 _PYTORCH_FILE = "pytorch_model.bin"
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 # Every model has one of these files.
-_SETTINGS = ("modules.json", "config.json")
+_SETTINGS = ("modules.json", "config.json", "adapter_config.json")
 _COMMIT = re.compile("[0-9a-f]{40}")
 # Files of which a description needs the headers at most.
 _WEIGHTS_ENDINGS = (".safetensors", ".bin", ".pt", ".onnx", ".onnx_data", ".onnx.data", ".gguf")
@@ -204,8 +204,8 @@ def _look_up(name: HubName, wanted: _WantedFiles) -> Path | HubRepository:
     if repository.files.keys().isdisjoint(_SETTINGS):
         raise ModelNotFound(
             f"{name.repository} has neither {' nor '.join(_SETTINGS)}, so it is not a model of "
-            "sentence-transformers or transformers. If it is a conversion, such as GGUF, name the original "
-            "model."
+            "sentence-transformers, transformers or peft. If it is a conversion, such as GGUF, name the "
+            "original model."
         )
     return repository
 
@@ -262,6 +262,11 @@ def _fetch_headers(repository: HubRepository, missing: Collection[str]) -> dict[
 
 def _depth(name: str) -> tuple[int, str]:
     return name.count("/"), name
+
+
+def find_cached_model(name: HubName) -> Path | None:
+    """Return the folder of a model in the client's cache; `None` if files are missing. Asks no hub."""
+    return _find_cached(name, _WantedFiles(exported=False, code=False))
 
 
 def _fall_back(name: HubName, wanted: _WantedFiles, error: Exception) -> Path:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from vecmill.errors import CorruptModel, ModelNotFound
 from vecmill.models.directory import read_object
 from vecmill.models.exported import SUFFIX, directory_of
-from vecmill.models.hub import HubName, fetch_model
+from vecmill.models.hub import HubName, fetch_model, find_cached_model
 from vecmill.values.messages import FIND_LINKS_HINT, pip_command
 
 EMBEDDED_MODEL = "all-MiniLM-L6-v2"
@@ -23,6 +23,8 @@ MANIFEST_FILE = "vecmill.json"
 _SHOWN_CHARACTERS = 200  # of a name in an error message
 _EMBEDDED_ON_HUB = f"sentence-transformers/{EMBEDDED_MODEL}"
 _EMBEDDED_NAMES = (None, EMBEDDED_MODEL, _EMBEDDED_ON_HUB)
+_MAIN = "main"  # branch of a hub
+_SNAPSHOTS = "snapshots"  # folder of the commits of a model in the hub client's cache
 _EXAMPLE = "BAAI/bge-small-en-v1.5"  # of a model of a hub, in error messages
 
 
@@ -77,6 +79,41 @@ def _find(model: str | Path | None, *, exported: bool, code: bool) -> ModelLocat
             f"owner/name, or {EMBEDDED_MODEL!r}."
         )
     return ModelLocation(name.repository, fetch_model(name, exported=exported, code=code).resolve())
+
+
+def locate_stored_model(name: str, revision: str | None, named_by: Path) -> ModelLocation:
+    """Find the model `name` that the file `named_by` of another model names.
+
+    Whoever published the file chose the name. So nothing is downloaded: a model of a hub must be in the hub
+    client's cache. A directory must be named by its absolute path, and by a file that is not in this cache
+    itself. The code of the model is not trusted. Raises `ModelNotFound`.
+    """
+    shown = repr(_shorten(name))
+    if name in _EMBEDDED_NAMES and revision in (None, _MAIN):
+        embedded = _find_embedded()
+        if embedded is not None:
+            return embedded
+    if os.path.isabs(name):
+        if any(folder.name == _SNAPSHOTS for folder in named_by.parents[1:3]):
+            raise ModelNotFound(f"{named_by} is from a hub, but names the directory {shown} of this machine.")
+        found = _find_path(name)
+        if found is None or found.graph is not None:
+            raise ModelNotFound(f"{named_by} names the directory {shown}, which does not exist.")
+        return found
+    hub_name = HubName.parse(name if revision is None else f"{name}@{revision}")
+    if hub_name is None or "@" in name:
+        raise ModelNotFound(
+            f"{named_by} names {shown}, which is neither the absolute path of a directory nor a model of a "
+            "hub as owner/name."
+        )
+    folder = find_cached_model(hub_name)
+    if folder is None:
+        wanted = hub_name.repository if revision is None else f"{hub_name.repository}@{revision}"
+        raise ModelNotFound(
+            f"{named_by} names the model {shown} of a hub, which is not downloaded without being asked for: "
+            f"run `vecmill pull {wanted}` first."
+        )
+    return ModelLocation(hub_name.repository, folder.resolve())
 
 
 def is_model_name(text: str) -> bool:

@@ -23,7 +23,7 @@ PYTORCH_SUFFIXES = (".bin", ".pt")
 _PARTS = 4  # such as queries, keys and values
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
 
-_FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
 # Names in current -> in older checkpoints.
@@ -72,7 +72,7 @@ class Weights:
         Raises `CorruptModel` if a file is not complete, `UnsupportedModel` if a PyTorch file has other
         content than weights.
         """
-        return cls({path: _open(path) for path in paths}, asked_by)
+        return cls({path: open_weights_file(path) for path in paths}, asked_by)
 
     def with_prefix(self, prefix: str) -> "Weights":
         """Return the same tensors, whose names may begin with `prefix`.
@@ -108,10 +108,10 @@ class Weights:
                 f"{path}: tensor {stored!r} has shape {list(view.get_shape())}, "
                 f"config.json asks for {list(shape)}{self._name_sizes(shape, tuple(view.get_shape()))}."
             )
-        if view.get_dtype() not in _FLOATS:
+        if view.get_dtype() not in FLOATS:
             raise UnsupportedModel(
                 f"{path}: tensor {stored!r} holds {view.get_dtype()}; supported are "
-                f"{', '.join(sorted(_FLOATS))}."
+                f"{', '.join(sorted(FLOATS))}."
             )
         return StoredTensor(name, shape, lambda: self._read(stored))
 
@@ -224,7 +224,7 @@ def fp32_bytes(paths: Sequence[Path]) -> int:
     if any(path.suffix not in (".safetensors", *PYTORCH_SUFFIXES) for path in paths):
         return count_bytes(paths)
     try:
-        files = [_open(path) for path in paths]
+        files = [open_weights_file(path) for path in paths]
     except (CorruptModel, UnsupportedModel):
         return 0
     return sum(
@@ -232,7 +232,8 @@ def fp32_bytes(paths: Sequence[Path]) -> int:
     )
 
 
-def _open(path: Path) -> Any:
+def open_weights_file(path: Path) -> Any:
+    """Open one file. Raises the same errors as `Weights.open`."""
     if path.suffix in PYTORCH_SUFFIXES:
         return PyTorchFile.open(path)
     from safetensors import SafetensorError, safe_open
@@ -250,7 +251,7 @@ def check_whole(paths: Iterable[Path]) -> None:
     """Raise `CorruptModel` if the size of a safetensors file is not what its header says."""
     for path in paths:
         if path.suffix == ".safetensors":
-            _open(path)
+            open_weights_file(path)
 
 
 def _check_header(path: Path) -> None:

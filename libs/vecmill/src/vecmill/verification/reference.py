@@ -343,10 +343,12 @@ def load_reference(description: ModelDescription, cache_dir: Path) -> LoadedRefe
     """Load the best reference that is installed for a model. Blocks while the reference loads.
 
     A library whose class of the same `model_type` is another architecture would give wrong outputs, so it is
-    not used. Raises `UnsupportedModel` if the model's own library is installed but cannot load the model.
+    not used. Nor is one for a model with an adapter, which no library loads without peft. Raises
+    `UnsupportedModel` if the model's own library is installed but cannot load the model.
     """
     library = reference_library(description)
-    if find_spec(library) is None or not description.encoder.is_in_transformers:
+    has_library = find_spec(library) is not None and description.encoder.is_in_transformers
+    if not has_library or description.adapter is not None:
         return _load_own(description, cache_dir)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library's own code

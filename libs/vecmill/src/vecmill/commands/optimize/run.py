@@ -30,7 +30,7 @@ from vecmill.config import default_cache_dir
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import default_engine, find_engine
 from vecmill.engines.base import EngineCapabilities
-from vecmill.errors import InvalidConfig, SetupError
+from vecmill.errors import InvalidConfig, SetupError, UnsupportedModel
 from vecmill.hardware.cores import Topology
 from vecmill.models import ModelDescription, fingerprint_model, locate_model
 from vecmill.serving_plan.manifest import Machine, runtime_versions
@@ -141,6 +141,11 @@ def collect_context(
     on_step("reading the model")
     with show_downloads():
         description = describe_model(locate_model(options.model))
+    if description.adapter is not None:
+        raise UnsupportedModel(
+            f"{description.adapter.config_file}: an adapter cannot be optimised, because its base is "
+            "elsewhere. Merge it with `merge_and_unload` of the peft package, and save the result."
+        )
     machine = Machine.current()
     on_step("looking for engines")
     engines = options.engines or _only_engine(description)
