@@ -119,8 +119,10 @@ def _guess_fp32_bytes(description: ModelDescription, stored: int) -> int:
 
 
 def _list_read_files(description: ModelDescription) -> list[str]:
-    """Return the files that a start reads, relative to the model."""
+    """Return the files that a start reads: relative to the model, or whole for those of another folder."""
     read = {description.tokenizer_file, *list_weights(description)}
+    if description.adapter is not None:
+        read |= {description.adapter.config_file, description.adapter.weights_file}
     if description.chat_template is not None:
         read.add(description.chat_template.file)
     folders = {path.parent for path in read} | {
@@ -130,7 +132,9 @@ def _list_read_files(description: ModelDescription) -> list[str]:
     read |= {folder / name for folder in folders for name in _FOLDER_SETTINGS}
     read |= {path for folder in folders for path in folder.glob("sentence_*_config.json")}
     read |= {path.with_name(f"{name}.index.json") for path in read for name in _index_names(path)}
-    return sorted(str(path.relative_to(description.directory)) for path in read if path.is_file())
+    own = description.directory
+    names = (path.relative_to(own) if path.is_relative_to(own) else path for path in read if path.is_file())
+    return sorted(map(str, names))
 
 
 def _index_names(path: Path) -> tuple[str, ...]:
