@@ -133,7 +133,7 @@ def _choose_check(description: ModelDescription) -> tuple[Callable[[ModelDescrip
         from vecmill.engines.torch.transformers_model import check_transformers_model
 
         return check_transformers_model, False
-    if description.architecture == "static":  # its table was checked with its description
+    if not description.encoder.has_config:  # a static table, which was checked with its description
         return lambda _: None, False
     from vecmill.architectures.build import build_graph
 
