@@ -149,18 +149,18 @@ class Admission:
         tokenized = self._clock()
         if run is not None:
             run.tokenized_at, run.tokens = tokenized, sum(map(len, sequences))
-        found = await self._look_up([sequence for sequence in sequences if sequence.is_looked_up])
+        found = [] if self.query_side is None else await self._look_up(self.query_side, sequences)
         if len(found) == len(sequences):
             now = self._clock()
             timings = Timings(tokenized - began, 0.0, now - tokenized, now - began)
             return Computation(sequences, found, timings, began + self._longest_s(request) - now)
         ask = Ask(request.priority, request.client, request.timeout_s, began, run)
-        ended = await self.dispatcher.submit(
-            [sequence for sequence in sequences if not sequence.is_looked_up], ask
-        )
-        computed = iter([embedding for embedding in ended.embeddings if embedding is not None])
-        looked_up = iter(found)
-        embeddings = [next(looked_up if sequence.is_looked_up else computed) for sequence in sequences]
+        others = [each for each in sequences if not each.is_looked_up] if found else sequences
+        ended = await self.dispatcher.submit(others, ask)
+        embeddings = [embedding for embedding in ended.embeddings if embedding is not None]
+        if found:
+            computed, looked_up = iter(embeddings), iter(found)
+            embeddings = [next(looked_up if each.is_looked_up else computed) for each in sequences]
         now = self._clock()
         if run is not None:
             run.resumed_at = now
@@ -181,11 +181,10 @@ class Admission:
         """Return whether texts of this route are looked up, so that no engine computes them."""
         return self.query_side is not None and route is Purpose.QUERY
 
-    async def _look_up(self, sequences: Sequence[TokenSequence]) -> list[Embedding]:
-        side = self.query_side
-        if side is None or not sequences:
-            return []
-        return await self.compute(lambda: list(map(side.embed, sequences)), side.count_numbers(sequences))
+    async def _look_up(self, side: QuerySide, sequences: Sequence[TokenSequence]) -> list[Embedding]:
+        """Return the embeddings of those of `sequences` that are looked up."""
+        queries = [sequence for sequence in sequences if sequence.is_looked_up]
+        return await self.compute(lambda: list(map(side.embed, queries)), side.count_numbers(queries))
 
     def keep_sample(self, cache_dir: Path) -> None:
         """Keep the sample embeddings of the model in this folder, and use those that are there."""
