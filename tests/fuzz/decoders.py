@@ -31,7 +31,7 @@ from vecmill.models import locate_model
 from vecmill.models.location import MANIFEST_FILE
 from vecmill.models.weights import Weights
 from vecmill.serving_plan.manifest import Manifest
-from vecmill.tokenization.building.vocabulary_files import read_sentencepieces
+from vecmill.tokenization.building.sentencepieces import read_sentencepieces
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.embeddings import OutputDtype
 from vecmill_server.base.json_io import decode_object

@@ -21,7 +21,7 @@ from vecmill.models.heads import PairTemplate
 from vecmill.requests import Truncation
 from vecmill.tokenization import pieces
 from vecmill.tokenization.boundaries import Boundaries
-from vecmill.tokenization.building.classes import apply_class
+from vecmill.tokenization.building.classes import apply_rules, find_rules
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import Body, Known, PieceReader, Reading, complete
 from vecmill.tokenization.tokenizer import Tokenizer
@@ -57,7 +57,9 @@ def make_library(name: str) -> Any:
         class_name, _, options = rest.partition(" ")
         made = make_tokenizer(class_name)
         library = Library.from_str(made.backend_tokenizer.to_str())
-        apply_class(library, class_name, json.loads(options or "{}"), Path("tokenizer.json"))
+        settings = json.loads(options or "{}")
+        known = find_rules(library, class_name)
+        apply_rules(known, library, class_name, settings, Path("tokenizer.json"))
         return library
     description = describe_model(locate_model())
     return Tokenizer.load(description).library
