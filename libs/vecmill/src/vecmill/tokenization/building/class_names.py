@@ -119,13 +119,22 @@ _FIXED_CLASSES: Mapping[str, str] = {
 
 # The tokenizer that gte-Qwen2 and stella_en_1.5B_v5 came with: Qwen2's, and an end-of-text token after each
 # text with `add_eos_token`. Source: its handling in vLLM, `tokenizers/hf.py`.
-QWEN_CODE = frozenset({"tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"})
+QWEN2_CODE = frozenset({"tokenization_qwen.Qwen2Tokenizer", "tokenization_qwen.Qwen2TokenizerFast"})
+# The tokenizer of Qwen (version 1), which reads qwen.tiktoken. Source: its code, as published.
+QWEN_CLASS = "QWenTokenizer"
+_QWEN_CODE = frozenset({f"tokenization_qwen.{QWEN_CLASS}"})
 
 
 def replaces_tokenizer_code(tokenizer_config: Mapping[str, Any]) -> bool:
     """Return whether the rules of this package replace the code that `auto_map` names."""
     named = list_code(tokenizer_config)
-    return bool(named) and QWEN_CODE.issuperset(named)
+    return bool(named) and any(code.issuperset(named) for code in (QWEN2_CODE, _QWEN_CODE))
+
+
+def ends_texts(tokenizer_config: Mapping[str, Any]) -> bool:
+    """Return whether the code that `auto_map` names adds an end-of-text token with `add_eos_token`."""
+    named = list_code(tokenizer_config)
+    return bool(named) and QWEN2_CODE.issuperset(named)
 
 
 def find_class(tokenizer_config: Mapping[str, Any], config: Mapping[str, Any]) -> str:

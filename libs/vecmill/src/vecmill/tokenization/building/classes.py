@@ -18,7 +18,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.config_fields import read_texts
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, find_class, replaces_tokenizer_code
+from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES, ends_texts, find_class
 from vecmill.tokenization.building.languages import MBART50_CODES, MBART_CODES
 from vecmill.tokenization.building.post_processors import (
     MakePostProcessor,
@@ -318,7 +318,7 @@ def mark_more(known: TokenizerClass, tokenizer: Any, config: Mapping[str, Any]) 
 def _ends_texts(tokenizer: Any, config: Mapping[str, Any]) -> bool:
     """Return whether replaced code adds an end-of-text token that tokenizer.json does not add."""
     is_template = type(tokenizer.post_processor).__name__ == "TemplateProcessing"
-    asked = replaces_tokenizer_code(config) and read_switch(config, "add_eos_token", default=False)
+    asked = ends_texts(config) and read_switch(config, "add_eos_token", default=False)
     return asked and not is_template
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.directory import FileLimits
 from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG
-from vecmill.tokenization.building.class_names import UNKNOWN_CLASSES
+from vecmill.tokenization.building.class_names import QWEN_CLASS, UNKNOWN_CLASSES
 from vecmill.tokenization.building.classes import (
     CLASSES,
     NO_CLASS,
@@ -26,7 +26,12 @@ from vecmill.tokenization.building.special_tokens import (
     add_tokens,
     find_special_tokens,
 )
-from vecmill.tokenization.building.tiktoken_files import build_tiktoken, is_tiktoken_file
+from vecmill.tokenization.building.tiktoken_files import (
+    QWEN_FILE,
+    build_qwen,
+    build_tiktoken,
+    is_tiktoken_file,
+)
 from vecmill.tokenization.building.vocabulary_files import VocabularyFile, build_plain
 from vecmill.values.messages import show_name
 
@@ -45,6 +50,8 @@ def convert_vocabulary(
     `config` is the whole tokenizer_config.json, `limits` those of each file. Raises `UnsupportedModel` if the
     class is not supported or does not read the file, `CorruptModel` if a file is broken.
     """
+    if path.name == QWEN_FILE and name == QWEN_CLASS:
+        return build_qwen(path, limits)
     known = CLASSES.get(name, NO_CLASS)
     is_supported = name not in UNKNOWN_CLASSES and path.name in known.files
     if is_supported and path.name in _TIKTOKEN_FILES and is_tiktoken_file(path, limits):

@@ -14,11 +14,14 @@ from typing import Any
 
 from vecmill.errors import CorruptModel, one_line
 from vecmill.models.directory import read_file
-from vecmill.models.tokenizer_file import MAX_TOKENIZER_BYTES
+from vecmill.models.tokenizer_file import LONGEST_PIECE, MAX_TOKENIZER_BYTES
 from vecmill.values.messages import show
 
-MOST_PIECES = 2**21
+MOST_PIECES = 2**20
 """The most pieces of a vocabulary file; published ones have at most about 500,000."""
+
+# Of all pieces together; the library takes 350 bytes of memory for each byte of a unigram vocabulary.
+_MOST_BYTES = 2**23
 
 UNIGRAM, BYTE_PAIRS = 1, 2
 _CONTROL, _USER_DEFINED = 3, 4
@@ -111,18 +114,27 @@ def _too_many(path: Path) -> CorruptModel:
     return CorruptModel(f"{path} has more than {MOST_PIECES} pieces, the limit for a vocabulary.")
 
 
-def _check_pieces(path: Path, pieces: list[tuple[str, float, int]]) -> None:
+def _check_pieces(path: Path, pieces: list[tuple[Any, float, int]]) -> None:
     """Raise `CorruptModel` if there are no pieces, or if a piece is empty, repeated or without a number."""
     if not pieces:
         raise CorruptModel(
             f"{path} is not a sentencepiece model: it has no pieces. Download the model again."
         )
+    if sum(len(piece) for piece, _, _ in pieces) > _MOST_BYTES:
+        raise CorruptModel(
+            f"{path} has more than {_MOST_BYTES >> 20} MiB of pieces, the limit for a vocabulary."
+        )
     seen: set[str] = set()
     for number, (piece, score, _) in enumerate(pieces):
-        if not piece or piece in seen:
+        # protobuf gives the bytes of a piece that is not UTF-8.
+        if not isinstance(piece, str) or not piece or piece in seen:
             raise CorruptModel(
-                f"{path}: piece {number} is {show(piece)}, which is empty or there twice. Download the model "
-                "again."
+                f"{path}: piece {number} is {show(piece)}, which is empty, no text or there twice. Download "
+                "the model again."
+            )
+        if len(piece.encode()) > LONGEST_PIECE:
+            raise CorruptModel(
+                f"{path}: piece {number} has more than {LONGEST_PIECE} bytes, the limit for a token."
             )
         if not math.isfinite(score):
             raise CorruptModel(

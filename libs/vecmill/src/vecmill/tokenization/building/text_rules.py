@@ -7,12 +7,12 @@ does with unknown words.
 Source of the rules: transformers 5.23, `tokenization_*.py` of each model.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from vecmill.errors import CorruptModel
 from vecmill.models.tokenizer_file import TOKENIZER_CONFIG, read_token
+from vecmill.tokenization.building.charsmaps import find_charsmaps
 from vecmill.tokenization.building.special_tokens import read_switch
 from vecmill.values.messages import show
 
@@ -20,11 +20,11 @@ _SPACE = "\u2581"  # of sentencepiece
 _WORD_END = "</w>"  # of HerBERT
 
 
-# The pre-tokenisation of Qwen2's class.
-_QWEN_WORDS = (
+QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+"""The pattern of the words of Qwen and Qwen2."""
 
 
 def set_bert(tokenizer: Any, config: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ def set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
     spaced = read_switch(config, "add_prefix_space", default=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_QWEN_WORDS), behavior="isolated"),
+            pre_tokenizers.Split(Regex(QWEN_WORDS), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=False),
         ]
     )
@@ -259,18 +259,5 @@ def _table_of(tokenizer: Any) -> list[Any]:
     """Return a stage with sentencepiece's normalisation table in the tokenizer's file, if there is one."""
     from tokenizers import normalizers
 
-    table = _charsmap(tokenizer)
+    table = next(find_charsmaps(tokenizer.normalizer), None)
     return [] if table is None else [normalizers.Precompiled(table)]
-
-
-def _charsmap(tokenizer: Any) -> bytes | None:
-    """Return the normalisation table of sentencepiece in tokenizer.json, if any."""
-    import base64
-
-    if tokenizer.normalizer is None:
-        return None
-    state = json.loads(tokenizer.normalizer.__getstate__())
-    for stage in state.get("normalizers", [state]):
-        if stage.get("type") == "Precompiled":
-            return base64.b64decode(stage["precompiled_charsmap"])
-    return None

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vecmill.errors import CorruptModel, one_line
+from vecmill.errors import CorruptModel
 from vecmill.models.directory import FileLimits, read_file
 from vecmill.models.tokenizer_file import check_token
 from vecmill.tokenization.building.merges import derive_merges
 from vecmill.tokenization.building.sentencepieces import MOST_PIECES
 from vecmill.tokenization.building.special_tokens import list_more_tokens, number_added
+from vecmill.tokenization.building.text_rules import QWEN_WORDS
 from vecmill.values.messages import show
 
 _FIRST_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|$)")
@@ -27,6 +28,11 @@ _SNIFFED_BYTES = 4_096
 # The most ids between the tokens of the file and the last special token, which all become tokens.
 _MOST_RESERVED = 2**16
 
+QWEN_FILE = "qwen.tiktoken"
+_QWEN_SPECIAL = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    *(f"<|extra_{number}|>" for number in range(205)),
+)
 LLAMA_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -47,7 +53,6 @@ def build_tiktoken(path: Path, limits: FileLimits, settings: Mapping[str, Any]) 
 
     ranks = read_ranks(path, limits)
     tokenizer = build_byte_level(path, ranks, LLAMA_WORDS)
-    tokenizer.model.ignore_merges = True
     tokenizer.add_special_tokens(
         [
             tokenizers.AddedToken(token, normalized=False, special=True)
@@ -55,6 +60,22 @@ def build_tiktoken(path: Path, limits: FileLimits, settings: Mapping[str, Any]) 
         ]
     )
     tokenizer.post_processor = tokenizers.processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def build_qwen(path: Path, limits: FileLimits) -> Any:
+    """Build the `tokenizers.Tokenizer` of Qwen (version 1), whose code numbers the special tokens.
+
+    Raises `CorruptModel`.
+    """
+    import tokenizers
+
+    tokenizer = build_byte_level(path, read_ranks(path, limits), QWEN_WORDS)
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    # The code finds them in the normalised text.
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(token, normalized=True, special=True) for token in _QWEN_SPECIAL]
+    )
     return tokenizer
 
 
@@ -73,6 +94,7 @@ def build_byte_level(path: Path, ranks: Mapping[bytes, int], words: str) -> Any:
             vocab={spell(token): rank for token, rank in ranks.items()},
             merges=[(spell(first), spell(second)) for first, second in merges],
             fuse_unk=False,
+            ignore_merges=True,
         )
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -94,18 +116,14 @@ def read_ranks(path: Path, limits: FileLimits) -> dict[bytes, int]:
     for number, line in enumerate(content.splitlines(), 1):
         if not line:
             continue
+        text, _, rank = line.partition(b" ")
         try:
-            text, rank = line.split(b" ")
             token = base64.b64decode(text, validate=True)
-            is_next = rank == b"%d" % len(ranks)
-        except (ValueError, binascii.Error) as error:
+        except binascii.Error:
+            token = b""
+        if not token or token in ranks or rank != b"%d" % len(ranks):
             raise CorruptModel(
-                f"{path}: line {number} is not a token in base64 and its rank ({one_line(error)}). Download "
-                "the model again."
-            ) from error
-        if not token or token in ranks or not is_next:
-            raise CorruptModel(
-                f"{path}: line {number} must have a new token and the rank {len(ranks)}, but has "
+                f"{path}: line {number} must have a new token in base64 and the rank {len(ranks)}, but is "
                 f"{show(line)}. Download the model again."
             )
         ranks[token] = len(ranks)

@@ -296,6 +296,7 @@ def arrange_languages(start: str, codes: tuple[str, ...]) -> ArrangePieces:
 VOCABULARY_FILES = (
     "tokenizer.model",
     "tiktoken.model",
+    "qwen.tiktoken",
     "vocab.txt",
     "vocab.json",
     "sentencepiece.bpe.model",
