@@ -65,6 +65,8 @@ CASES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
     "gpt2": ("gpt2", "GPT2Tokenizer", "vocab.json", {}),
     "gpt2_ends": ("gpt_neo", None, "vocab.json", {"add_bos_token": True, "add_eos_token": True}),
     "qwen_ends": ("qwen3", None, "vocab.json", {"add_eos_token": True}),
+    "gpt_neox": ("gpt_neox", "GPTNeoXTokenizerFast", "vocab.json", {"add_bos_token": True}),
+    "deberta_1": ("deberta", None, "vocab.json", {}),
     "herbert": ("bert", "HerbertTokenizerFast", "vocab.json", {}),
     "llama": ("llama", "LlamaTokenizer", "tokenizer.model", {}),
     "llama_ends": (
@@ -223,7 +225,7 @@ def save_ranks(path: Path) -> None:
 
 def save_vocabulary(folder: Path, family: str, name: str, settings: dict[str, Any]) -> None:
     if name == "vocab.json":
-        special = ROBERTA if family == "roberta" else ("<|endoftext|>",)
+        special = {"roberta": ROBERTA, "deberta": BERT}.get(family, ("<|endoftext|>",))
         vocabulary, merges = train_words() if family == "bert" else train_bytes(special)
         (folder / name).write_text(json.dumps(vocabulary))
         lines = ["#version: 0.2", *(f"{one} {other}" for one, other in merges)]

@@ -111,6 +111,10 @@ def make_tokenizer(class_name: str) -> Any:
         is_roberta = class_name in ("BartTokenizer", "RobertaTokenizer")
         vocabulary, merges = train_bytes(ROBERTA if is_roberta else ("<|endoftext|>",))
         return tokenizer_class(vocab=vocabulary, merges=merges)
+    if class_name in ("DebertaTokenizer", "GPTNeoXTokenizer"):
+        neox = ("<|endoftext|>", "<|padding|>")
+        vocabulary, merges = train_bytes(BERT if class_name == "DebertaTokenizer" else neox)
+        return tokenizer_class(vocab=vocabulary, merges=merges)
     if class_name == "GemmaTokenizer":
         return tokenizer_class(**train_fallback())
     if class_name in ("LlamaTokenizer", "NllbTokenizer"):

@@ -29,12 +29,12 @@ _ALIASES: Mapping[str, str] = {
 # Unsupported classes with their own rules, some of which read a tokenizer.json: {name}Tokenizer.
 _UNKNOWN = """
 Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird BioGpt Blenderbot BlenderbotSmall ByT5 Canine
-CLIP Clvp CodeGen CodeLlama Cohere Cpm CpmAnt CTRL Deberta Dia DPRContextEncoder DPRQuestionEncoder
-DPRReader Esm Esmc FastSpeech2Conformer Flaubert FNet FSMT Funnel GPTNeoX GPTNeoXJapanese GPTSw3 Lasr
-LayoutLMv2 LayoutLMv3 LayoutXLM Luke M2M100 Marian MarkupLM Mgpstr MLuke MyT5 Nougat OpenAIGPT Pegasus
-Perceiver Phi3 Phobert PLBart Pop2Piano ProphetNet Qwen3_5 Rag Reformer RemBert RoCBert RoFormer
-SeamlessM4T Siglip Siglip2 Speech2Text SpeechT5 Splinter Tapas Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC
-Wav2Vec2PhonemeCTC Whisper XGLM XLM
+CLIP Clvp CodeGen CodeLlama Cohere Cpm CpmAnt CTRL Dia DPRContextEncoder DPRQuestionEncoder DPRReader Esm
+Esmc FastSpeech2Conformer Flaubert FNet FSMT Funnel GPTNeoXJapanese GPTSw3 Lasr LayoutLMv2 LayoutLMv3
+LayoutXLM Luke M2M100 Marian MarkupLM Mgpstr MLuke MyT5 Nougat OpenAIGPT Pegasus Perceiver Phi3 Phobert
+PLBart Pop2Piano ProphetNet Qwen3_5 Rag Reformer RemBert RoCBert RoFormer SeamlessM4T Siglip Siglip2
+Speech2Text SpeechT5 Splinter Tapas Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper
+XGLM XLM
 """
 UNKNOWN_CLASSES = frozenset(f"{name}Tokenizer" for name in _UNKNOWN.split())
 

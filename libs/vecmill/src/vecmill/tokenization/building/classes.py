@@ -25,6 +25,7 @@ from vecmill.tokenization.building.post_processors import (
     language_first,
     language_last,
     make_bert,
+    make_deberta,
     make_herbert,
     make_mpnet,
     make_nllb,
@@ -47,6 +48,7 @@ from vecmill.tokenization.building.text_rules import (
     set_byte_level,
     set_deberta,
     set_gemma,
+    set_gpt_neox,
     set_herbert,
     set_llama,
     set_mbart,
@@ -191,6 +193,15 @@ CLASSES: Mapping[str, TokenizerClass] = {
         _XLM_ROBERTA_CLASS, build=pieces_builder(arrange_camembert), mask=_STRIPS_LEFT
     ),
     "ConvBertTokenizer": TokenizerClass(special_tokens=_BERT, add=make_bert, has_types=True),
+    "DebertaTokenizer": TokenizerClass(
+        "BPE",
+        set_byte_level,
+        {**_BERT, **_BERT_ENDS},
+        make_deberta,
+        has_types=True,
+        files=("vocab.json",),
+        build=build_byte_pairs,
+    ),
     "DebertaV2Tokenizer": TokenizerClass(
         "Unigram",
         set_deberta,
@@ -202,6 +213,12 @@ CLASSES: Mapping[str, TokenizerClass] = {
     ),
     "DistilBertTokenizer": replace(_BERT_CLASS, has_types=False),
     "ElectraTokenizer": _BERT_CLASS,
+    "GPTNeoXTokenizer": replace(
+        _QWEN_CLASS,
+        apply=set_gpt_neox,
+        special_tokens={**dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), "pad": "<|padding|>"},
+        prefers_file=False,
+    ),
     "GPT2Tokenizer": replace(
         _QWEN_CLASS,
         apply=set_byte_level,

@@ -56,6 +56,7 @@ def _roberta_processor(tokenizer: Any, special: SpecialTokens, **settings: bool)
 
 
 make_bert = template("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
+make_deberta = template("{cls} $A {sep}", "{cls} $A {sep} {sep} $B {sep}")
 make_xlm_roberta = template("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}")
 make_xlnet = template("$A:0 {sep}:0 {cls}:2", "$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2")
 

@@ -61,6 +61,14 @@ def set_byte_level(tokenizer: Any, config: Mapping[str, Any]) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
 
 
+def set_gpt_neox(tokenizer: Any, config: Mapping[str, Any]) -> None:
+    """Set the rules of GPT-NeoX: those of GPT-2 after NFC."""
+    from tokenizers import normalizers
+
+    set_byte_level(tokenizer, config)
+    tokenizer.normalizer = normalizers.NFC()
+
+
 def set_qwen(tokenizer: Any, config: Mapping[str, Any]) -> None:
     """Set the rules of Qwen2."""
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
