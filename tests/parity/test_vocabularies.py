@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from parity.test_tokenizers import TEXTS, describe
+from support.published import Published, edit_json, pooling, save_published
 from support.tiny_models import TinyBert, save_tiny_bert
 from support.tokenizers_of_class import (
     BERT,
@@ -24,6 +26,7 @@ from support.tokenizers_of_class import (
     train_words,
     word_pieces,
 )
+from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
@@ -111,6 +114,8 @@ CASES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
     "xlnet": ("xlnet", "XLNetTokenizer", "spiece.model", {}),
     "xlnet_lower": ("bert", "XLNetTokenizer", "spiece.model", {"do_lower_case": True, "keep_accents": True}),
 }
+
+SHORT = ("a model reads words", "漢 🦊 x", "the " * 20, " two  spaces")
 
 # Vocabularies of several kinds have files of one name.
 FILES = dict.fromkeys(("unigram", "tiktoken", "tiktoken added"), "tokenizer.model")
@@ -330,3 +335,26 @@ def test_merges_that_do_not_fit_are_named(tmp_path: Path) -> None:
     (tmp_path / "merges.txt").write_text("#version: 0.2\nno pair\n")
     with pytest.raises(CorruptModel, match=r"merges\.txt does not fit vocab\.json"):
         convert_vocabulary(tmp_path / "vocab.json", "RobertaTokenizer", {})
+
+
+@pytest.mark.promise("reference-embeddings")
+@pytest.mark.parametrize(
+    ("weights", "class_name"), [("LlamaModel", "LlamaTokenizer"), ("MistralModel", "LlamaTokenizer")]
+)
+def test_embeddings_of_a_directory_with_tokenizer_model_are_those_of_the_reference(
+    weights: str, class_name: str, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    sizes = {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    model = Published(weights, class_name, (pooling("mean"),), sizes)
+    folder = save_published(tmp_path / "model", model)
+    (folder / "tokenizer.json").unlink()
+    save_piece_pairs(folder / "tokenizer.model", LEADING_OF_PAIRS["llama"])
+    edit_json(folder / "tokenizer_config.json", pad_token="</s>", add_bos_token=True)
+    with mock.patch("transformers.convert_slow_tokenizer.requires_backends"):
+        expected = SentenceTransformer(str(folder), device="cpu").encode(list(SHORT))
+    with SyncMill(folder, MillConfig(cache_dir=tmp_path / "prepared")) as mill:
+        found = mill.embed(SHORT)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.ptp(expected, axis=0).max() > 0.01
