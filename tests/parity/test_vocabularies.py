@@ -112,6 +112,17 @@ CASES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
     "mbart50": ("bert", "MBart50TokenizerFast", "sentencepiece.bpe.model", {}),
     "mbart50_language": ("mbart", "MBart50Tokenizer", "sentencepiece.bpe.model", {"src_lang": "gl_ES"}),
     "xlnet": ("xlnet", "XLNetTokenizer", "spiece.model", {}),
+    "t5_listed": ("t5", None, "spiece.model", {"additional_special_tokens": ["<extra_id_0>", "the"]}),
+    "albert_listed": ("albert", None, "spiece.model", {"additional_special_tokens": []}),
+    "mbart_listed": ("mbart", None, "sentencepiece.bpe.model", {"additional_special_tokens": ["the"]}),
+    "xlnet_listed": ("xlnet", None, "spiece.model", {"extra_special_tokens": ["the"]}),
+    "llama_named": (
+        "llama",
+        "LlamaTokenizer",
+        "tokenizer.model",
+        {"extra_special_tokens": {"own_token": "the"}},
+    ),
+    "mistral_listed": ("mistral", None, "tokenizer.model", {"additional_special_tokens": None}),
     "xlnet_lower": ("bert", "XLNetTokenizer", "spiece.model", {"do_lower_case": True, "keep_accents": True}),
 }
 

@@ -141,7 +141,7 @@ def pieces_builder(arrange: ArrangePieces) -> BuildTokenizer:
         )
         tokenizer = _make_unigram(file.path, arranged)
         extra = [(piece, True) for piece, _ in pieces if piece.startswith("<extra_id_")]
-        _add_pieces(tokenizer, [*_list_added(found, config), *extra])
+        _add_pieces(tokenizer, [*found.added, *extra], config)
         return tokenizer
 
     return make
@@ -157,7 +157,7 @@ def build_piece_pairs(file: VocabularyFile, special: SpecialTokens, config: Mapp
             "'PreTrainedTokenizerFast'."
         )
     tokenizer = _make_pairs(file.path, found)
-    _add_pieces(tokenizer, _list_added(found, config))
+    _add_pieces(tokenizer, found.added, config)
     return tokenizer
 
 
@@ -179,7 +179,7 @@ def build_plain(file: VocabularyFile, config: Mapping[str, Any]) -> tuple[Any, S
     tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(" ", _SPACE)])
     bytes_too = [decoders.ByteFallback(), decoders.Fuse()] if found.byte_fallback else []
     tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), *bytes_too])
-    _add_pieces(tokenizer, _list_added(found, config))
+    _add_pieces(tokenizer, found.added, config)
     return tokenizer, found.roles
 
 
@@ -227,17 +227,14 @@ def _make_tokenizer(path: Path, make: Callable[[], Any], found: SentencePieces) 
     return tokenizer
 
 
-def _list_added(found: SentencePieces, config: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
-    """Return the pieces to find in texts first."""
-    return () if lists_more_tokens(config) else found.added
-
-
-def _add_pieces(tokenizer: Any, added: Iterable[tuple[str, bool]]) -> None:
+def _add_pieces(tokenizer: Any, added: Iterable[tuple[str, bool]], config: Mapping[str, Any]) -> None:
+    """Add the pieces to find in texts first, with true for special ones, unless `config` lists others."""
     from tokenizers import AddedToken
 
-    tokenizer.add_tokens(
-        [AddedToken(piece, normalized=False, special=is_special) for piece, is_special in added]
-    )
+    if not lists_more_tokens(config):
+        tokenizer.add_tokens(
+            [AddedToken(piece, normalized=False, special=is_special) for piece, is_special in added]
+        )
 
 
 def arrange_roberta(pieces: Pieces, special: SpecialTokens, config: Mapping[str, Any]) -> Arranged:
