@@ -196,6 +196,18 @@ def test_long_strings_are_found(name: str, indent: int | None) -> None:
         check_strings(Path("tokenizer.json"), content)
 
 
+@pytest.mark.promise("malformed-input")
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_unigram_vocabulary_with_too_many_bytes_is_refused(indent: int | None) -> None:
+    def write(count: int) -> bytes:
+        return json.dumps([[f"{number:08000}", -1.5] for number in range(count)], indent=indent).encode()
+
+    check_strings(Path("tokenizer.json"), write(2_000))
+    check_strings(Path("tokenizer.json"), write(2_200).replace(b"-1.5", b'"b"'))  # merges of byte pairs
+    with pytest.raises(CorruptModel, match="more than 16 MiB of pieces"):
+        check_strings(Path("tokenizer.json"), write(2_200))
+
+
 def damaged_tables(dice: random.Random, count: int) -> Iterator[bytes]:
     """Normalisation tables with a few other bytes, which the library accepts."""
     for _ in range(count):
