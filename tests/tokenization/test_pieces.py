@@ -79,6 +79,7 @@ def add_runs(library: Any, *, is_gemma: bool) -> Any:
 
 def make_llama(scheme: str, *added: str) -> Any:
     """Llama's tokenizer by its class, with the `scheme`, or as its tokenizer.json was published."""
+    from tokenizers import AddedToken
     from tokenizers import Tokenizer as Library
 
     document = json.loads(make_library("class LlamaTokenizer").to_str())
@@ -90,7 +91,7 @@ def make_llama(scheme: str, *added: str) -> Any:
     else:
         document["pre_tokenizer"]["prepend_scheme"] = scheme
     library = Library.from_str(json.dumps(document))
-    library.add_tokens(list(added))
+    library.add_tokens([AddedToken(token, normalized=False) for token in added])
     return library
 
 
