@@ -103,6 +103,11 @@ OTHER: dict[str, tuple[str, bytes, str]] = {
     "pairs_in_t5": ("T5Tokenizer", HEAD + BYTE_PAIRS, "only unigram models"),
     "words": ("", HEAD + WORDS, "only unigram and byte-pair models"),
     "ranks_in_gemma": ("GemmaTokenizer", RANKS, "class 'GemmaTokenizer' can be built.*save_pretrained"),
+    "class_in_python": (
+        "PLBartTokenizer",
+        HEAD,
+        "class is PLBartTokenizer, which transformers runs in Python",
+    ),
     "unknown_class": ("CodeLlamaTokenizer", HEAD, "class 'CodeLlamaTokenizer' can be built.*save_pretrained"),
 }
 

@@ -27,16 +27,20 @@ _ALIASES: Mapping[str, str] = {
 }
 
 # Unsupported classes with their own rules, some of which read a tokenizer.json: {name}Tokenizer.
-_UNKNOWN = """
-Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird BioGpt Blenderbot BlenderbotSmall ByT5 Canine
-CLIP Clvp CodeGen CodeLlama Cohere Cpm CpmAnt CTRL Dia DPRContextEncoder DPRQuestionEncoder DPRReader Esm
-Esmc FastSpeech2Conformer Flaubert FNet FSMT Funnel GPTNeoXJapanese GPTSw3 Lasr LayoutLMv2 LayoutLMv3
-LayoutXLM Luke M2M100 Marian MarkupLM Mgpstr MLuke MyT5 Nougat OpenAIGPT Pegasus Perceiver Phi3 Phobert
-PLBart Pop2Piano ProphetNet Qwen3_5 Rag Reformer RemBert RoCBert RoFormer SeamlessM4T Siglip Siglip2
-Speech2Text SpeechT5 Splinter Tapas Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper
-XGLM XLM
+_WRITTEN = """
+Barthez BigBird Blenderbot CLIP CodeGen CodeLlama Cohere DPRContextEncoder DPRQuestionEncoder DPRReader
+Esmc FNet Funnel Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke MarkupLM MLuke Nougat OpenAIGPT Pegasus Phi3
+Qwen3_5 Reformer RemBert RoFormer SeamlessM4T Siglip2 Splinter Tipsv2 Udop VideoPrism Whisper XGLM
 """
-UNKNOWN_CLASSES = frozenset(f"{name}Tokenizer" for name in _UNKNOWN.split())
+# Those that transformers runs in Python, and never writes as a tokenizer.json.
+_IN_PYTHON = """
+Bartpho BertGeneration BertJapanese Bertweet BioGpt BlenderbotSmall ByT5 CTRL Canine Clvp CpmAnt Cpm Dia
+Esm FSMT FastSpeech2Conformer Flaubert GPTNeoXJapanese GPTSw3 M2M100 Marian Mgpstr MyT5 PLBart Perceiver
+Phobert Pop2Piano ProphetNet Rag RoCBert Siglip Speech2Text SpeechT5 Tapas Vits Wav2Vec2CTC
+Wav2Vec2PhonemeCTC XLM
+"""
+CLASSES_IN_PYTHON = frozenset(f"{name}Tokenizer" for name in _IN_PYTHON.split())
+UNKNOWN_CLASSES = CLASSES_IN_PYTHON | frozenset(f"{name}Tokenizer" for name in _WRITTEN.split())
 
 # The default class of each text architecture.
 _ARCHITECTURES: Mapping[str, str] = {

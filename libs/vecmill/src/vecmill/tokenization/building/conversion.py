@@ -11,7 +11,7 @@ from typing import Any
 from vecmill.errors import CorruptModel, UnsupportedModel
 from vecmill.models.directory import FileLimits
 from vecmill.models.tokenizer_file import LARGEST_TOKENIZER, TOKENIZER_CONFIG
-from vecmill.tokenization.building.class_names import QWEN_CLASS, UNKNOWN_CLASSES
+from vecmill.tokenization.building.class_names import CLASSES_IN_PYTHON, QWEN_CLASS, UNKNOWN_CLASSES
 from vecmill.tokenization.building.classes import (
     CLASSES,
     NO_CLASS,
@@ -103,6 +103,11 @@ def _find_special(path: Path, known: TokenizerClass, settings: Mapping[str, Any]
 
 
 def _no_tokenizer(path: Path, name: str) -> UnsupportedModel:
+    if name in CLASSES_IN_PYTHON:
+        return UnsupportedModel(
+            f"{path.parent} has {path.name} and no tokenizer.json. The model's tokenizer class is {name}, "
+            "which transformers runs in Python and cannot write as a tokenizer.json. Use another model."
+        )
     return UnsupportedModel(
         f"{path.parent} has {path.name} and no tokenizer.json, from which no tokenizer of the class "
         f"{show_name(name) or 'that the model has'!r} can be built. Write one with "
