@@ -4,27 +4,33 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from click.testing import CliRunner
 
 from support.task_models import save_dense_router, save_sparse_router, save_splade, save_task_model
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
+from vecmill.commands.check import compare_model
+from vecmill.commands.main import main
 from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.engines.table import TableEngine
 from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest, QueueFull, SetupError, UnsupportedModel
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions, Truncation
 from vecmill.values.aliases import FloatArray
-from vecmill.values.embeddings import OutputDtype, OutputShape, SparseEmbedding
-from vecmill.verification.reference import load_reference_implementation
+from vecmill.values.batch import Batch
+from vecmill.values.embeddings import Embeddings, OutputDtype, OutputShape, SparseEmbedding
+from vecmill.verification import reference
 
 TOLERANCE = 1e-5
 ROUTER = "router_config.json"
@@ -282,15 +288,45 @@ def test_a_text_that_is_too_long_for_its_route_is_refused_if_asked(
         open_engine(sparse_model[0]).run(EmbedSparse(("the one " * 60,), options=options))
 
 
-def test_a_check_compares_documents(sparse_model: tuple[Path, Any], open_engine: Open) -> None:
-    from vecmill.verification.model_outputs import make_check_inputs
+@pytest.mark.parametrize("name", ["sparse_model", "dense_model"])
+def test_a_check_compares_documents_and_queries(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    folder, _ = request.getfixturevalue(name)
+    result = CliRunner().invoke(main, ["check", str(folder), "--count", "12", "--cache-dir", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    headings = [line for line in result.output.splitlines() if "against" in line]
+    assert [line.partition(", against")[0] for line in headings] == [
+        f"{folder.name}, documents: engine onnx, fp32",
+        f"{folder.name}, queries: engine table, fp32",
+    ]
+    assert all("sentence-transformers" in line for line in headings)
 
-    folder, oracle = sparse_model
-    description = describe_model(locate_model(folder))
-    (found,) = load_reference_implementation(description)(make_check_inputs(description, ["the one"]))
-    assert isinstance(found, SparseEmbedding)
-    (expected,) = encode_sparse(oracle.encode_document, ["the one"])
-    np.testing.assert_allclose(dense_rows((found,), len(expected))[0], expected, atol=TOLERANCE)
+
+def test_a_check_finds_a_wrong_table(
+    sparse_model: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = TableEngine.run
+
+    def look_up_wrongly(engine: TableEngine, batch: Batch, *, width: int) -> Embeddings:
+        found = look_up(engine, batch, width=width)
+        return replace(found, values=found.values * np.float32(1.01))
+
+    monkeypatch.setattr(TableEngine, "run", look_up_wrongly)
+    of_documents, of_queries = compare_model(
+        str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4]
+    )
+    assert of_documents.is_within(1e-4)
+    assert not of_queries.is_within(1e-4)
+
+
+def test_without_the_library_a_check_compares_documents_alone(
+    sparse_model: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "find_spec", lambda name: None)
+    (report,) = compare_model(str(sparse_model[0]), MillConfig(cache_dir=tmp_path), texts=QUERIES[:4])
+    assert report.model.endswith(", documents")
+    assert report.reference.startswith("vecmill's own")
 
 
 def edit(file: Path, **values: Any) -> None:

@@ -19,6 +19,7 @@ from support.task_models import (
 )
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig
+from vecmill.commands.check import compare_model
 from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model
@@ -230,3 +231,11 @@ def test_hidden_states_of_queries_are_those_of_their_encoder(tmp_path: Path, cac
             np.testing.assert_allclose(found, np.asarray(encoded[0]), atol=TOLERANCE * 10)
 
     asyncio.run(embed())
+
+
+def test_a_check_compares_both_encoders(sample: Sample, tmp_path: Path) -> None:
+    reports = compare_model(str(sample.folder), MillConfig(cache_dir=tmp_path), texts=SAMPLE)
+    assert [report.model for report in reports] == ["m, documents", "m, queries"]
+    assert all(report.is_within(TOLERANCE) for report in reports)
+    assert all(report.engine == "onnx" for report in reports)
+    assert all(report.reference.startswith("sentence-transformers") for report in reports)

@@ -18,7 +18,7 @@ from vecmill.batching.scheduler import Backlog, sum_backlogs
 from vecmill.batching.ticket import CountsSnapshot
 from vecmill.config import MillConfig, default_cache_dir
 from vecmill.directory_layouts import describe_model
-from vecmill.engines import default_engine, load_engine
+from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import NotReady, ShuttingDown
 from vecmill.hardware.budget import CoreBudget
@@ -29,7 +29,7 @@ from vecmill.models.directory import load_failures
 from vecmill.operations import answer
 from vecmill.operations.admission import Admission
 from vecmill.operations.embed import measure_ranges
-from vecmill.operations.query_side import QuerySide, load_table
+from vecmill.operations.query_side import QuerySide, load_query_engine, load_query_tokenizer
 from vecmill.requests import (
     DEFAULT_TEXT_OPTIONS,
     Classify,
@@ -161,17 +161,12 @@ class Mill:
         return QuerySide(description, tokenizer, dispatcher)
 
     def _load_queries(self, description: ModelDescription) -> tuple[Engine, CostModel, Tokenizer]:
-        if description.is_table:
-            table, tokenizer = load_table(description)
-            self._query_engine = table
-            return table, table.warm_up(), tokenizer
-        tokenizer = Tokenizer.load(description)
-        plan = self.config.plan(self.config.engine or default_engine(description))
-        cache_dir = self.config.cache_dir or default_cache_dir()
-        engine = load_gated_engine(description, plan, cores=self._budget.total, cache_dir=cache_dir)
+        tokenizer = load_query_tokenizer(description)
+        engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
         self._query_engine = engine
         cost = engine.warm_up()
-        check_engine(description, engine, tokenizer)
+        if not description.is_table:  # which computes nothing
+            check_engine(description, engine, tokenizer)
         return engine, cost, tokenizer
 
     async def drain(self, timeout_s: float) -> bool:

@@ -7,10 +7,13 @@ If queries are looked up in a table, their engine takes microseconds. It has a c
 no query waits for a core that computes documents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.config import MillConfig, default_cache_dir
+from vecmill.engines import default_engine
+from vecmill.engines.base import Engine
 from vecmill.engines.table import TableEngine
 from vecmill.errors import CorruptModel, InvalidRequest
 from vecmill.models import ModelDescription
@@ -65,16 +68,31 @@ class QuerySide:
         return [replace(sequence, is_query=True) for sequence in sequences]
 
 
-def load_table(description: ModelDescription) -> tuple[TableEngine, Tokenizer]:
-    """Load the table of queries and their tokenizer. Raises `SetupError`.
+# Loads an encoder by its plan, such as `load_engine`.
+LoadEngine = Callable[..., Engine]
 
-    A token without an entry in the table is a `CorruptModel`.
+
+def load_query_engine(
+    description: ModelDescription, config: MillConfig, load: LoadEngine, *, cores: int
+) -> Engine:
+    """Load the table of queries, or their encoder by `load`. Raises `SetupError`.
+
+    A plan that `vecmill optimize` has chosen is that of the documents. Queries are computed as `config` says.
     """
-    engine, tokenizer = TableEngine.load(description), Tokenizer.load(description)
+    if description.is_table:
+        return TableEngine.load(description)
+    plan = config.plan(config.engine or default_engine(description))
+    cache_dir = config.cache_dir or default_cache_dir()
+    return load(description, plan, cores=cores, cache_dir=cache_dir)
+
+
+def load_query_tokenizer(description: ModelDescription) -> Tokenizer:
+    """Load the tokenizer of queries. Raises `SetupError`, also if a token has no entry in the table."""
+    tokenizer = Tokenizer.load(description)
     highest = max(tokenizer.library.get_vocab(with_added_tokens=True).values(), default=0)
-    if highest >= description.vocab_size:
+    if description.is_table and highest >= description.vocab_size:
         raise CorruptModel(
             f"{description.tokenizer_file} has token ids up to {highest}, but "
             f"{description.weights_files[0]} has only {description.vocab_size} entries."
         )
-    return engine, tokenizer
+    return tokenizer
