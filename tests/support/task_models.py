@@ -186,10 +186,12 @@ def save_sparse_router(folder: Path, masked: Path, **parameters: Any) -> Any:
     return oracle
 
 
-def save_dense_router(folder: Path, encoder: Path, *, width: int = 32, normalizes: bool = True) -> Any:
+def save_dense_router(
+    folder: Path, encoder: Path, *, width: int = 32, normalizes: bool = True, **parameters: Any
+) -> Any:
     """An embedding model over `encoder` for documents, with random token embeddings for queries; returns it.
 
-    The tokens of queries are others than those of documents.
+    The tokens of queries are others than those of documents. `parameters` are those of the router.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -209,6 +211,7 @@ def save_dense_router(folder: Path, encoder: Path, *, width: int = 32, normalize
         router = Router.for_query_document(
             query_modules=[StaticEmbedding(own, embedding_dim=width)],
             document_modules=[Transformer(str(encoder), max_seq_length=LONGEST), Pooling(width)],
+            **parameters,
         )
         oracle = SentenceTransformer(
             modules=[router, *[Normalize()] * normalizes], device="cpu", prompts=SIDES

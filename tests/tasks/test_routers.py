@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,6 +18,9 @@ from support.task_models import save_dense_router, save_sparse_router, save_spla
 from tasks.conftest import TEXTS
 from vecmill import Mill, MillConfig, SyncMill
 from vecmill.commands.check import compare_model
+from vecmill.commands.embed.embedder import EmbedParameters
+from vecmill.commands.embed.local import open_local
+from vecmill.commands.embed.options import EmbedModel
 from vecmill.commands.main import main
 from vecmill.commands.optimize.output_directory import copy_model
 from vecmill.config import QueueConfig
@@ -24,7 +28,15 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
 from vecmill.engines.table import TableEngine
-from vecmill.errors import CorruptModel, InputTooLong, InvalidRequest, QueueFull, SetupError, UnsupportedModel
+from vecmill.errors import (
+    CorruptModel,
+    InputTooLong,
+    InvalidConfig,
+    InvalidRequest,
+    QueueFull,
+    SetupError,
+    UnsupportedModel,
+)
 from vecmill.models import ModelDescription, locate_model
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions, Truncation
 from vecmill.values.aliases import FloatArray
@@ -286,6 +298,48 @@ def test_a_text_that_is_too_long_for_its_route_is_refused_if_asked(
     options = TextOptions(purpose=Purpose.QUERY, truncation=Truncation(is_allowed=False))
     with pytest.raises(InputTooLong):
         open_engine(sparse_model[0]).run(EmbedSparse(("the one " * 60,), options=options))
+
+
+def test_embedded_files_know_the_side_of_their_texts(dense_model: tuple[Path, Any], tmp_path: Path) -> None:
+    """A run that goes on with another table of queries would mix embeddings that cannot be compared."""
+
+    async def identify(folder: Path, purpose: Purpose | None) -> object:
+        choice = EmbedModel(str(folder), MillConfig(cache_dir=tmp_path / "prepared"))
+        async with open_local(choice, EmbedParameters(purpose=purpose)) as embedder:
+            return embedder.identity["fingerprint"]
+
+    def change_table(folder: Path) -> None:
+        path = folder / "query_0_StaticEmbedding" / "model.safetensors"
+        (table,) = safetensors.numpy.load_file(path).items()
+        safetensors.numpy.save_file({table[0]: table[1] * 2}, path)
+
+    other = tmp_path / "m"
+    shutil.copytree(dense_model[0], other)
+    change_table(other)
+    query, document, default = (
+        asyncio.run(identify(dense_model[0], purpose)) for purpose in (Purpose.QUERY, Purpose.DOCUMENT, None)
+    )
+    assert query != document
+    assert document == default
+    assert asyncio.run(identify(other, Purpose.DOCUMENT)) == document
+    assert asyncio.run(identify(other, Purpose.QUERY)) != query
+
+
+def test_files_of_no_purpose_are_refused_without_a_default_route(masked: Path, tmp_path: Path) -> None:
+    save_dense_router(
+        tmp_path / "m",
+        save_task_model(tmp_path / "bert", "BertModel"),
+        default_route=None,
+        allow_empty_key=False,
+    )
+
+    async def open_model() -> None:
+        choice = EmbedModel(str(tmp_path / "m"), MillConfig(cache_dir=tmp_path / "prepared"))
+        async with open_local(choice, EmbedParameters()):
+            pass
+
+    with pytest.raises(InvalidConfig, match="`purpose` is missing"):
+        asyncio.run(open_model())
 
 
 @pytest.mark.parametrize("name", ["sparse_model", "dense_model"])
