@@ -8,6 +8,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -63,7 +64,6 @@ class MillState(StrEnum):
 
     LOADING = "loading"
     READY = "ready"
-    DRAINING = "draining"
     DEGRADED = "degraded"  # a lane hangs or is dead; the other lanes go on, and the lane may come back
     LOST = "lost"  # no lane works and none can be replaced: every request fails until the process is replaced
     CLOSED = "closed"
@@ -169,18 +169,6 @@ class Mill:
             check_engine(description, engine, tokenizer)
         return engine, cost, tokenizer
 
-    async def drain(self, timeout_s: float) -> bool:
-        """Refuse new requests and wait for the accepted ones; return whether all of them were answered."""
-        self._state = MillState.DRAINING
-        if self._admission is None:
-            return True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._admission.idle.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def close(self) -> None:
         """Fail all waiting requests with `ShuttingDown`, and release all resources. May be called twice."""
         if self._state is MillState.CLOSED:
@@ -188,7 +176,9 @@ class Mill:
         self._state = MillState.CLOSED
         try:
             if self._admission is not None:
-                await asyncio.gather(*(each.close() for each in self._admission.dispatchers))
+                async with AsyncExitStack() as closing:  # the next one too if the call is cancelled
+                    for each in self._admission.dispatchers:
+                        closing.push_async_callback(each.close)
         finally:  # also if the call is cancelled
             if self._admission is not None:
                 self._admission.close()
@@ -221,7 +211,7 @@ class Mill:
 
     @property
     def is_lost(self) -> bool:
-        """Whether no lane works and none can be replaced, also while the mill drains.
+        """Whether no lane works and none can be replaced.
 
         An asymmetric model is lost with either of its sides.
         """
@@ -372,7 +362,7 @@ class Mill:
         if self._admission is None:
             self._observer.rejected(Rejection.NOT_READY)
             raise _not_ready()
-        if self._state in (MillState.DRAINING, MillState.CLOSED):
+        if self._state is MillState.CLOSED:
             self._observer.rejected(Rejection.SHUTTING_DOWN)
             raise ShuttingDown("This server is shutting down. Another one may answer.")
         return self._admission

@@ -7,9 +7,8 @@ threads for longer texts, and `compute` has threads for larger results.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,8 +97,6 @@ class Admission:
         self.query_side: QuerySide | None = None
         self.dispatcher = dispatcher
         self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)
-        self.idle = asyncio.Event()
-        self.idle.set()
         self._config = config
         self._observer = observer
         self._clock = clock
@@ -107,7 +104,6 @@ class Admission:
             LARGEST_REQUESTS * config.inputs.max_request_characters, observer=observer, clock=clock
         )
         self._computing = ThreadPoolExecutor(2, thread_name_prefix="vecmill-compute")
-        self._open_requests = 0
         self._is_closed = False
 
     async def run(
@@ -131,16 +127,16 @@ class Admission:
         began = self._clock()
         run = None if request.timeline is None else request.timeline.begin_run(began, len(sizes))
         self.check_sizes(sizes, uncounted)
-        tokenizer, dispatcher = self.tokenizer_of(route), self.dispatcher_of(route)
+        dispatcher = self.dispatcher_of(route)
         check = partial(
             dispatcher.refuse_if_full,
             request.client,
             sum(sizes) + TOKENS_AROUND * len(sizes),
             request.priority,
-            dispatcher.likely_costs_s(_likely_tokens(tokenizer, request, sizes)),
+            dispatcher.likely_costs_s(self._likely_tokens(request, sizes, route)),
         )
         check()
-        most_read = tokenizer.most_read(request.options.truncation)
+        most_read = self.tokenizer_of(route).most_read(request.options.truncation)
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
         slices = _mark_shared(encode()) if self.description.shares_prefixes else encode()
@@ -237,18 +233,6 @@ class Admission:
         default, adapters = default_prompt(description), description.encoder.adapters
         return find_prompt(description.prompts, default, options, adapters)
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Count a request as open while the context lasts. `idle` is set while no request is open."""
-        self._open_requests += 1
-        self.idle.clear()
-        try:
-            yield
-        finally:
-            self._open_requests -= 1
-            if not self._open_requests:
-                self.idle.set()
-
     def report_truncated(self, texts: int) -> None:
         """Tell the observer that some texts of an answered request were truncated."""
         self._observer.truncated(texts)
@@ -320,6 +304,13 @@ class Admission:
         load = Load(len(sizes), characters, read, request.client)
         return await self._tokenizing.run(work, load, deadline, check)
 
+    def _likely_tokens(self, request: Request[Any], sizes: Sequence[int], route: Purpose) -> list[int]:
+        """Return the likely number of tokens of each text, nothing for requests that are surely small."""
+        if len(sizes) < FEW_TEXTS:
+            return []
+        longest = self.tokenizer_of(route).longest(request.options.truncation)
+        return [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in sizes]
+
     def _longest_s(self, request: Request[Any]) -> float:
         # Background work is worth computing however late.
         is_background = request.priority is Priority.BACKGROUND
@@ -329,14 +320,6 @@ class Admission:
 
 def _mark_shared(slices: Slices[list[TokenSequence]]) -> Slices[list[TokenSequence]]:
     return mark_shared((yield from slices))
-
-
-def _likely_tokens(tokenizer: Tokenizer, request: Request[Any], sizes: Sequence[int]) -> list[int]:
-    """Return the likely number of tokens of each text, nothing for requests that are surely small."""
-    if len(sizes) < FEW_TEXTS:
-        return []
-    longest = tokenizer.longest(request.options.truncation)
-    return [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in sizes]
 
 
 def _embeddings(ended: QueuedRequest) -> list[Embedding]:
