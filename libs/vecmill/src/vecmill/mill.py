@@ -235,6 +235,11 @@ class Mill:
         return self._engine.info
 
     @property
+    def query_info(self) -> EngineInfo | None:
+        """The properties of the engine of queries, if that is another one than the engine of documents."""
+        return None if self._query_engine is None else self._query_engine.info
+
+    @property
     def batch_tokens(self) -> int:
         """The tokens of a full batch; before the model is loaded, as configured."""
         if self._admission is None:

@@ -273,9 +273,19 @@ class Dispatcher:
 
 
 def _record(request: QueuedRequest, timeline: RunTimeline) -> None:
-    timeline.admitted_at, timeline.started_at = request.admitted_at, request.started_at
-    timeline.finished_at = request.finished_at
+    """Add the times of a request to those of its run, which has two requests if it has texts of two sides."""
+    timeline.admitted_at = _first(timeline.admitted_at, request.admitted_at)
+    timeline.started_at = _first(timeline.started_at, request.started_at)
+    timeline.finished_at = _last(timeline.finished_at, request.finished_at)
     timeline.has_failed |= request.error is not None
+
+
+def _first(one: float | None, other: float | None) -> float | None:
+    return min((time for time in (one, other) if time is not None), default=None)
+
+
+def _last(one: float | None, other: float | None) -> float | None:
+    return max((time for time in (one, other) if time is not None), default=None)
 
 
 def _shutting_down() -> ShuttingDown:
