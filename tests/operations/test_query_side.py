@@ -18,6 +18,7 @@ from vecmill.engines.table import TableEngine
 from vecmill.errors import (
     DeadlineExceeded,
     InvalidRequest,
+    NotReady,
     QueueFull,
     RequestTooLarge,
     ShuttingDown,
@@ -195,6 +196,31 @@ async def test_a_rerank_whose_documents_are_refused_leaves_no_query_behind(
         assert mill.text_counts.open == 3
         engine.released.set()
         await asyncio.gather(running, waiting)
+
+
+async def test_no_request_is_accepted_before_both_sides_are_loaded(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_load, load = threading.Event(), threading.Event(), TableEngine.load
+
+    def wait_and_load(description: ModelDescription) -> TableEngine:
+        begun.set()
+        may_load.wait()
+        return load(description)
+
+    monkeypatch.setattr(TableEngine, "load", wait_and_load)
+    mill = serve(description)
+    starting = asyncio.create_task(mill.start())
+    try:
+        await asyncio.to_thread(begun.wait)
+        for options in (QUERY, DOCUMENT):
+            with pytest.raises(NotReady):
+                await mill.run(EmbedSparse(("the one",), options=options))
+    finally:
+        may_load.set()
+        await starting
+    assert (await mill.run(ask("the one"))).embeddings
+    await mill.close()
 
 
 async def test_queries_that_wait_when_the_mill_closes_get_an_answer(

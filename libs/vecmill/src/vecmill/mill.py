@@ -118,15 +118,12 @@ class Mill:
         if description.task in (Task.RERANK, Task.CLASSIFY):
             with load_failures(description.tokenizer_file):
                 pairs = PairTokenizer(tokenizer, description)
-        dispatcher = Dispatcher(
-            self._engine,
-            self.config.sized_for(self._engine.info),
-            budget=self._budget,
-            observer=self._observer,
-            cost=cost,
-            clock=self._clock,
-        )
-        self._admission = Admission(
+        queries = None
+        if description.router is not None:
+            queries = await asyncio.to_thread(self._load_queries, description.router.query)
+        # From here on nothing is awaited: a request finds all that it needs, or the model is not ready.
+        dispatcher = self._make_dispatcher(self._engine, cost, self._budget)
+        admission = Admission(
             description,
             tokenizer,
             dispatcher,
@@ -135,39 +132,48 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
-        if description.router is not None:
-            side = await self._load_query_side(description.router.query, first_lane=len(dispatcher.lanes.all))
-            self._admission.add_query_side(side)
+        if queries is not None:
+            admission.add_query_side(self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all)))
         if self._cache_dir is not None:
-            self._admission.keep_sample(self._cache_dir)
-        for each in self._admission.dispatchers:
+            admission.keep_sample(self._cache_dir)
+        self._admission = admission
+        for each in admission.dispatchers:
             each.start()
         await asyncio.to_thread(return_freed_memory)  # of the files that were read
         self._state = MillState.READY
 
-    async def _load_query_side(self, description: ModelDescription, *, first_lane: int) -> QuerySide:
-        """Load the table or the encoder of the queries, whose lanes have the numbers from `first_lane` on."""
-        engine, cost, tokenizer = await asyncio.to_thread(self._load_queries, description)
-        dispatcher = Dispatcher(
-            engine,
-            self.config.sized_for(engine.info),
-            # A table needs a core for microseconds, and does not wait for those that compute documents.
-            budget=CoreBudget(1) if description.is_table else self._budget,
-            observer=self._observer,
-            cost=cost,
-            clock=self._clock,
-            first_lane=first_lane,
-        )
-        return QuerySide(description, tokenizer, dispatcher)
-
-    def _load_queries(self, description: ModelDescription) -> tuple[Engine, CostModel, Tokenizer]:
+    def _load_queries(self, description: ModelDescription) -> tuple[ModelDescription, CostModel, Tokenizer]:
+        """Load the table or the encoder of the queries, and their tokenizer. Blocks."""
         tokenizer = load_query_tokenizer(description)
         engine = load_query_engine(description, self.config, load_gated_engine, cores=self._budget.total)
         self._query_engine = engine
         cost = engine.warm_up()
         if not description.is_table:  # which computes nothing
             check_engine(description, engine, tokenizer)
-        return engine, cost, tokenizer
+        return description, cost, tokenizer
+
+    def _make_query_side(
+        self, description: ModelDescription, cost: CostModel, tokenizer: Tokenizer, *, first_lane: int
+    ) -> QuerySide:
+        """Return the side of the queries, whose lanes have the numbers from `first_lane` on."""
+        assert self._query_engine is not None
+        # A table needs a core for microseconds, and does not wait for those that compute documents.
+        budget = CoreBudget(1) if description.is_table else self._budget
+        dispatcher = self._make_dispatcher(self._query_engine, cost, budget, first_lane=first_lane)
+        return QuerySide(description, tokenizer, dispatcher)
+
+    def _make_dispatcher(
+        self, engine: Engine, cost: CostModel, budget: CoreBudget, *, first_lane: int = 0
+    ) -> Dispatcher:
+        return Dispatcher(
+            engine,
+            self.config.sized_for(engine.info),
+            budget=budget,
+            observer=self._observer,
+            cost=cost,
+            clock=self._clock,
+            first_lane=first_lane,
+        )
 
     async def close(self) -> None:
         """Fail all waiting requests with `ShuttingDown`, and release all resources. May be called twice."""
