@@ -1,6 +1,7 @@
 """Queries and documents of one model go through encoders of their own, which are those of the reference."""
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
+from support.lora_adapters import Lora, save_adapter
 from support.task_models import (
     save_causal,
     save_router_before_pooling,
@@ -25,6 +28,7 @@ from vecmill.config import QueueConfig
 from vecmill.directory_layouts import describe_model
 from vecmill.engines import ENGINES
 from vecmill.engines.fake import FakeEngine, Fault, FaultScript
+from vecmill.errors import SetupError, UnsupportedModel
 from vecmill.models import locate_model
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions
 from vecmill.values.aliases import FloatArray
@@ -239,3 +243,87 @@ def test_a_check_compares_both_encoders(sample: Sample, tmp_path: Path) -> None:
     assert all(report.is_within(TOLERANCE) for report in reports)
     assert all(report.engine == "onnx" for report in reports)
     assert all(report.reference.startswith("sentence-transformers") for report in reports)
+
+
+def edit(file: Path, change: Callable[[Any], None]) -> None:
+    values = json.loads(file.read_text())
+    change(values)
+    file.write_text(json.dumps(values))
+
+
+def put_a_router_into_a_route(folder: Path) -> None:
+    kind = "sentence_transformers.base.modules.router.Router"
+    edit(folder / "router_config.json", lambda config: config["types"].update(query_0_Transformer=kind))
+
+
+def normalise_documents_alone(folder: Path) -> None:
+    """Leave Normalize to the documents alone."""
+    edit(folder / "modules.json", lambda modules: modules.pop())
+    kind, name = "sentence_transformers.base.modules.normalize.Normalize", "1_Normalize"
+    edit(folder / "router_config.json", lambda config: config["types"].update({name: kind}))
+    edit(folder / "router_config.json", lambda config: config["structure"]["document"].append(name))
+
+
+def make_queries_narrower(folder: Path) -> None:
+    (folder / "narrow").mkdir()
+    values = np.zeros((16, 32), np.float32)
+    safetensors.numpy.save_file({"linear.weight": values}, folder / "narrow" / "model.safetensors")
+    settings = {"in_features": 32, "out_features": 16, "bias": False}
+    (folder / "narrow" / "config.json").write_text(
+        json.dumps({**settings, "activation_function": "torch.nn.modules.linear.Identity"})
+    )
+    kind = "sentence_transformers.base.modules.dense.Dense"
+    edit(folder / "router_config.json", lambda config: config["types"].update(narrow=kind))
+    edit(folder / "router_config.json", lambda config: config["structure"]["query"].append("narrow"))
+
+
+def adapt_the_queries(folder: Path) -> None:
+    import transformers
+
+    route = folder / "query_0_Transformer"
+    model = transformers.AutoModel.from_pretrained(route)
+    save_adapter(route, model, Lora(targets=("query",)), "")
+
+
+def take_a_tensor_away(folder: Path) -> None:
+    path = folder / "query_0_Transformer" / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    tensors.pop("encoder.layer.1.output.dense.weight")
+    safetensors.numpy.save_file(tensors, path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put_a_router_into_a_route, r"router_config\.json: structure\.query has Router, Pooling"),
+        (normalise_documents_alone, "Normalize for one route alone"),
+        (make_queries_narrower, "16 and 32 dimensions"),
+        (
+            adapt_the_queries,
+            r"query_0_Transformer/adapter_config\.json: an adapter of the encoder of queries",
+        ),
+        (take_a_tensor_away, r"encoder\.layer\.1\.output\.dense\.weight"),
+    ],
+)
+def test_other_routes_are_refused_with_the_file(
+    tmp_path: Path, change: Callable[[Path], None], message: str
+) -> None:
+    encoders = [save_task_model(tmp_path / name, "BertModel", seed=seed) for seed, name in enumerate("qd")]
+    save_router_of_encoders(tmp_path / "m", *encoders)
+    change(tmp_path / "m")
+
+    async def start() -> None:
+        async with Mill(tmp_path / "m", MillConfig(cache_dir=tmp_path / "prepared")):
+            pass
+
+    with pytest.raises(SetupError, match=message):
+        asyncio.run(start())
+
+
+def test_an_encoder_of_several_adapters_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoders = [save_task_model(tmp_path / name, "BertModel", seed=seed) for seed, name in enumerate("qd")]
+    save_router_of_encoders(tmp_path / "m", *encoders)
+    encoder = describe_model(locate_model(tmp_path / "m")).encoder
+    monkeypatch.setattr(type(encoder), "adapters", property(lambda _: ("one", "other")))
+    with pytest.raises(UnsupportedModel, match="a route has several adapters"):
+        describe_model(locate_model(tmp_path / "m"))

@@ -226,6 +226,11 @@ def _refuse_unlike(path: Path, query: ModelDescription, document: ModelDescripti
         )
     if query.encoder.adapters or document.encoder.adapters:
         raise UnsupportedModel(f"{path}: a route has several adapters, which is not supported in a router.")
+    if query.adapter is not None:
+        raise UnsupportedModel(
+            f"{query.adapter.config_file}: an adapter of the encoder of queries is not supported. Merge it "
+            "into the weights first."
+        )
     weighted = [stage for stage in query.stages if isinstance(stage, Dense | LayerNorm)]
     if weighted and query.is_table:
         raise UnsupportedModel(
