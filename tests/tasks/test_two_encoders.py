@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from vecmill.models import locate_model
 from vecmill.requests import Embed, EmbedSparse, EmbedTokens, Purpose, Rerank, TextOptions
 from vecmill.values.aliases import FloatArray
 from vecmill.values.observer import BatchRecord, Observer
+from vecmill.verification.reference import load_reference_implementation
 
 TOLERANCE = 1e-4
 ENGINE_NAMES = [name for name in ("onnx", "openvino", "torch") if ENGINES[name].is_installed]
@@ -327,3 +328,35 @@ def test_an_encoder_of_several_adapters_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(type(encoder), "adapters", property(lambda _: ("one", "other")))
     with pytest.raises(UnsupportedModel, match="a route has several adapters"):
         describe_model(locate_model(tmp_path / "m"))
+
+
+class Hostile:
+    """An object whose pickle makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self.file,)
+
+
+@pytest.mark.promise("no-foreign-code")
+@pytest.mark.parametrize("route", ["query_0_Transformer", "document_0_Transformer"])
+def test_a_check_of_either_side_opens_no_hostile_pickle_of_the_other(tmp_path: Path, route: str) -> None:
+    """The library loads both routes, whichever is compared."""
+    import torch
+
+    encoders = [save_task_model(tmp_path / name, "BertModel", seed=seed) for seed, name in enumerate("qd")]
+    save_router_of_encoders(tmp_path / "m", *encoders)
+    description = describe_model(locate_model(tmp_path / "m"))
+    assert description.router is not None
+    file = tmp_path / "m" / route / "pytorch_model.bin"
+    torch.save({"weight": Hostile(tmp_path / "executed")}, file)
+    side = description if route.startswith("document") else description.router.query
+    side = replace(side, weights_files=(file,))
+    router = description.router if side.router is not None else replace(description.router, query=side)
+    changed = replace(side if side.router is not None else description, router=router)
+    for purpose in OPTIONS:
+        with pytest.raises(SetupError, match=str(file)):
+            load_reference_implementation(changed, purpose)
+    assert not (tmp_path / "executed").exists()
