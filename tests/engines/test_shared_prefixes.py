@@ -72,6 +72,7 @@ def test_rows_are_those_of_the_texts_alone(folder: Path, tmp_path: Path, name: s
         engine.close()
 
 
+@pytest.mark.promise("same-in-any-batch")
 def test_random_groups_of_texts_have_the_rows_of_the_texts_alone(folder: Path, tmp_path: Path) -> None:
     """Few ids, so that beginnings of any length are equal; lengths from one token to hundreds."""
     random = np.random.default_rng(SEED)

@@ -122,6 +122,7 @@ class OnnxEngine:
                 is_finished=is_finished,
                 parallel_calls=None if choice.is_cpu else 1,
                 batch_tokens=plan.max_batch_tokens,
+                shares_prefixes=description.shares_prefixes,
             )
             return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
 

@@ -123,6 +123,7 @@ class OpenVinoEngine:
             output_shape=description.output_shape,
             normalizes=description.normalizes_output,
             batch_tokens=plan.max_batch_tokens,
+            shares_prefixes=description.shares_prefixes,
         )
         return cls(
             info,

@@ -28,8 +28,8 @@ from vecmill.graphs.steps import Step, Steps, keep_needed
 ATTENTION = "Attention"
 """The operator of steps that `join_attention` makes.
 
-Inputs: query, key, value, bias. Attributes: `scale`, and `heads`, the number of query heads if several of them
-share keys.
+Inputs: query, key, value, bias. Attributes: `scale`, and `heads`, the number of query heads if several share
+their keys.
 """
 
 # The inputs of operators that are settings instead of data; they are Python values.
