@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.task_models import save_causal
-from vecmill import MillConfig, SyncMill
+from vecmill import Embed, MillConfig, SyncMill
 from vecmill.batching.dispatcher import Dispatcher
 from vecmill.batching.prefixes import MAX_SLOTS, SHARED_PARTS
 from vecmill.directory_layouts import describe_model
@@ -57,9 +57,9 @@ def embed(folder: Path, cache_dir: Path, texts: list[tuple[int, ...]]) -> None:
     """Embed `texts` as one request, and compare a few of the rows with those of the texts alone."""
     description = describe_model(locate_model(folder), Task.EMBED)
     with SyncMill(description, MillConfig(cache_dir=cache_dir)) as mill:
-        together = mill.embed(texts)
+        together = mill.run(Embed(tuple(texts))).embeddings
         for number in (0, len(texts) // 2, -1):
-            alone = mill.embed([texts[number]])[0]
+            alone = mill.run(Embed((texts[number],))).embeddings[0]
             assert np.abs(alone - together[number]).max() <= SAME
 
 
