@@ -114,6 +114,19 @@ def test_the_beginning_of_another_request_is_not_shared() -> None:
     assert computed_lengths(stage.take()) == [QUERY + DOCUMENT, DOCUMENT]
 
 
+def test_a_text_that_came_with_another_request_has_another_beginning() -> None:
+    stage = Stage()
+    texts = pairs(3)
+    first = stage.queue.admit(mark(texts), Terms(Priority.BULK, 1e9), 0.0)
+    other = pairs(3, query=20, tag=1)
+    stage.admit([*other, texts[0]])
+    stage.queue.cancel(first, 0.0)
+    computed = []
+    while not stage.queue.is_empty:
+        computed += [len(job.sequence) for job in stage.take(lanes=2)]
+    assert sorted(computed) == [20 + DOCUMENT] * 3 + [QUERY + DOCUMENT]
+
+
 def test_calls_stay_short_beside_interactive_requests() -> None:
     stage = Stage()
     stage.admit([TokenSequence.of([5] * 4)], Priority.INTERACTIVE)

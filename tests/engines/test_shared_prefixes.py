@@ -1,6 +1,7 @@
 """Texts of a causal model that begin with the same tokens share work, and have the rows of the text alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,8 @@ def test_a_model_whose_tokens_depend_on_later_ones_shares_nothing(
     file = tmp_path / "model/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     assert not describe_model(locate_model(tmp_path / "model"), Task.EMBED).shares_prefixes
+
+
+def test_an_exported_graph_shares_nothing(folder: Path) -> None:
+    description = describe_model(locate_model(folder), Task.RERANK)
+    assert not replace(description, weights_files=(folder / "model.onnx",)).shares_prefixes

@@ -127,6 +127,13 @@ def test_the_first_text_does_not_set_the_width_of_all_rows() -> None:
     assert (shape.rows, shape.width, shape.longest) == (22, 100, 300)
 
 
+def test_short_texts_do_not_divide_a_long_beginning_into_many_rows() -> None:
+    """Each row gathers the keys of its text."""
+    texts = [TokenSequence.of([*range(450), *[1_000 + text] * 5]) for text in range(31)]
+    batch = Batch.of(texts)
+    assert BatchShape.of(batch, Positions.of(batch, shares_prefixes=True)).rows < 1.6 * len(texts)
+
+
 def test_results_for_single_tokens_share_no_positions() -> None:
     batch = Batch.of(
         [

@@ -55,8 +55,9 @@ def extend_limit(limit: int, first: Job, lanes: int) -> int:
     shared = first.sequence.shared
     if not shared or limit < shared:
         return limit
+    # A job that came with another request may be marked with another beginning.
     jobs = [ticket.job for ticket in first.home.tickets]
-    own = [job.tokens - shared for job in jobs if job.sequence.shared]
+    own = [job.tokens - shared for job in jobs if job.sequence.shared == shared]
     calls = lanes * math.ceil(_count_calls(own, shared, max(limit, SHARED_PARTS * shared)) / lanes)
     calls = min(calls, max(1, 2 * sum(own) // shared))
     # With the text that crosses the end of its part, which is at most as long as the first.

@@ -36,6 +36,8 @@ from vecmill.values.embeddings import Output
 
 # To read the keys of a row takes about as long as to compute so many queries more.
 _ROW_QUERIES = 32
+# The longest queries of a text may be divided into so many rows of equal width.
+_PARTS = np.arange(1, 17)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,11 @@ def _count_equal(one: IntArray, other: IntArray) -> int:
 
 def _choose_width(queries: IntArray) -> int:
     """Return the width of rows that takes the least time for texts with so many `queries`, (texts,) int64."""
-    widths, texts = np.unique(queries[queries > 0], return_counts=True)
-    rows = -(-widths // widths[:, None]) @ texts
+    lengths, texts = np.unique(queries[queries > 0], return_counts=True)
+    if len(lengths) == 1:
+        return int(lengths[0])
+    widths = np.union1d(lengths, -(-lengths[-1] // _PARTS))
+    rows = -(-lengths // widths[:, None]) @ texts
     return int(widths[np.argmin(rows * (widths + _ROW_QUERIES))])
 
 
