@@ -1,6 +1,7 @@
 """Texts of a causal model that begin with the same tokens share work, and have the rows of the text alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,33 @@ def test_rows_are_those_of_the_texts_alone(folder: Path, tmp_path: Path, name: s
         engine.close()
 
 
+@pytest.mark.promise("same-in-any-batch")
+def test_random_groups_of_texts_have_the_rows_of_the_texts_alone(folder: Path, tmp_path: Path) -> None:
+    """Few ids, so that beginnings of any length are equal; lengths from one token to hundreds."""
+    random = np.random.default_rng(SEED)
+    engine = load_engine(
+        describe_model(locate_model(folder), Task.EMBED), EnginePlan("onnx"), cores=1, cache_dir=tmp_path
+    )
+    try:
+        for _ in range(12):
+            stems = [random.integers(5, 8, random.integers(1, 200)).tolist() for _ in range(3)]
+            texts = [
+                TokenSequence.of(
+                    [
+                        *stems[random.integers(3)][: random.integers(0, 200)],
+                        *random.integers(5, 8, random.integers(1, 1 << random.integers(1, 7))).tolist(),
+                    ]
+                )
+                for _ in range(random.integers(1, 20))
+            ]
+            together = engine.run(Batch.of(texts), width=1)
+            for number, text in enumerate(texts):
+                alone = engine.run(Batch.of([text]), width=1)
+                assert np.abs(together.of_text(number) - alone.of_text(0)).max() <= SAME, number
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -88,3 +116,8 @@ def test_a_model_whose_tokens_depend_on_later_ones_shares_nothing(
     file = tmp_path / "model/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     assert not describe_model(locate_model(tmp_path / "model"), Task.EMBED).shares_prefixes
+
+
+def test_an_exported_graph_shares_nothing(folder: Path) -> None:
+    description = describe_model(locate_model(folder), Task.RERANK)
+    assert not replace(description, weights_files=(folder / "model.onnx",)).shares_prefixes

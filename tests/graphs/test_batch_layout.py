@@ -28,7 +28,8 @@ class Probe:
         columns = op.constant(np.arange(3 * WIDTH), np.float32)
         scaled = op.Mul(op.Unsqueeze(ids, op.constant([1])), op.constant(100, np.float32))
         projected = op.Add(scaled, columns)
-        values = layout.split_heads(projected, Heads(first=2 * HEADS, count=HEADS, total=3 * HEADS, dim=DIM))
+        heads = Heads(first=2 * HEADS, count=HEADS, total=3 * HEADS, dim=DIM)
+        values = layout.split_heads(projected, heads, layout.token_of_key)
         merged = layout.merge_heads(values, width=WIDTH)
         self.outputs = {
             "positions": op.Cast(layout.token_positions, to=ir.DataType.FLOAT),

@@ -1,5 +1,6 @@
 """The indices that come with a batch say the same as those that a graph computes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +44,9 @@ def shape_of(batch: Batch) -> BatchShape:
 
 
 def run_indexed(session: onnxruntime.InferenceSession, batch: Batch, shape: BatchShape) -> FloatArray:
-    inputs = index_batch(batch, Positions.of(batch, shares_prefixes=False), shape)
-    rows: FloatArray = session.run(None, {found.name: inputs[found.name] for found in session.get_inputs()})[
-        0
-    ]
+    names = [found.name for found in session.get_inputs()]
+    inputs = index_batch(batch, Positions.of(batch, shares_prefixes=False), shape, names)
+    rows: FloatArray = session.run(None, inputs)[0]
     return rows
 
 
@@ -66,27 +66,72 @@ def test_rows_are_those_of_the_ragged_graph_however_shapes_are_rounded(
 
 def test_extents_round_up_to_multiples() -> None:
     shape = shape_of(batch_of(LENGTHS))
-    assert shape == BatchShape(positions=70, texts=5, longest=40)
-    assert shape.rounded(positions=16, texts=4, longest=8) == BatchShape(80, 8, 40)
+    assert shape == BatchShape(positions=70, texts=5, longest=40, rows=5, width=40)
+    rounded = BatchShape(positions=80, texts=8, longest=48, rows=8, width=48)
+    assert shape.rounded(positions=16, texts=4, longest=16) == rounded
 
 
-@pytest.mark.parametrize("room", [BatchShape(69, 5, 40), BatchShape(70, 4, 40), BatchShape(70, 5, 39)])
+FITTING = {"positions": 70, "texts": 5, "longest": 40, "rows": 5, "width": 40}
+
+
+@pytest.mark.parametrize(
+    "room", [BatchShape(**{**FITTING, name: size - 1}) for name, size in FITTING.items()]
+)
 def test_a_batch_that_does_not_fit_is_refused(room: BatchShape) -> None:
     batch = batch_of(LENGTHS)
     with pytest.raises(ValueError, match="does not fit"):
-        index_batch(batch, Positions.of(batch, shares_prefixes=False), room)
+        index_batch(batch, Positions.of(batch, shares_prefixes=False), room, ["token_ids"])
+
+
+def draw_batches(count: int) -> Iterator[Batch]:
+    """Batches of two ids, so that beginnings are often equal, and texts too."""
+    random = np.random.default_rng(SEED)
+    for _ in range(count):
+        texts = [random.integers(0, 2, random.integers(1, 9)).tolist() for _ in range(random.integers(1, 9))]
+        yield Batch.of([TokenSequence.of(text) for text in texts])
+
+
+def list_prefixes(batch: Batch) -> list[tuple[int, ...]]:
+    """Each token with those before it in its text."""
+    texts = np.split(batch.token_ids, batch.offsets[1:-1])
+    return [tuple(text[: end + 1].tolist()) for text in texts for end in range(len(text))]
 
 
 def test_equal_beginnings_share_positions_and_every_token_keeps_what_stands_before_it() -> None:
-    random = np.random.default_rng(SEED)
-    for _ in range(200):
-        # Two ids, so that beginnings are often equal, and texts too.
-        texts = [random.integers(0, 2, random.integers(1, 9)).tolist() for _ in range(random.integers(1, 9))]
-        batch = Batch.of([TokenSequence.of(text) for text in texts])
-        positions = Positions.of(batch, shares_prefixes=True)
-        prefixes = [tuple(text[: end + 1]) for text in texts for end in range(len(text))]
+    for batch in draw_batches(200):
+        positions, prefixes = Positions.of(batch, shares_prefixes=True), list_prefixes(batch)
         assert len(positions) == len(set(prefixes))
         assert [prefixes[token] for token in positions.tokens[positions.of_tokens]] == prefixes
+
+
+def test_each_position_has_a_query_in_a_row_with_the_keys_of_its_text() -> None:
+    for batch in draw_batches(200):
+        positions, prefixes = Positions.of(batch, shares_prefixes=True), list_prefixes(batch)
+        shape = BatchShape.of(batch, positions).rounded(positions=4, texts=2, longest=3)
+        names = ("slot_of_token", "token_of_query", "token_of_key")
+        slots, queries, keys = index_batch(batch, positions, shape, names).values()
+        assert queries.shape == (shape.rows, shape.width)
+        for position, slot in enumerate(slots[: len(positions)].tolist()):
+            assert queries.reshape(-1)[slot] == position
+            prefix = prefixes[positions.tokens[position]]
+            row = keys[slot // shape.width, : len(prefix)]
+            assert [prefixes[token] for token in positions.tokens[row]] == [
+                prefix[: end + 1] for end in range(len(prefix))
+            ]
+
+
+def test_the_first_text_does_not_set_the_width_of_all_rows() -> None:
+    beginning = list(range(200))
+    texts = [TokenSequence.of(beginning + [1_000 + text] * 100) for text in range(20)]
+    shape = BatchShape.of(batch := Batch.of(texts), Positions.of(batch, shares_prefixes=True))
+    assert (shape.rows, shape.width, shape.longest) == (22, 100, 300)
+
+
+def test_short_texts_do_not_divide_a_long_beginning_into_many_rows() -> None:
+    """Each row gathers the keys of its text."""
+    texts = [TokenSequence.of([*range(450), *[1_000 + text] * 5]) for text in range(31)]
+    batch = Batch.of(texts)
+    assert BatchShape.of(batch, Positions.of(batch, shares_prefixes=True)).rows < 1.6 * len(texts)
 
 
 def test_results_for_single_tokens_share_no_positions() -> None:

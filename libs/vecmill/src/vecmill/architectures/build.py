@@ -5,7 +5,7 @@ from typing import Any
 import onnx_ir as ir
 
 from vecmill.architectures.registry import find_graph_class
-from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout
+from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout, SharedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
 from vecmill.graphs.ops import Kept, Ops
@@ -31,7 +31,8 @@ def build_graph(
 ) -> ir.Model:
     """Build the graph from token ids to the model's outputs.
 
-    Inputs are those of `layout_class`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
+    Inputs are those of `layout_class`, where a model that shares positions has a `SharedLayout` for an
+    `IndexedLayout`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
     model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
     those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
     text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`). `kept` are
@@ -39,6 +40,8 @@ def build_graph(
     `UnsupportedModel` if the architecture has no such head.
     """
     op = Ops(kept)
+    if layout_class is IndexedLayout and description.shares_prefixes:
+        layout_class = SharedLayout
     layout = layout_class(
         op,
         has_unseen=description.task is Task.MULTI_VECTOR,

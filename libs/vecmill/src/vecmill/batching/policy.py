@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from vecmill.batching.forecast import LONG_CALL_S, Forecast
 from vecmill.batching.line import Line
 from vecmill.batching.pace import BatchSize, Pace
-from vecmill.batching.prefixes import added_tokens, extend_limit
+from vecmill.batching.prefixes import added_tokens, extend_limit, most_slots
 from vecmill.batching.queue import Queue
 from vecmill.batching.ticket import Job
 from vecmill.config import BatchConfig
@@ -100,6 +100,7 @@ class Policy:
     def _gather(self, line: Line, limit: int, lanes: int, *, allow_long: bool) -> list[Job]:
         candidates = _candidates(line, allow_long=allow_long)
         anchor = next(candidates)
+        slots = most_slots(limit, anchor)
         limit = extend_limit(limit, anchor, lanes)
         jobs, tokens, longest = {anchor: None}, anchor.tokens, added_tokens(anchor, anchor)
         for job in candidates:
@@ -108,6 +109,8 @@ class Policy:
             added = added_tokens(anchor, job)
             longest = max(longest, added)
             if tokens + added > limit or (len(jobs) + 1) * longest > MAX_PADDED * limit:
+                break
+            if (len(jobs) + 1) * anchor.tokens > slots:
                 break
             jobs[job] = None
             tokens += added

@@ -5,24 +5,32 @@ instruction and the query before each document of a rerank request. So each furt
 only its own tokens to a call, and larger calls compute the beginning less often. Pure.
 """
 
+import math
 from collections.abc import Sequence
 
 from vecmill.batching.ticket import Job
-from vecmill.values.batch import TokenSequence
 
-# The beginning is at most this part of the tokens of a full call, if the request has enough texts.
-SHARED_PARTS = 5
+# The beginning is at most about this part of the tokens of a full call, if the request has enough texts.
+SHARED_PARTS = 8
+
+# Attention reads the beginning for each text. The slots of a call, its texts times its longest text, are at
+# most so many times its tokens: a thousand short texts with a long beginning would take gigabytes.
+MAX_SLOTS = 4
 
 
-def predict_tokens(sequences: Sequence[TokenSequence]) -> list[int]:
-    """Return the number of tokens that each text of a request adds to the calls that compute the request."""
-    shared = sequences[0].shared
-    if not shared:
-        return list(map(len, sequences))
-    own = [len(sequence) - shared for sequence in sequences]
-    calls = max(1.0, sum(own) / ((SHARED_PARTS - 1) * shared))
-    part = min(shared, -(-int(shared * calls) // len(sequences)))
-    return [tokens + part for tokens in own]
+def predict_tokens(lengths: Sequence[int], shares: Sequence[int]) -> list[int]:
+    """Return the number of tokens that each text of a request adds to the calls that compute the request.
+
+    `lengths` are the numbers of tokens of the texts, and `shares` are those of the beginning, or 0 for texts
+    that do not begin with it.
+    """
+    beginning = max(shares)
+    if not beginning:
+        return list(lengths)
+    own = [length - share for length, share in zip(lengths, shares, strict=True) if share]
+    calls = _count_calls(own, beginning, SHARED_PARTS * beginning)
+    part = min(beginning, math.ceil(beginning * calls / len(own)))
+    return [length - share + part * bool(share) for length, share in zip(lengths, shares, strict=True)]
 
 
 def added_tokens(first: Job, job: Job) -> int:
@@ -39,11 +47,29 @@ def computed_lengths(jobs: Sequence[Job]) -> list[int]:
 def extend_limit(limit: int, first: Job, lanes: int) -> int:
     """Return the most tokens of a call that begins with the job `first`, if `limit` is that of other calls.
 
-    The texts of its request are still divided among `lanes` lanes. A limit that even the beginning exceeds
-    stays: calls are short for another reason then.
+    The request is divided into calls of one size, as many for each of `lanes` lanes, so that no lane computes
+    the beginning again for the few texts that are left. Lanes stay idle if their texts would take less time
+    than half of the beginning. A limit that even the beginning exceeds stays: calls are short for another
+    reason then.
     """
     shared = first.sequence.shared
     if not shared or limit < shared:
         return limit
-    own = sum(job.tokens - job.sequence.shared for job in first.home.waiting)
-    return min(max(limit, SHARED_PARTS * shared), shared + -(-own // lanes))
+    # A job that came with another request may be marked with another beginning.
+    jobs = [ticket.job for ticket in first.home.tickets]
+    own = [job.tokens - shared for job in jobs if job.sequence.shared == shared]
+    calls = lanes * math.ceil(_count_calls(own, shared, max(limit, SHARED_PARTS * shared)) / lanes)
+    calls = min(calls, max(1, 2 * sum(own) // shared))
+    # With the text that crosses the end of its part, which is at most as long as the first.
+    return first.tokens + math.ceil(sum(own) / calls) - 1
+
+
+def most_slots(limit: int, first: Job) -> int:
+    """Return the most slots of a call that begins with the job `first`, if `limit` is that of other calls."""
+    return MAX_SLOTS * max(limit, SHARED_PARTS * first.sequence.shared)
+
+
+def _count_calls(own: Sequence[int], shared: int, full: int) -> float:
+    """Return the number of calls of `full` tokens for texts with these numbers of `own` tokens."""
+    most_texts = max(1, MAX_SLOTS * full // (shared + max(own)))
+    return max(1.0, sum(own) / (full - shared), len(own) / most_texts)

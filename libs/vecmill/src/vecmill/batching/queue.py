@@ -133,7 +133,7 @@ class Queue:
 
     def costs_s(self, sequences: Sequence[TokenSequence]) -> list[float]:
         """Return the predicted core seconds that each sequence adds; 0 for those that join a job."""
-        lengths = predict_tokens(sequences)
+        lengths = predict_tokens(list(map(len, sequences)), [sequence.shared for sequence in sequences])
         by_length = {length: self._text_s(length) for length in set(lengths)}
         seen: set[bytes] = set()
         costs_s = []

@@ -197,6 +197,7 @@ def _describe(
         normalizes=description.normalizes_output,
         parallel_calls=None if choice.is_cpu else 1,
         batch_tokens=plan.max_batch_tokens,
+        shares_prefixes=description.shares_prefixes,
     )
 
 

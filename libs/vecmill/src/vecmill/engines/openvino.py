@@ -123,6 +123,7 @@ class OpenVinoEngine:
             output_shape=description.output_shape,
             normalizes=description.normalizes_output,
             batch_tokens=plan.max_batch_tokens,
+            shares_prefixes=description.shares_prefixes,
         )
         return cls(
             info,
@@ -157,9 +158,8 @@ class OpenVinoEngine:
             raise InferenceFailed(f"A token of {described} is not in the model's vocabulary.") from error
         positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
         shape = _round_shape(BatchShape.of(batch, positions), self._multiple)
-        indices = index_batch(batch, positions, shape)
         try:
-            outputs = self._mapped.run(lambda models: models[width].compute(indices, batch))
+            outputs = self._mapped.run(lambda models: models[width].compute(batch, positions, shape))
         except RuntimeError as error:
             raise InferenceFailed(f"OpenVINO failed on {described}: {type(error).__name__}.") from error
         trimmed = trim_outputs(outputs, batch, self.info.output_shape)
@@ -212,11 +212,11 @@ class CompiledWidth:
         self._outputs = OutputNames(names)
         self._idle: deque[Any] = deque()  # idle requests; the rightmost was used last, and its memory is warm
 
-    def compute(self, indices: Mapping[str, Any], batch: Batch) -> list[Any]:
-        """Compute the outputs for `batch` from its inputs of `index_batch`. Raises `RuntimeError`."""
+    def compute(self, batch: Batch, positions: Positions, shape: BatchShape) -> list[Any]:
+        """Compute the outputs for `batch` with inputs of `shape`. Raises `RuntimeError`."""
         request = self._take()
         # The request reads the arrays without a copy, so the arrays must outlive the call.
-        feed = {name: indices[name] for name in self._inputs}
+        feed = index_batch(batch, positions, shape, self._inputs)
         request.start_async(feed, share_inputs=True)
         request.wait()
         tensors = request.output_tensors

@@ -113,8 +113,7 @@ class RaggedCall(GraphCall):
         if not self._shares_prefixes:
             return {name: getattr(batch, name) for name in self._inputs}
         positions = Positions.of(batch, shares_prefixes=True)
-        indices = index_batch(batch, positions, BatchShape.of(batch, positions))
-        return {name: indices[name] for name in self._inputs}
+        return index_batch(batch, positions, BatchShape.of(batch, positions), self._inputs)
 
 
 class IndexedCall(GraphCall):
@@ -149,8 +148,7 @@ class IndexedCall(GraphCall):
         refuse_unknown_tokens(batch, self._token_count)
         positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
         shape = BatchShape.of(batch, positions).rounded(**self._rounding)
-        indices = index_batch(batch, positions, shape)
-        feed = {name: indices[name] for name in self._inputs}
+        feed = index_batch(batch, positions, shape, self._inputs)
         outputs = self._session.run(self._outputs.of(batch), feed)
         return trim_outputs(outputs, batch, self._output_shape)
 

@@ -4,8 +4,7 @@ Architectures are written against `Layout`, never against the shape of a batch. 
 tokens (embeddings, linear layers, norms) run over the *positions* of the layout, (positions, hidden).
 Attention and pooling work on whole texts, as (texts, ..., longest). The layout converts between both forms.
 
-A layout has one position per token, so linear layers, most of the work, compute no padding. (Texts of a
-causal model that begin with the same tokens may share positions, see `values.positions`.) For attention,
+A layout has one position per token, so linear layers, most of the work, compute no padding. For attention,
 one Gather each for queries, keys and values pads the texts and splits the heads:
 
     projected                              (tokens, total * dim)     queries, keys and values side by side
@@ -16,7 +15,9 @@ One Gather converts the result back. An empty slot repeats the last token *of th
 mask removes, stays within its text.
 
 `RaggedLayout` computes the indices in the graph, from the arrays of a `Batch`. `IndexedLayout` has them as
-inputs, for runtimes that compile for fixed shapes.
+inputs, for runtimes that compile for fixed shapes. In a `SharedLayout`, for causal models, texts that begin
+with the same tokens share positions, and the queries of attention are divided into other rows than its texts
+(`values.positions`).
 """
 
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ class Heads:
 class Layout:
     """The positions of a batch's tokens, and the conversion between positions and texts.
 
-    There is one position per token, or per shared token; attention and pooling alone pad. Subclasses provide
-    the indices.
+    There is one position per token, or per shared token; attention and pooling alone pad. Attention has a row
+    for each text, or in a `SharedLayout` other `rows` of `width` queries. Subclasses provide the indices.
 
     token_ids, token_type_ids   (positions,), int64
     token_positions             (positions,), int64: the position of each token in its own text, from 0
@@ -67,6 +68,8 @@ class Layout:
                                 `None` for a model without such heads
     key_bias                    (texts, 1, 1, short_slots), float32: 0 for keys that are attended to, else
                                 `MASKED_SCORE`
+    query_slots                 (rows, width), int64: the slot of each query in its text, if the rows are not
+                                the texts; else `None`. Keys that a text lacks are later than its queries
 
     A text of more than `LONG_TEXT_TOKENS` tokens is long. It is the only text of its batch
     (`graphs.softmax_attention`). With `has_fixed_shapes` every shape in the graph must follow from the shapes
@@ -87,27 +90,41 @@ class Layout:
     short_slots: ir.Value
     head_tokens: ir.Value | None
     key_bias: ir.Value
+    query_slots: ir.Value | None = None
     _token_of_slot: ir.Value  # (texts, longest): the position of each slot's token
-    _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all texts
+    _slot_of_token: ir.Value  # (positions,): the index of each token among the slots of all rows
 
     def __init__(self, op: Ops, *, has_long: bool = False) -> None:
         self._op = op
         self._has_long = has_long
-        self._head_rows: dict[Heads, ir.Value] = {}
+        self._head_rows: dict[tuple[ir.Value, Heads], ir.Value] = {}
 
-    def split_heads(self, projected: ir.Value, heads: Heads) -> ir.Value:
-        """Return `heads` by text: (positions, total * dim) to (texts, count, longest, dim)."""
+    @property
+    def token_of_query(self) -> ir.Value:
+        """The position of each query in the rows of attention: (rows, width), by default (texts, longest)."""
+        return self._token_of_slot
+
+    @property
+    def token_of_key(self) -> ir.Value:
+        """The position of each key in the rows of attention: (rows, longest)."""
+        return self._token_of_slot
+
+    def split_heads(self, projected: ir.Value, heads: Heads, tokens: ir.Value) -> ir.Value:
+        """Return `heads` by row: (positions, total * dim) to (rows, count, n, dim).
+
+        `tokens` (rows, n) is `token_of_query` or `token_of_key`.
+        """
         op = self._op
-        return op.Gather(op.Reshape(projected, op.constant([-1, heads.dim])), self.head_rows(heads))
+        return op.Gather(op.Reshape(projected, op.constant([-1, heads.dim])), self.head_rows(heads, tokens))
 
-    def head_rows(self, heads: Heads) -> ir.Value:
-        """Return the indices of `heads` that `split_heads` gathers, (texts, count, longest).
+    def head_rows(self, heads: Heads, tokens: ir.Value) -> ir.Value:
+        """Return the indices of `heads` that `split_heads` gathers, (rows, count, n).
 
         They are added once, and belong to the subgraph that is recorded at the first call.
         """
-        if heads not in self._head_rows:
-            self._head_rows[heads] = self._rows_of(self._token_of_slot, heads)
-        return self._head_rows[heads]
+        if (tokens, heads) not in self._head_rows:
+            self._head_rows[tokens, heads] = self._rows_of(tokens, heads)
+        return self._head_rows[tokens, heads]
 
     def split_first_tokens(self, projected: ir.Value, heads: Heads, count: ir.Value) -> ir.Value:
         """Return `heads` of the first `count` (1,) tokens of a lone text: (1, heads, count, dim).
@@ -128,12 +145,12 @@ class Layout:
         return op.Add(first_rows, op.constant(rows_within))
 
     def merge_heads(self, attended: ir.Value, *, width: int) -> ir.Value:
-        """Return heads by position: (texts, heads, longest, dim) to (positions, `width` = heads * dim)."""
+        """Return heads by position: (rows, heads, n, dim) to (positions, `width` = heads * dim)."""
         op = self._op
         return self.by_position(op.Transpose(attended, perm=[0, 2, 1, 3]), width=width)
 
     def by_position(self, by_slot: ir.Value, *, width: int) -> ir.Value:
-        """Return slots by position: (..., width) in order of texts and slots to (positions, width)."""
+        """Return slots by position: (..., width) in order of rows and slots to (positions, width)."""
         rows = self._op.Reshape(by_slot, self._op.constant([-1, width]))
         return self._op.Gather(rows, self._slot_of_token)
 
@@ -242,3 +259,33 @@ class IndexedLayout(Layout):
         op = self._op
         token_of_slot = op.Reshape(self._token_of_slot, op.constant([-1]))
         return op.Gather(hidden, op.Gather(token_of_slot, op.Add(self._first_slots, slots)))
+
+
+class SharedLayout(IndexedLayout):
+    """An `IndexedLayout` in which texts share positions, for causal models.
+
+    Further inputs, both int64: `token_of_query` (rows, width) and `token_of_key` (rows, longest).
+    `slot_of_token` is the index of each token among the queries of all rows, so `merge_heads` takes results
+    by row, not by text.
+    """
+
+    def __init__(
+        self, op: Ops, *, has_unseen: bool = False, has_long: bool = False, has_heads: bool = False
+    ) -> None:
+        super().__init__(op, has_unseen=has_unseen, has_long=has_long, has_heads=has_heads)
+        self._token_of_query = op.input("token_of_query", ["rows", "width"])
+        self._token_of_key = op.input("token_of_key", ["rows", "longest"])
+        queries = self._token_of_query
+        if has_long:  # the mask of a long text is made block by block
+            queries = op.slice(queries, 0, LONG_TEXT_TOKENS, axis=1)
+        self.query_slots = op.Gather(self.token_positions, queries)
+
+    @property
+    def token_of_query(self) -> ir.Value:
+        """The position of each query, (rows, width)."""
+        return self._token_of_query
+
+    @property
+    def token_of_key(self) -> ir.Value:
+        """The position of each key, (rows, longest)."""
+        return self._token_of_key

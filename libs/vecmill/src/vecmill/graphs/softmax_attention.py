@@ -47,7 +47,7 @@ class Projection:
 class AttentionBias:
     """What is added to attention scores: the mask of a window, and the biases of distances if there are any.
 
-    `short` is the bias for texts that are not long. Its shape broadcasts to (texts, heads, longest, longest).
+    `short` is the bias for texts that are not long. Its shape broadcasts to (rows, heads, queries, keys).
     """
 
     short: ir.Value
@@ -65,6 +65,7 @@ class AttentionBias:
         """Add the bias of short texts, once for all layers."""
         short = _window_bias(op, layout, window)
         if distances is not None:
+            assert layout.query_slots is None  # no causal model has them
             short = op.Add(distances.between(op, layout.short_slots, layout.short_slots), short)
         return cls(short, window, distances)
 
@@ -90,9 +91,9 @@ class Block:
 
 
 Weigh = Callable[[ir.Value, ir.Value, ir.Value, Block | None], ir.Value]
-"""Returns attended values, (texts, heads, queries, dim), from queries, keys and values by text.
+"""Returns attended values, (rows, heads, queries, dim), from queries, keys and values by row.
 
-Without a block, all tokens of texts that are not long attend to each other.
+Without a block, all queries of a row attend to the keys of its text, which is not long.
 """
 
 
@@ -109,8 +110,8 @@ class Attention:
         """Add attention, computed by `weigh`. Return attended values, (positions, heads * dim)."""
         if layout.is_long is None:
             return self._add_short(op, layout, weigh)
-        for part in (self.query, self.key, self.value):
-            layout.head_rows(part.heads)  # outside of the branches, for all layers
+        for part, tokens in self._parts(layout):
+            layout.head_rows(part.heads, tokens)  # outside of the branches, for all layers
         return op.choose(
             layout.is_long,
             lambda: self._add_blocks(op, layout, weigh),
@@ -119,9 +120,14 @@ class Attention:
 
     def _add_short(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
         query, key, value = (
-            layout.split_heads(part.values, part.heads) for part in (self.query, self.key, self.value)
+            layout.split_heads(part.values, part.heads, tokens) for part, tokens in self._parts(layout)
         )
         return layout.merge_heads(weigh(query, key, value, None), width=self._width)
+
+    def _parts(self, layout: Layout) -> tuple[tuple[Projection, ir.Value], ...]:
+        """Return queries, keys and values, each with the positions of its tokens."""
+        keys = layout.token_of_key
+        return (self.query, layout.token_of_query), (self.key, keys), (self.value, keys)
 
     def _add_blocks(self, op: Ops, layout: Layout, weigh: Weigh) -> ir.Value:
         length, seen = (op.slice(part, 0, 1, axis=0) for part in (layout.lengths, layout.seen_lengths))
@@ -186,8 +192,8 @@ class ScaledProducts:
     In grouped query attention `n` query heads share one head of keys and values. Keys and values are not
     repeated; the query heads of a group are reshaped to one longer head:
 
-        queries   (texts, heads, queries, dim)         to (texts, shared, n * queries, dim)
-        scores    (texts, shared, n * queries, keys)   to (texts, heads, queries, keys)
+        queries   (rows, heads, queries, dim)          to (rows, shared, n * queries, dim)
+        scores    (rows, shared, n * queries, keys)    to (rows, heads, queries, keys)
     """
 
     query: Heads
@@ -224,21 +230,24 @@ class ScaledProducts:
 def _window_bias(op: Ops, layout: Layout, window: AttentionWindow) -> ir.Value:
     """Return 0 for keys that a query attends to, else `MASKED_SCORE`, float32, for texts that are not long.
 
-    Shape: (texts, 1, 1 or longest, longest).
+    Shape: (rows, 1, 1 or queries, keys).
     """
     if window == BIDIRECTIONAL:
         return layout.key_bias
+    if layout.query_slots is not None:
+        bias = _mask_outside(op, window, layout.query_slots, layout.short_slots)
+        return op.Unsqueeze(bias, op.constant([1]))
     bias = _mask_outside(op, window, layout.short_slots, layout.short_slots)
     # Min, not a sum: two masks must not add up to minus infinity.
     return op.Min(layout.key_bias, op.Unsqueeze(bias, op.constant([0, 1])))
 
 
 def _mask_outside(op: Ops, window: AttentionWindow, queries: ir.Value, keys: ir.Value) -> ir.Value:
-    """Return 0 for slots `keys` in the window of slots `queries`, else `MASKED_SCORE`: (queries, keys).
+    """Return 0 for slots `keys` in the window of slots `queries`, else `MASKED_SCORE`.
 
-    At least one side of the window must be limited.
+    (..., queries) and (keys,) to (..., queries, keys). At least one side of the window must be limited.
     """
-    queries, keys = op.Unsqueeze(queries, op.constant([1])), op.Unsqueeze(keys, op.constant([0]))
+    queries = op.Unsqueeze(queries, op.constant([-1]))
     # Bounds instead of distances: a distance for each pair would take 8 bytes.
     limits = []
     if window.before is not None:

@@ -126,7 +126,9 @@ class ModelDescription:
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether texts that begin with the same tokens share their computation in a call."""
+        """Whether texts that begin with the same tokens share their computation in vecmill's graph."""
+        if self.exported_graph is not None:
+            return False
         return self.encoder.is_causal and self.output_shape is not OutputShape.TOKEN
 
     @property

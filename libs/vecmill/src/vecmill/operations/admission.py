@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vecmill.batching.dispatcher import Dispatcher
+from vecmill.batching.prefixes import predict_tokens
 from vecmill.batching.scheduler import Ask
 from vecmill.batching.ticket import QueuedRequest
 from vecmill.config import MillConfig
 from vecmill.errors import InvalidRequest, RequestTooLarge, ShuttingDown, UnsupportedTask
 from vecmill.models import ModelDescription, Task
+from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.operations.output_ranges import KeptSamples, SampleEmbeddings
 from vecmill.operations.query_side import QuerySide
 from vecmill.operations.tokenizing import Load, Tokenizing
@@ -29,7 +31,7 @@ from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import Prompt, default_prompt, find_prompt
 from vecmill.tokenization.tokenizer import Tokenizer
-from vecmill.values.batch import TokenSequence, mark_shared
+from vecmill.values.batch import LEAST_SHARED, TokenSequence, mark_shared
 from vecmill.values.clock import Clock
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import EngineInfo
@@ -113,14 +115,15 @@ class Admission:
         *,
         sizes: Sequence[int] | None = None,
         uncounted: int = 0,
+        shared_size: int = 0,
         route: Purpose = Purpose.DOCUMENT,
     ) -> Computation:
         """Compute the sequences that `encode` returns: all of them, or none.
 
         `sizes` are the numbers of characters of the inputs with their prompts, by default `request.sizes`.
         The deadline of the request counts from this call. The last `uncounted` inputs do not count towards
-        the number of inputs. `route` is that of the texts, or of most of them; if the queue of this route is
-        full, the request is refused before any work.
+        the number of inputs. All inputs begin with the same `shared_size` characters. `route` is that of the
+        texts, or of most of them; if the queue of this route is full, the request is refused before any work.
         Raises the same errors as `Mill.run`.
         """
         sizes = request.sizes if sizes is None else sizes
@@ -133,13 +136,13 @@ class Admission:
             request.client,
             sum(sizes) + TOKENS_AROUND * len(sizes),
             request.priority,
-            dispatcher.likely_costs_s(self._likely_tokens(request, sizes, route)),
+            dispatcher.likely_costs_s(self._likely_tokens(request, sizes, shared_size, route)),
         )
         check()
         most_read = self.tokenizer_of(route).most_read(request.options.truncation)
         # Other requests are admitted in the meantime. If many large ones arrive together, only those that
         # will be admitted must cost the time of tokenising.
-        slices = _mark_shared(encode()) if self.description.shares_prefixes else encode()
+        slices = _mark_shared(encode()) if dispatcher.info.shares_prefixes else encode()
         sequences = await self.tokenize(slices, request, sizes, most_read, check)
         self.check_tokens(sum(map(len, sequences)))
         tokenized = self._clock()
@@ -304,12 +307,20 @@ class Admission:
         load = Load(len(sizes), characters, read, request.client)
         return await self._tokenizing.run(work, load, deadline, check)
 
-    def _likely_tokens(self, request: Request[Any], sizes: Sequence[int], route: Purpose) -> list[int]:
-        """Return the likely number of tokens of each text, nothing for requests that are surely small."""
+    def _likely_tokens(
+        self, request: Request[Any], sizes: Sequence[int], shared_size: int, route: Purpose
+    ) -> list[int]:
+        """Return the likely tokens that are computed for each text, nothing for requests surely small."""
         if len(sizes) < FEW_TEXTS:
             return []
         longest = self.tokenizer_of(route).longest(request.options.truncation)
-        return [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in sizes]
+        lengths = [min(size // CHARACTERS_PER_TOKEN + 1, longest) for size in sizes]
+        shared = shared_size // CHARACTERS_PER_TOKEN
+        if shared < LEAST_SHARED or not self.dispatcher_of(route).info.shares_prefixes:
+            return lengths
+        return predict_tokens(
+            lengths, [shared if shared < length <= LONG_TEXT_TOKENS else 0 for length in lengths]
+        )
 
     def _longest_s(self, request: Request[Any]) -> float:
         # Background work is worth computing however late.
@@ -319,7 +330,7 @@ class Admission:
 
 
 def _mark_shared(slices: Slices[list[TokenSequence]]) -> Slices[list[TokenSequence]]:
-    return mark_shared((yield from slices))
+    return mark_shared((yield from slices), longest=LONG_TEXT_TOKENS)
 
 
 def _embeddings(ended: QueuedRequest) -> list[Embedding]:

@@ -61,6 +61,7 @@ async def rerank(admission: Admission, request: Rerank) -> RerankResult:
             # The queries go last, so that `documents[3]` in an error is the fourth document.
             sizes=[*_document_sizes(admission, request), *(len(query) + len(prompt) for query in queries)],
             uncounted=len(queries),
+            shared_size=_shared_size(admission, request),
         )
     numbers = method.numbers(admission, request, done)
     scores = await admission.compute(lambda: method.score(admission, request, done), numbers)
@@ -90,6 +91,15 @@ def _document_sizes(admission: Admission, request: Rerank) -> list[int]:
         ]
     extra = len(_document_prompt(admission))
     return [len(document) + extra for document in documents]
+
+
+def _shared_size(admission: Admission, request: Rerank) -> int:
+    """Return the number of characters of the instruction and the common query, before each document."""
+    if admission.description.task is not Task.RERANK:
+        return 0
+    assert request.options.prompt is not None
+    queries = request.queries if len(request.queries) == 1 else ()
+    return len(request.options.prompt) + sum(map(len, queries))
 
 
 def _document_prompt(admission: Admission) -> str:

@@ -116,8 +116,7 @@ def _feed(batch: Batch, inputs: Sequence[str]) -> dict[str, IntArray]:
     if "offsets" in inputs:
         return {name: getattr(batch, name) for name in inputs}
     positions = Positions.of(batch, shares_prefixes=False)
-    indices = index_batch(batch, positions, BatchShape.of(batch, positions))
-    return {name: indices[name] for name in inputs}
+    return index_batch(batch, positions, BatchShape.of(batch, positions), inputs)
 
 
 def _open(plain: SerializedGraph, outputs: Sequence[str]) -> onnxruntime.InferenceSession:

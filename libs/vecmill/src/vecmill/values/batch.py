@@ -29,9 +29,9 @@ class TokenSequence:
     leave out of pooling. Two sequences have equal `key`s if and only if an engine computes the same output
     for both. No token attends to the last `unseen` tokens, but these tokens attend to all other tokens.
     `outputs` are the outputs that it asks for: one, or the usual output and others. `is_truncated` tells
-    whether a part of the text or pair was cut off. All sequences of the request begin with the same `shared`
-    tokens, which a causal model computes once a call (`values.positions`). A text that `is_query`
-    belongs to the query side of an asymmetric model, which has an engine of its own.
+    whether a part of the text or pair was cut off. All sequences of the request for which `shared` is not 0
+    begin with the same `shared` tokens, which a causal model computes once a call (`values.positions`). A
+    text that `is_query` belongs to the query side of an asymmetric model, which has an engine of its own.
     """
 
     token_ids: IntArray
@@ -151,17 +151,26 @@ def compute_in_groups(
     return [found[index] for index in range(len(found))]
 
 
-def mark_shared(sequences: Sequence[TokenSequence]) -> list[TokenSequence]:
+def mark_shared(sequences: Sequence[TokenSequence], *, longest: int) -> list[TokenSequence]:
     """Return the sequences of a request, marked with the number of tokens with which all of them begin.
 
-    Each keeps a token of its own. A beginning of less than `LEAST_SHARED` tokens is not marked.
+    Those of more than `longest` tokens, which are computed alone, are neither compared nor marked. Each of
+    the others keeps a token of its own. A beginning of less than `LEAST_SHARED` tokens is not marked.
     """
+    together = [sequence for sequence in sequences if len(sequence) <= longest]
+    shared = _count_shared(together) if len(together) > 1 else 0
+    if shared < LEAST_SHARED:
+        return list(sequences)
+    return [
+        replace(sequence, shared=shared) if len(sequence) <= longest else sequence for sequence in sequences
+    ]
+
+
+def _count_shared(sequences: Sequence[TokenSequence]) -> int:
     first, shared = sequences[0].token_ids, min(map(len, sequences)) - 1
     for sequence in sequences[1:]:
         if shared < LEAST_SHARED:
             break
         differs = sequence.token_ids[:shared] != first[:shared]
         shared = int(differs.argmax()) if differs.any() else shared
-    if shared < LEAST_SHARED or len(sequences) == 1:
-        return list(sequences)
-    return [replace(sequence, shared=shared) for sequence in sequences]
+    return shared

@@ -62,7 +62,8 @@ class EngineInfo:
     once, if it does not depend on the cores. `batch_tokens` is the best number of tokens for a call, if the
     engine or its plan sets one. `normalizes` tells whether the engine scales the embeddings of texts to unit
     length, and returns their former lengths too. With `is_finished` it runs an exported graph that has only
-    finished outputs: it has neither embeddings before the normalisation nor hidden states.
+    finished outputs: it has neither embeddings before the normalisation nor hidden states. If it
+    `shares_prefixes`, it computes the common beginning of the texts of a call once.
     """
 
     name: str
@@ -76,6 +77,7 @@ class EngineInfo:
     batch_tokens: int | None = None
     normalizes: bool = False
     is_finished: bool = False
+    shares_prefixes: bool = False
 
     def lanes_on(self, cores: int) -> int:
         """Return the number of calls that may run at once on `cores` cores, at least 1."""

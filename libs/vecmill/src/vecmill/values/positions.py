@@ -11,15 +11,21 @@ of these tokens:
     texts       a b c d     a b e     a f          9 tokens
     positions   0 1 2 3     0 1 4     0 5          6 positions
 
-Embeddings, linear layers and norms, most of the work, compute each position once. Attention computes each
-text as a whole, from the keys and values of its positions, and keeps the result of a shared token from one
-of its texts. The texts of a batch form a trie, whose nodes are the positions.
+Embeddings, linear layers and norms, most of the work, compute each position once. The texts of a batch form a
+trie, whose nodes are the positions.
+
+Attention has a query for each position too. The queries of a text are those that it does not share with the
+texts before it. They are divided into rows of `width` queries, so that a first text, which shares nothing,
+does not set the width of all others. A row attends to the keys of its text as a whole:
+
+    rows, width = 2     a b     c d     e     f
+    texts of the rows   0       0       1     2
 
 Source: "RadixMLP: Intra-batch Deduplication for Causal Transformers", arXiv 2601.15013.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -28,17 +34,25 @@ from vecmill.values.aliases import IntArray
 from vecmill.values.batch import Batch
 from vecmill.values.embeddings import Output
 
+# To read the keys of a row takes about as long as to compute so many queries more.
+_ROW_QUERIES = 32
+# The longest queries of a text may be divided into so many rows of equal width.
+_PARTS = np.arange(1, 17)
+
 
 @dataclass(frozen=True, slots=True)
 class Positions:
     """The positions of the tokens of a batch in a graph.
 
-    `of_tokens` (tokens,) is the position of each token, `tokens` (positions,) a token at each position, both
-    int64.
+    `of_tokens` (tokens,) is the position of each token, `tokens` (positions,) a token at each position.
+    `shared` (texts,) is the number of leading tokens of each text that have their queries in another text.
+    All are int64. Attention has rows of `width` queries.
     """
 
     of_tokens: IntArray
     tokens: IntArray
+    shared: IntArray
+    width: int
 
     @classmethod
     def of(cls, batch: Batch, *, shares_prefixes: bool) -> "Positions":
@@ -46,68 +60,114 @@ class Positions:
 
         Only for the usual output: other outputs may have a row for each position.
         """
-        if shares_prefixes and len(batch) > 1 and batch.outputs == (Output.USUAL,):
-            return _share_prefixes(batch)
         every = np.arange(len(batch.token_ids))
-        return cls(every, every)
+        nothing = np.zeros(len(batch), np.int64)
+        if not shares_prefixes or len(batch) == 1:
+            return cls(every, every, nothing, int(batch.lengths.max()))
+        if batch.outputs != (Output.USUAL,):
+            return cls(every, every, nothing, _choose_width(batch.lengths))
+        return _share_prefixes(batch)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def count_rows(self, batch: Batch) -> IntArray:
+        """Return the number of rows of each text of `batch`, (texts,) int64."""
+        return -(-(batch.lengths - self.shared) // self.width)
+
 
 def _share_prefixes(batch: Batch) -> Positions:
     """Return positions in the order of the sorted texts, where equal beginnings are next to each other."""
-    bounds = batch.offsets.tolist()
-    texts = [batch.token_ids[start:end] for start, end in pairwise(bounds)]
-    of_tokens = np.empty(len(batch.token_ids), np.int64)
-    tokens = []
-    count, before, its_positions = 0, texts[0][:0], of_tokens[:0]
+    bounds, ids = batch.offsets.tolist(), batch.token_ids
     # Big-endian bytes of numbers that are not negative sort as the numbers do.
-    for index in sorted(range(len(texts)), key=lambda index: texts[index].astype(">i8").tobytes()):
-        start, text = bounds[index], texts[index]
-        shared = _count_equal(before, text)
-        own = len(text) - shared
-        positions = of_tokens[start : start + len(text)]
-        positions[:shared] = its_positions[:shared]
-        positions[shared:] = np.arange(count, count + own)
-        tokens.append(np.arange(start + shared, start + len(text)))
-        count, before, its_positions = count + own, text, positions
-    return Positions(of_tokens, np.concatenate(tokens))
+    content = ids.astype(">i8").tobytes()
+    keys = [content[8 * start : 8 * end] for start, end in pairwise(bounds)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    shared = np.zeros(len(keys), np.int64)
+    for before, index in pairwise(order):
+        start, end = bounds[index], bounds[index + 1]
+        other = bounds[before]
+        length = min(end - start, bounds[before + 1] - other)
+        shared[index] = _count_equal(ids[other : other + length], ids[start : start + length])
+    if not shared.any():
+        every = np.arange(len(ids))
+        return Positions(every, every, shared, _choose_width(batch.lengths))
+    of_tokens = np.empty(len(ids), np.int64)
+    tokens = []
+    count, its_positions = 0, of_tokens[:0]
+    for index, common in zip(order, shared[order].tolist(), strict=True):
+        start, end = bounds[index], bounds[index + 1]
+        own = end - start - common
+        positions = of_tokens[start:end]
+        positions[:common] = its_positions[:common]
+        positions[common:] = np.arange(count, count + own)
+        tokens.append(np.arange(start + common, end))
+        count, its_positions = count + own, positions
+    return Positions(of_tokens, np.concatenate(tokens), shared, _choose_width(batch.lengths - shared))
 
 
 def _count_equal(one: IntArray, other: IntArray) -> int:
-    """Return the number of leading tokens that are the same in both."""
-    length = min(len(one), len(other))
-    differs = one[:length] != other[:length]
-    return int(differs.argmax()) if differs.any() else length
+    """Return the number of leading tokens that are the same in both, which have the same length."""
+    differs = one != other
+    first = int(differs.argmax())
+    return first if differs[first] else len(one)
+
+
+def _choose_width(queries: IntArray) -> int:
+    """Return the width of rows that takes the least time for texts with so many `queries`, (texts,) int64."""
+    lengths, texts = np.unique(queries[queries > 0], return_counts=True)
+    if len(lengths) == 1:
+        return int(lengths[0])
+    widths = np.union1d(lengths, -(-lengths[-1] // _PARTS))
+    rows = -(-lengths // widths[:, None]) @ texts
+    return int(widths[np.argmin(rows * (widths + _ROW_QUERIES))])
 
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
     """The sizes of a call.
 
-    Token `positions`, `texts`, `longest`, the number of slots of each text, and `heads`, the number of
-    positions that the heads compute.
+    Token `positions`, `texts`, `longest`, the number of slots of each text, `rows` of attention of `width`
+    queries, and `heads`, the number of positions that the heads compute.
     """
 
     positions: int
     texts: int
     longest: int
+    rows: int
+    width: int
     heads: int = 0
 
     @classmethod
     def of(cls, batch: Batch, positions: Positions) -> "BatchShape":
         """Return the smallest shape that holds `batch`."""
-        return cls(len(positions), len(batch), int(batch.lengths.max()), len(batch.head_tokens))
+        return cls(
+            len(positions),
+            len(batch),
+            int(batch.lengths.max()),
+            int(positions.count_rows(batch).sum()),
+            positions.width,
+            len(batch.head_tokens),
+        )
 
     def rounded(self, *, positions: int = 1, texts: int = 1, longest: int = 1) -> "BatchShape":
         """Return this shape with each size rounded up to a multiple of the given number."""
         return BatchShape(
-            -(-self.positions // positions) * positions,
-            -(-self.texts // texts) * texts,
-            -(-self.longest // longest) * longest,
-            -(-self.heads // positions) * positions,
+            _round_up(self.positions, positions),
+            _round_up(self.texts, texts),
+            _round_up(self.longest, longest),
+            _round_up(self.rows, texts),
+            _round_up(self.width, longest),
+            _round_up(self.heads, positions),
         )
+
+    def holds(self, other: "BatchShape") -> bool:
+        """Return whether no size of `other` is larger."""
+        return all(ours >= theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True))
+
+
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def refuse_unknown_tokens(batch: Batch, token_count: int) -> None:
@@ -120,40 +180,99 @@ def refuse_unknown_tokens(batch: Batch, token_count: int) -> None:
         raise ValueError("a token id is not in the model's vocabulary")
 
 
-def index_batch(batch: Batch, positions: Positions, shape: BatchShape) -> Mapping[str, IntArray]:
-    """Return the inputs of a graph with an `IndexedLayout`, int64 arrays with the sizes of `shape`.
+def index_batch(
+    batch: Batch, positions: Positions, shape: BatchShape, names: Iterable[str]
+) -> dict[str, IntArray]:
+    """Return the inputs `names` of a graph with an `IndexedLayout`, int64 arrays with the sizes of `shape`.
 
     Raises `ValueError` if the batch does not fit.
     """
     needed = BatchShape.of(batch, positions)
-    fits = needed.positions <= shape.positions and needed.heads <= shape.heads
-    if not fits or needed.texts > shape.texts or needed.longest > shape.longest:
+    if not shape.holds(needed):
         raise ValueError(f"a batch of {needed} does not fit into {shape}")
-    starts, lengths = _fill(batch.offsets[:-1], shape.texts, 0), _fill(batch.lengths, shape.texts, 1)
-    slots = np.arange(shape.longest, dtype=np.int64)
-    first_slots = np.arange(shape.texts, dtype=np.int64) * shape.longest
-    tokens = positions.tokens
-    places = np.arange(len(batch.token_ids)) - np.repeat(batch.offsets[:-1], batch.lengths)
-    token_slots = np.repeat(first_slots[: len(batch)], batch.lengths) + places
-    # A slot that holds no token repeats the last token of its own text.
-    token_of_slot = starts[:, None] + np.minimum(slots, lengths[:, None] - 1)
-    return {
-        "token_ids": _fill(batch.token_ids[tokens], shape.positions, 0),
-        "token_type_ids": _fill(batch.token_type_ids[tokens], shape.positions, 0),
-        "token_positions": _fill(places[tokens], shape.positions, 0),
-        "slot_of_token": _fill(token_slots[tokens], shape.positions, 0),
-        "first_slots": first_slots,
-        "lengths": lengths,
-        "prompt_lengths": _fill(batch.prompt_lengths, shape.texts, 0),
-        "slots": slots,
-        "token_of_slot": positions.of_tokens[token_of_slot],
-        "seen_lengths": _fill(batch.seen_lengths, shape.texts, 1),
-        "head_tokens": _fill(batch.head_tokens, shape.heads, 0),
-    }
+    indices = _Indices.of(batch, positions, shape)
+    return {name: _ARRAYS[name](indices) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class _Indices:
+    """What the arrays are made of. `places` (tokens,) is the position of each token in its own text."""
+
+    batch: Batch
+    positions: Positions
+    shape: BatchShape
+    places: IntArray
+    rows: IntArray  # of each text, (texts,)
+
+    @classmethod
+    def of(cls, batch: Batch, positions: Positions, shape: BatchShape) -> "_Indices":
+        places = np.arange(len(batch.token_ids)) - np.repeat(batch.offsets[:-1], batch.lengths)
+        return cls(batch, positions, shape, places, positions.count_rows(batch))
+
+    def by_position(self, values: IntArray) -> IntArray:
+        return _fill(values[self.positions.tokens], self.shape.positions, 0)
+
+    def by_text(self, values: IntArray, padding: int) -> IntArray:
+        return _fill(values, self.shape.texts, padding)
+
+    def slot_of_token(self) -> IntArray:
+        batch = self.batch
+        first_slots = (np.cumsum(self.rows) - self.rows) * self.shape.width
+        # The queries of a row are `positions.width`, and its slots `shape.width`.
+        queries = self.places - np.repeat(self.positions.shared, batch.lengths)
+        rows, slots = np.divmod(queries, self.positions.width)
+        slots += rows * self.shape.width + np.repeat(first_slots, batch.lengths)
+        return self.by_position(slots)
+
+    def text_of_row(self) -> IntArray:
+        return np.repeat(np.arange(len(self.batch)), self.rows)
+
+    def token_of_query(self) -> IntArray:
+        """A slot that holds no query repeats the last one of its text."""
+        batch, positions = self.batch, self.positions
+        texts = self.text_of_row()
+        number = np.arange(len(texts)) - (np.cumsum(self.rows) - self.rows)[texts]
+        first = batch.offsets[texts] + positions.shared[texts] + number * positions.width
+        slots = np.minimum(np.arange(self.shape.width), positions.width - 1)
+        tokens = np.minimum(first[:, None] + slots, batch.offsets[texts + 1][:, None] - 1)
+        return _fill_rows(positions.of_tokens[tokens], self.shape.rows)
+
+    def token_of_slot(self) -> IntArray:
+        """A slot that holds no token repeats the last token of its own text."""
+        starts, lengths = self.by_text(self.batch.offsets[:-1], 0), self.by_text(self.batch.lengths, 1)
+        slots = np.arange(self.shape.longest, dtype=np.int64)
+        return self.positions.of_tokens[starts[:, None] + np.minimum(slots, lengths[:, None] - 1)]
+
+    def token_of_key(self) -> IntArray:
+        return _fill_rows(self.token_of_slot()[self.text_of_row()], self.shape.rows)
+
+
+_ARRAYS: Mapping[str, Callable[[_Indices], IntArray]] = {
+    "token_ids": lambda of: of.by_position(of.batch.token_ids),
+    "token_type_ids": lambda of: of.by_position(of.batch.token_type_ids),
+    "token_positions": lambda of: of.by_position(of.places),
+    "slot_of_token": _Indices.slot_of_token,
+    "first_slots": lambda of: np.arange(of.shape.texts, dtype=np.int64) * of.shape.longest,
+    "lengths": lambda of: of.by_text(of.batch.lengths, 1),
+    "prompt_lengths": lambda of: of.by_text(of.batch.prompt_lengths, 0),
+    "slots": lambda of: np.arange(of.shape.longest, dtype=np.int64),
+    "token_of_slot": _Indices.token_of_slot,
+    "token_of_query": _Indices.token_of_query,
+    "token_of_key": _Indices.token_of_key,
+    "seen_lengths": lambda of: of.by_text(of.batch.seen_lengths, 1),
+    "head_tokens": lambda of: _fill(of.batch.head_tokens, of.shape.heads, 0),
+}
 
 
 def _fill(values: IntArray, size: int, padding: int) -> IntArray:
     """Return `values` padded with `padding` to `size` entries."""
+    if len(values) == size:
+        return values
     filled = np.full(size, padding, np.int64)
     filled[: len(values)] = values
     return filled
+
+
+def _fill_rows(values: IntArray, rows: int) -> IntArray:
+    """Return `values` (n, m) padded with zeros to `rows` rows."""
+    return values if len(values) == rows else np.pad(values, ((0, rows - len(values)), (0, 0)))

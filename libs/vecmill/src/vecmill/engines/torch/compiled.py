@@ -46,7 +46,7 @@ INPUTS_FILE = "inputs.json"
 _MIN_SIZE = 2
 _MAX_SIZE = 2**24
 
-# The axes of each input of `graphs.batch_layout.IndexedLayout`.
+# The axes of each input of `graphs.batch_layout.IndexedLayout` and `SharedLayout`.
 _AXES: Mapping[str, tuple[str, ...]] = {
     "token_ids": ("positions",),
     "token_type_ids": ("positions",),
@@ -58,10 +58,19 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "seen_lengths": ("texts",),
     "slots": ("longest",),
     "token_of_slot": ("texts", "longest"),
+    "token_of_query": ("rows", "width"),
+    "token_of_key": ("rows", "longest"),
     "head_tokens": ("heads",),
 }
 # Example sizes differ from each other and from all sizes of a model, so that torch cannot equate two sizes.
-_EXAMPLE_SIZES: Mapping[str, int] = {"positions": 47, "texts": 11, "longest": 13, "heads": 17}
+_EXAMPLE_SIZES: Mapping[str, int] = {
+    "positions": 47,
+    "texts": 11,
+    "longest": 13,
+    "heads": 17,
+    "rows": 19,
+    "width": 23,
+}
 
 _OPTIONS: Mapping[str, Any] = {
     # Weights become constants in the layout of the kernels.

@@ -149,6 +149,7 @@ def describe_engine(
         normalizes=description.normalizes_output,
         parallel_calls=None if is_processor else len(devices),
         batch_tokens=plan.max_batch_tokens,
+        shares_prefixes=description.shares_prefixes,
     )
 
 

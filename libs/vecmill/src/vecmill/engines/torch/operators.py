@@ -131,26 +131,25 @@ def attend(
     bias: torch.Tensor,
     *,
     scale: float,
+    heads: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Compute softmax attention over (texts, heads, longest, dim), in `dtype`, and return float32.
+    """Compute softmax attention over (rows, heads, n, dim), in `dtype`, and return float32.
 
-    `bias` is added to the scaled scores. With grouped queries, the rows of a group are adjacent, and the
-    query is (texts, key heads, n * longest, dim).
+    `bias` is added to the scaled scores. With grouped queries there are `heads` of them, and the query is
+    (rows, key heads, heads / key heads * n, dim).
     """
-    texts, shared, longest, dim = key.shape
-    rows = query.shape
-    if rows[2] != longest:
-        query = query.reshape(texts, -1, longest, dim)
-        groups = query.shape[1] // shared
-        key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
+    grouped = query.shape
+    if heads is not None:
+        query = query.reshape(grouped[0], heads, -1, grouped[3])
+        key, value = (part.repeat_interleave(heads // grouped[1], 1) for part in (key, value))
     if dtype != torch.float32:
         # The bias of a masked key must stay finite.
         bias = bias.clamp(min=torch.finfo(dtype).min).to(dtype)
     attended = functional.scaled_dot_product_attention(
         query.to(dtype), key.to(dtype), value.to(dtype), attn_mask=bias, scale=scale
     ).float()
-    return attended.reshape(*rows[:3], attended.shape[3])
+    return attended.reshape(*grouped[:3], attended.shape[3])
 
 
 def cast(x: torch.Tensor, *, to: int) -> torch.Tensor:

@@ -5,8 +5,7 @@ Every operator becomes one call of a function of `operators`, in order:
 - Values that depend on weights and constants alone are computed once and stored.
 - Attention becomes one call. It is found by its products, scale, mask and softmax:
   MatMul(Softmax(Add(Mul(MatMul(query, Transpose(key)), scale), bias)), value). Decoders with grouped-query
-  attention have a Reshape before and after the mask. Their queries have more rows than their keys, and the
-  rows of a group are adjacent.
+  attention have a Reshape before and after the mask. The query heads of a group are one longer head.
 - Weights of products and embedding tables are stored in the precision of the plan. All other operators, such
   as sums, norms, softmax and pooling, compute in float32, as in torch's autocast.
 
@@ -27,7 +26,11 @@ from vecmill.errors import UnsupportedModel
 from vecmill.graphs.steps import Step, Steps, keep_needed
 
 ATTENTION = "Attention"
-"""The operator of steps that `join_attention` makes; inputs: query, key, value, bias; attribute: `scale`."""
+"""The operator of steps that `join_attention` makes.
+
+Inputs: query, key, value, bias. Attributes: `scale`, and `heads`, the number of query heads if several share
+their keys.
+"""
 
 # The inputs of operators that are settings instead of data; they are Python values.
 _SETTINGS: Mapping[str, tuple[int, ...]] = {
@@ -175,4 +178,8 @@ def _join(producers: _Producers, steps: Steps, product: Step) -> Step | None:
     if scale is None or turned.attributes["perm"] != (0, 1, 3, 2):
         return None
     inputs = (scores.inputs[0], turned.inputs[0], product.inputs[1], masked.inputs[1])
-    return Step(ATTENTION, inputs, product.output, {"scale": scale.item()})
+    attributes = {"scale": scale.item()}
+    split = producers.find(masked.inputs[0], "Reshape")
+    if split is not None:
+        attributes["heads"] = int(steps.constants[str(split.inputs[1])][1])
+    return Step(ATTENTION, inputs, product.output, attributes)

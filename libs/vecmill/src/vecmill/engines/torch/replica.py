@@ -76,7 +76,7 @@ class IndexedProgram:
         refuse_unknown_tokens(batch, self._token_count)
         positions = Positions.of(batch, shares_prefixes=self._shares_prefixes)
         shape = self._rounding.round(BatchShape.of(batch, positions))
-        indices = index_batch(batch, positions, shape)
+        indices = index_batch(batch, positions, shape, self._inputs)
         found = self._program(send_arrays([indices[name] for name in self._inputs], self._device))
         return read_outputs(choose_outputs(found, batch), batch, self._output_shape)
 

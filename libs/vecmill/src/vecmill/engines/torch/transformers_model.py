@@ -82,8 +82,8 @@ class TransformersProgram:
     def _apply_stages(self, hidden: torch.Tensor, batch: Batch) -> list[torch.Tensor]:
         assert self._stages is not None
         positions = Positions.of(batch, shares_prefixes=False)
-        arrays = index_batch(batch, positions, BatchShape.of(batch, positions))
         names = [name for name in self._indices if name != _HIDDEN]
+        arrays = index_batch(batch, positions, BatchShape.of(batch, positions), names)
         given = dict(zip(names, send_arrays([arrays[name] for name in names], self._device), strict=True))
         found = self._stages(*({**given, _HIDDEN: hidden}[name] for name in self._indices))
         return choose_outputs(found, batch)
