@@ -116,20 +116,24 @@ def read_lists() -> Mapping[str, str]:
     return versions
 
 
-def foresee(folder: Path, model: CensusModel) -> ForeseenOutcome:
+def foresee(
+    folder: Path, model: CensusModel, shapes: Mapping[str, list[int]] | None = None
+) -> ForeseenOutcome:
     """Say what becomes of a model whose settings are laid out in `folder`.
 
-    The directory is called like the last part of the name, because some models are known by it.
+    `shapes` are the tensors of its weights, if they are known. The directory is called like the last part of
+    the name, because some models are known by it.
     """
     directory = folder / model.name.rpartition("/")[2]
     lay_out(directory, model)
+    _write_header(directory / WEIGHTS, shapes or {})
     location = ModelLocation(model.name, directory)
-    unread = frozenset({directory / WEIGHTS})
+    unread = frozenset() if shapes else frozenset({directory / WEIGHTS})
     return foresee_outcome(ModelOutline(location, Path(model.name), {}, unread=unread), MillConfig())
 
 
 def lay_out(directory: Path, model: CensusModel) -> None:
-    """Write the settings, a small vocabulary, and the headers of the weights."""
+    """Write the settings, a small vocabulary, and the headers of the weights of Dense modules."""
     directory.mkdir(parents=True)
     for name, text in make_vocabulary(model.tokenizer).items():
         (directory / name).write_text(text, "utf-8")
@@ -140,7 +144,6 @@ def lay_out(directory: Path, model: CensusModel) -> None:
         shapes = _shapes_of_dense(document)
         if shapes:
             _write_header(path.with_name(WEIGHTS), shapes)
-    _write_header(directory / WEIGHTS, {})
 
 
 @cache

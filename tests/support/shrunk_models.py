@@ -33,7 +33,7 @@ WITHOUT_CLASS: Mapping[str, str] = {
 }
 
 _SIZES: Mapping[str, int] = {
-    **dict.fromkeys(("hidden_size", "dim", "d_model"), WIDTH),
+    **dict.fromkeys(("hidden_size", "dim", "d_model", "pooler_hidden_size"), WIDTH),
     **dict.fromkeys(("intermediate_size", "hidden_dim", "d_ff"), INNER),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "num_layers", "num_decoder_layers"), _LAYERS),
     **dict.fromkeys(("num_attention_heads", "n_heads", "num_heads"), _HEADS),
@@ -41,6 +41,7 @@ _SIZES: Mapping[str, int] = {
     **dict.fromkeys(("sliding_window", "local_attention"), _HEAD_WIDTH),
     "embedding_size": 16,
     "num_key_value_heads": 2,
+    "position_buckets": 8,
     "max_position_embeddings": _POSITIONS,
     "query_pre_attn_scalar": 16,
 }
@@ -58,7 +59,8 @@ def save_shrunk(folder: Path, model: CensusModel, *, seed: int) -> Path:
     folder.mkdir(parents=True)
     for name, text in make_vocabulary(model.tokenizer).items():
         (folder / name).write_text(text, "utf-8")
-    config = _shrink(model.files["config.json"], _count_tokens(folder))
+    tokens = _count_tokens(folder)
+    config = _shrink(model.files["config.json"], tokens)
     config.pop(_OWN_CODE, None)
     class_name = config["architectures"][0]
     settings = {name: value for name, value in config.items() if name not in ("architectures", "model_type")}
@@ -66,7 +68,11 @@ def save_shrunk(folder: Path, model: CensusModel, *, seed: int) -> Path:
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     for index, (name, document) in enumerate(sorted(model.files.items())):
         if name != "config.json":
-            _save_file(folder / name, model, document, seed + index)
+            widths = {
+                _width(model.files["config.json"]): WIDTH,
+                model.files["config.json"]["vocab_size"]: tokens,
+            }
+            _save_file(folder / name, document, widths, seed + index)
     edit_json(folder / "tokenizer_config.json", model_max_length=LONGEST)
     return folder
 
@@ -98,14 +104,13 @@ def _shrink(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     return {**small, **types, "vocab_size": tokens}
 
 
-def _save_file(path: Path, model: CensusModel, document: Any, seed: int) -> None:
+def _save_file(path: Path, document: Any, widths: Mapping[int, int], seed: int) -> None:
     path.parent.mkdir(exist_ok=True)
     if isinstance(document, dict):
         document = dict(document)
-        width = _width(model.files["config.json"])
         for key in ("word_embedding_dimension", "in_features", "out_features", "embedding_dimension"):
-            if key in document:
-                document[key] = WIDTH if document[key] == width else _OTHER_WIDTH
+            if document.get(key) is not None:
+                document[key] = widths.get(document[key], _OTHER_WIDTH)
         if "max_seq_length" in document:
             document["max_seq_length"] = LONGEST
     path.write_text(json.dumps(document), "utf-8")
