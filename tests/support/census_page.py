@@ -38,7 +38,8 @@ publisher's own files.
 - "composed" ({composed}): several sources. The settings of the encoder are those of the base that mteb
   names, or of a model of the same architecture and sizes. If mteb states the exact number of parameters,
   these settings give the same number (a test counts {counted} models). The pooling is the one that vLLM,
-  fastembed or mteb state, or else that of the base, and the file says which.
+  fastembed or sentence-transformers state, or else that of the base ({inherited} models), and the file
+  says which.
 
 "Compared" says what the numbers of a model with tiny random weights have been compared with, to 1e-4.
 "Published layout" is `tests/parity/test_published_directories.py`. "These settings" is
@@ -52,6 +53,7 @@ The lists: {lists}.
 """
 
 HEADER = "| model | lists | outcome | settings | compared, notes |\n|---|---|---|---|---|"
+_UNSTATED = "no source states it"
 _OUTCOMES = {
     OutcomeKind.GRAPH: "graph",
     OutcomeKind.TRANSFORMERS: "torch",
@@ -70,6 +72,7 @@ def written_page() -> str:
         graphs=outcomes[OutcomeKind.GRAPH],
         torch=outcomes[OutcomeKind.TRANSFORMERS],
         refused=outcomes[OutcomeKind.REFUSED],
+        inherited=sum(any(_UNSTATED in source["facts"] for source in model.sources) for model in models),
         counted=sum(model.parameters is not None for model in models),
         lists="; ".join(f"{name} ({version})" for name, version in read_lists().items()),
         **{basis: bases[basis] for basis in ("copy", "resaved", "composed")},
