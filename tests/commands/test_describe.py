@@ -86,6 +86,17 @@ def test_a_description_is_the_same_before_and_after_the_download(
     assert json.loads(after.stdout)["missing_bytes"] == 0
 
 
+def test_a_description_does_not_read_the_hole_of_the_weights(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*arguments: object) -> str:
+        raise AssertionError("gigabytes of zeros")
+
+    monkeypatch.setattr("vecmill.models.fingerprint._read_hash", read)
+    publish(hub, tmp_path / "model", SERVED["BAAI/bge-small-en-v1.5"])
+    assert describe().exit_code == 0
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_has_the_sentence_of_serving(hub: FakeHub, tmp_path: Path, name: str) -> None:
     publish(hub, tmp_path / "model", REFUSED[name])

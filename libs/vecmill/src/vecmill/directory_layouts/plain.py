@@ -88,10 +88,15 @@ def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[
 
 
 def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
-    folder.refuse_chat_template()
-    is_causal = folder.class_name.endswith("ForCausalLM") and read_flag(
-        folder.config, "is_causal", default=True
-    )
+    is_language_model = folder.class_name.endswith("ForCausalLM")
+    try:
+        folder.refuse_chat_template()
+    except UnsupportedModel as error:
+        if not is_language_model:
+            raise
+        hint = f"If the model is a reranker, request its task: --task {Task.RERANK}."
+        raise UnsupportedModel(f"{error.message} {hint}") from None
+    is_causal = is_language_model and read_flag(folder.config, "is_causal", default=True)
     mode = PoolingMode.LAST_TOKEN if is_causal else PoolingMode.MEAN
     return replace(folder.describe(location), stages=(Pooling((mode,)),))
 

@@ -57,6 +57,7 @@ _HARMLESS_ARGUMENTS = {
             "device_map",
             "dtype",
             "low_cpu_mem_usage",
+            "safe_serialization",  # which file the published code of NomicBERT reads
             "torch_dtype",
             "unpad_inputs",
             "use_memory_efficient_attention",

@@ -144,9 +144,19 @@ def _find_key(config: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in config), None)
 
 
+# Keys that hold the settings of another encoder, beside those of the text's encoder in a key of its own.
+_OTHER_INPUTS = {"vision_config": "images", "audio_config": "audio"}
+
+
 def _read_size(config: Mapping[str, Any], names: tuple[str, ...], path: str) -> int:
     key = _find_key(config, names)
     if key is None:
+        other = _find_key(config, tuple(_OTHER_INPUTS))
+        if other is not None:
+            raise UnsupportedModel(
+                f"{path}: {other} is not supported: a model of model_type "
+                f"{show(config.get('model_type'))} also reads {_OTHER_INPUTS[other]}."
+            )
         raise UnsupportedModel(
             f"{path}: model_type {show(config.get('model_type'))} has no built-in graph, and config.json has "
             f"none of {', '.join(names)}, one of which must give a size."
