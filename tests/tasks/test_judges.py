@@ -40,7 +40,14 @@ MXBAI_START = (
     "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
     "<|im_start|>user\n"
 )
-LONGER = 500  # the prompt of mxbai-rerank alone has more than `LONGEST_PROSE` pieces of a small vocabulary
+LONGER = 700  # of all models here, whose prompts alone have up to 220 pieces of a small vocabulary
+# A long query and a short document, the other way round, both long, and a text that white space begins.
+LONG_PAIRS = [
+    ("one " * 900, "x"),
+    ("x", "of it " * 400),
+    ("one " * 300, "of it " * 400),
+    (" " * 1990 + "which one is it", "x" + " y" * 5_000),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +76,37 @@ class Saved:
     tokenizer: Any
     folder: Path
 
-    def ids(self, query: str, document: str, instruction: str = "") -> list[int]:
-        """What the program reads for a pair."""
+    def encode(self, *parts: str) -> list[int]:
+        return [one for part in parts for one in self.tokenizer.encode(part, add_special_tokens=False)]
 
-        def encode(*parts: str) -> list[int]:
-            return [one for part in parts for one in self.tokenizer.encode(part, add_special_tokens=False)]
-
+    def ids(self, query: str, document: str, instruction: str = "", *, longest: int = LONGER) -> list[int]:
+        """What the program reads for a pair, if the model reads `longest` tokens."""
         if self.name == "zerank-1":
-            before, after = encode("<|im_start|>system\n"), encode("<|im_end|>\n<|im_start|>assistant\n")
-            body = encode(f"{query.strip()}<|im_end|>\n<|im_start|>user\n{document.strip()}")
-            return [*before, *body[: LONGER - len(before) - len(after)], *after]
-        if self.name == "bge-reranker-v2-gemma":
-            first, second = encode(f"A: {query}"), encode(f"B: {document}")
-            before, after = [self.tokenizer.bos_token_id], encode("\n", instruction or GEMMA_PROMPT)
-        else:
-            asked = f"instruction: {instruction}\n" if instruction else ""
-            first, second = encode(f"{asked}query: {query}"), encode(f"document: {document}")
-            before, after = (
-                encode(MXBAI_START),
-                encode("\n", MXBAI_TASK, "<|im_end|>\n<|im_start|>assistant\n"),
-            )
-        between = encode("\n")
-        room = LONGER - len(before) - len(between) - len(after)
-        if len(first) + len(second) > room:
-            first = first[: room * 3 // 4]
-            second = second[: room - len(first)]
-        return [*before, *first, *between, *second, *after]
+            before = self.encode("<|im_start|>system\n")
+            after = self.encode("<|im_end|>\n<|im_start|>assistant\n")
+            query, document = query[:2_000].strip(), document[:10_000].strip()
+            body = self.encode(f"{query}<|im_end|>\n<|im_start|>user\n{document}")
+            return [*before, *body[: longest - len(before) - len(after)], *after]
+        if self.name.startswith("bge-reranker"):
+            return self._bge_ids(query, document, instruction, longest)
+        return self._mxbai_ids(query, document, instruction, longest)
+
+    def _bge_ids(self, query: str, document: str, instruction: str, longest: int) -> list[int]:
+        """The program on the model cards, whose `max_length` leaves room for what it adds."""
+        end = self.encode("\n", instruction or GEMMA_PROMPT)
+        most = min(1024, longest - len(end))
+        first = [self.tokenizer.bos_token_id, *self.encode(f"A: {query}")[: most * 3 // 4]]
+        second = [*self.encode("\n"), *self.encode(f"B: {document}")[:most]]
+        return [*first, *second[: most - len(first)], *end]
+
+    def _mxbai_ids(self, query: str, document: str, instruction: str, longest: int) -> list[int]:
+        start = self.encode(MXBAI_START)
+        end = self.encode("\n", MXBAI_TASK, "<|im_end|>\n<|im_start|>assistant\n")
+        most = min(8192, longest - len(start) - len(end))
+        asked = f"instruction: {instruction}\n" if instruction else ""
+        first = self.encode(f"{asked}query: {query}")[: most * 3 // 4]
+        second = [*self.encode("\n"), *self.encode(f"document: {document}")]
+        return [*start, *first, *second[: most - len(first)], *end]
 
     def logit(self, query: str, document: str, instruction: str = "") -> float:
         import torch
@@ -130,7 +142,7 @@ def test_the_name_of_the_directory_makes_it_a_reranker(judge: tuple[Saved, SyncM
 
 def test_scores_are_those_of_the_program(judge: tuple[Saved, SyncMill]) -> None:
     saved, mill = judge
-    pairs = [*PAIRS, ("{document}", "{query} {instruction}"), (" spaced ", "\n too "), ("one " * 400, "x")]
+    pairs = [*PAIRS, ("{document}", "{query} {instruction}"), (" spaced ", "\n too "), *LONG_PAIRS]
     logits = np.array([saved.logit(*pair) for pair in pairs])
     found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in pairs]
     np.testing.assert_allclose(found, logits, atol=TOLERANCE)
@@ -171,6 +183,27 @@ def test_the_reference_of_a_check_is_the_program(judge: tuple[Saved, SyncMill], 
     for item, scores in zip(stored.inputs, stored.outputs, strict=True):
         logit = saved.logit(item.text, item.second or "") / PROGRAMS[saved.name].divisor
         assert float(np.asarray(scores).ravel()[0]) == pytest.approx(1 / (1 + np.exp(-logit)), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_texts_are_truncated_where_the_program_does(name: str, tmp_path: Path) -> None:
+    saved = save(tmp_path / name, name)
+    for file, key in (("config", "max_position_embeddings"), ("tokenizer_config", "model_max_length")):
+        edit_json(saved.folder / f"{file}.json", **{key: 32_768})
+    description = saved.describe()
+    pairs = PairTokenizer(Tokenizer.load(description), description)
+    long = [
+        ("one " * 9_000, "x"),
+        ("x", "of it " * 9_000),
+        ("one " * 800, "y"),
+        ("one " * 9_000, "of " * 9_000),
+    ]
+    sequences = complete(pairs.encode_in_slices([*PAIRS, *long]))
+    for pair, sequence in zip([*PAIRS, *long], sequences, strict=True):
+        assert sequence.token_ids.tolist() == saved.ids(*pair, longest=32_768)
+    assert any(sequence.is_truncated for sequence in sequences)
+    with pytest.raises(InputTooLong):
+        complete(pairs.encode_in_slices([("one " * 33_000, "x")], truncation=Truncation(is_allowed=False)))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -6,7 +6,7 @@ model or of its directory, or `_name_or_path` of config.json, which also the mod
 other Qwen3 language model is a Qwen3-Reranker, on request. Prompts of config_sentence_transformers.json, if
 any, are instructions.
 
-Sources of the rules: the program on the model card of Qwen3-Reranker; `BaseLLMReranker` of FlagEmbedding 1.3;
+Sources of the rules: the programs on the model cards of Qwen3-Reranker and bge-reranker-v2-gemma;
 `MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of zerank-1.
 """
 
@@ -36,7 +36,8 @@ class Judge:
 
     `names` are those of the models, without their owners, `classes` those of their code. `answers` are the
     token that counts for the document and optionally the one that counts against it. `longest` is the longest
-    input of the published program. With `begins` the beginning-of-text token comes first.
+    input: that of the published program, or more than the program makes with its own instruction. With
+    `begins` the beginning-of-text token comes first.
     """
 
     template: PairTemplate | JoinedTemplate
@@ -63,24 +64,28 @@ _QWEN = Judge(
     longest=8192,
 )
 
-PUBLISHED = (
-    Judge(
-        JoinedTemplate(
-            start=(),
-            query="A: {query}",
-            between="\n",
-            document="B: {document}",
-            end=("\n", "{instruction}"),
-            instruction=(
-                "Given a query A and a passage B, determine whether the passage contains an answer to the "
-                "query by providing a prediction of either 'Yes' or 'No'."
-            ),
+_BGE = Judge(
+    JoinedTemplate(
+        start=(),
+        query="A: {query}",
+        between="\n",
+        document="B: {document}",
+        end=("\n", "{instruction}"),
+        instruction=(
+            "Given a query A and a passage B, determine whether the passage contains an answer to the "
+            "query by providing a prediction of either 'Yes' or 'No'."
         ),
-        answers=("Yes",),
         longest=1024,
-        names=frozenset({"bge-reranker-v2-gemma"}),
-        begins=True,
+        counts_start=True,
     ),
+    answers=("Yes",),
+    longest=1024 + 128,
+    names=frozenset({"bge-reranker-v2-gemma"}),
+    begins=True,
+)
+
+PUBLISHED = (
+    _BGE,
     Judge(
         JoinedTemplate(
             start=(
@@ -99,9 +104,10 @@ PUBLISHED = (
                 "<|im_end|>\n<|im_start|>assistant\n",
             ),
             instructed_query="instruction: {instruction}\nquery: {query}",
+            longest=8192,
         ),
         answers=("1", "0"),
-        longest=8192,
+        longest=8192 + 256,
         names=frozenset({"mxbai-rerank-base-v2", "mxbai-rerank-large-v2"}),
     ),
     Judge(
@@ -111,6 +117,7 @@ PUBLISHED = (
             end="<|im_end|>\n<|im_start|>assistant\n",
             instruction="",
             strips=True,
+            most_characters=(2000, 10_000),
         ),
         answers=("Yes",),
         longest=32_768,

@@ -55,14 +55,17 @@ class PairTemplate:
 
     The text is `start`, then `body` with `{instruction}`, `{query}` and `{document}` filled in, then `end`.
     If the text is too long for the model, the last tokens of the body are removed. No special tokens are
-    added. With `strips` white space around a query and a document is removed.
+    added. With `strips` white space around a query and a document is removed. `most_characters` of a query
+    and of a document are read, before white space is removed.
     """
 
     start: str
     body: str
     end: str
     instruction: str
-    strips: bool = field(default=False, repr=False)  # not in the fingerprint: `body` tells models apart
+    # Not in the fingerprint: `body` tells models apart.
+    strips: bool = field(default=False, repr=False)
+    most_characters: tuple[int | None, int | None] = field(default=(None, None), repr=False)
 
     @property
     def takes_instruction(self) -> bool:
@@ -76,9 +79,11 @@ class JoinedTemplate:
 
     The parts are `start`, the query, `between`, the document and `end`. `{query}`, `{document}` and
     `{instruction}` are filled in. `instruction` is the default, which may be empty. With an instruction that
-    is not empty, `instructed_query` replaces `query`, if there is one. If the ids are too many for the model,
-    the query keeps at most three quarters of what the other parts leave, and the document the rest. No
-    special tokens are added.
+    is not empty, `instructed_query` replaces `query`, if there is one. No special tokens are added.
+
+    `longest` is the most ids of the query, `between` and the document, with `counts_start` also of `start`;
+    `end` comes on top. It is less if the whole does not fit the model. The query keeps at most three quarters
+    of it, however short the document is, and the document the rest.
     """
 
     start: tuple[str, ...]
@@ -86,6 +91,8 @@ class JoinedTemplate:
     between: str
     document: str
     end: tuple[str, ...]
+    longest: int
+    counts_start: bool = False
     instruction: str = ""
     instructed_query: str | None = None
 
