@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from support.published import edit_json
-from support.task_models import LONGEST_PROSE, save_causal
+from support.task_models import LONGEST_PROSE, save_causal, save_layerwise
 from tasks.conftest import PAIRS, Open
-from vecmill import SyncMill
+from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
+from vecmill.engines import ENGINES
 from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.heads import Activation
@@ -54,7 +55,7 @@ LONG_PAIRS = [
 class Program:
     """A publisher's program: parts of an input, the answers, and the divisor of the logit."""
 
-    stem: str
+    stem: str  # of its class in transformers, if there is one
     answers: tuple[str, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     divisor: float = 1.0
@@ -62,6 +63,7 @@ class Program:
 
 PROGRAMS: dict[str, Program] = {
     "bge-reranker-v2-gemma": Program("Gemma", ("Yes",), {"bos_token": "<|im_start|>"}),
+    "bge-reranker-v2-minicpm-layerwise": Program("", (), {"bos_token": "<|im_start|>"}),
     "mxbai-rerank-base-v2": Program("Qwen2", ("1", "0"), {"head_dim": 8}),
     "zerank-1": Program("Qwen3", ("Yes",), divisor=5.0),
 }
@@ -112,7 +114,10 @@ class Saved:
         import torch
 
         with torch.no_grad():
-            logits = self.model(torch.tensor([self.ids(query, document, instruction)])).logits[0, -1]
+            logits = self.model(torch.tensor([self.ids(query, document, instruction)])).logits
+        if not PROGRAMS[self.name].answers:
+            return float(logits[0, 0])
+        logits = logits[0, -1]
         answers = [self.tokenizer.convert_tokens_to_ids(word) for word in PROGRAMS[self.name].answers]
         found = logits[answers].tolist()
         return float(found[0] - sum(found[1:]))
@@ -123,7 +128,10 @@ class Saved:
 
 def save(folder: Path, name: str) -> Saved:
     program = PROGRAMS[name]
-    model, tokenizer = save_causal(folder, program.stem, **program.settings)
+    if program.stem:
+        model, tokenizer = save_causal(folder, program.stem, **program.settings)
+    else:
+        model, tokenizer = save_layerwise(folder, **program.settings)
     edit_json(folder / "tokenizer_config.json", model_max_length=LONGER)
     return Saved(name, model, tokenizer, folder)
 
@@ -185,6 +193,18 @@ def test_the_reference_of_a_check_is_the_program(judge: tuple[Saved, SyncMill], 
         assert float(np.asarray(scores).ravel()[0]) == pytest.approx(1 / (1 + np.exp(-logit)), abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("engine", ["openvino", "torch"])
+def test_other_engines_score_a_layerwise_reranker(engine: str, tmp_path: Path) -> None:
+    if not ENGINES[engine].is_installed:
+        pytest.skip(f"{engine} is not installed")
+    saved = save(tmp_path / "reranker", "bge-reranker-v2-minicpm-layerwise")
+    expected = [saved.logit(*pair) for pair in PAIRS]
+    with SyncMill(saved.describe(), MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+        queries, documents = [query for query, _ in PAIRS], [document for _, document in PAIRS]
+        found = mill.rerank(queries, documents, raw_scores=True).scores
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_texts_are_truncated_where_the_program_does(name: str, tmp_path: Path) -> None:
     saved = save(tmp_path / name, name)
@@ -206,7 +226,8 @@ def test_texts_are_truncated_where_the_program_does(name: str, tmp_path: Path) -
         complete(pairs.encode_in_slices([("one " * 33_000, "x")], truncation=Truncation(is_allowed=False)))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+# The class of a layerwise reranker says what it is.
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.answers])
 def test_a_model_is_known_by_the_name_of_its_original(name: str, tmp_path: Path) -> None:
     saved = save(tmp_path / "mine", name)
     if PROGRAMS[name].stem != "Qwen3":
@@ -215,6 +236,12 @@ def test_a_model_is_known_by_the_name_of_its_original(name: str, tmp_path: Path)
     edit_json(saved.folder / "config.json", _name_or_path=f"owner/{name}")
     assert saved.describe().task is Task.RERANK
     assert describe_model(locate_model(saved.folder), Task.EMBED).task is Task.EMBED
+
+
+def test_a_layerwise_reranker_is_known_by_its_class(tmp_path: Path) -> None:
+    saved = save(tmp_path / "mine", "bge-reranker-v2-minicpm-layerwise")
+    assert saved.describe().task is Task.RERANK
+    assert saved.describe().max_tokens == LONGER
 
 
 def test_zerank_is_known_by_its_code(tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ model or of its directory, or `_name_or_path` of config.json, which also the mod
 other Qwen3 language model is a Qwen3-Reranker, on request. Prompts of config_sentence_transformers.json, if
 any, are instructions.
 
-Sources of the rules: the programs on the model cards of Qwen3-Reranker and bge-reranker-v2-gemma;
-`MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of zerank-1.
+The layerwise reranker of BAAI is known by its class too. It has a head of one score instead of an answer.
+
+Sources of the rules: the programs on the model cards of Qwen3-Reranker, bge-reranker-v2-gemma and
+bge-reranker-v2-minicpm-layerwise; `MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of
+zerank-1.
 """
 
 from collections.abc import Iterator
@@ -35,9 +38,9 @@ class Judge:
     """The way in which published models score a pair: template, answers and activation.
 
     `names` are those of the models, without their owners, `classes` those of their code. `answers` are the
-    token that counts for the document and optionally the one that counts against it. `longest` is the longest
-    input: that of the published program, or more than the program makes with its own instruction. With
-    `begins` the beginning-of-text token comes first.
+    token that counts for the document and optionally the one that counts against it; without answers, a head
+    of the model gives the score. `longest` is the longest input: that of the published program, or more than
+    the program makes with its own instruction. With `begins` the beginning-of-text token comes first.
     """
 
     template: PairTemplate | JoinedTemplate
@@ -86,6 +89,12 @@ _BGE = Judge(
 
 PUBLISHED = (
     _BGE,
+    replace(
+        _BGE,
+        answers=(),
+        names=frozenset({"bge-reranker-v2-minicpm-layerwise"}),
+        classes=frozenset({"LayerWiseMiniCPMForCausalLM"}),
+    ),
     Judge(
         JoinedTemplate(
             start=(
@@ -143,12 +152,13 @@ def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelD
     limits = tokenizer_limits(folder.encoder.vocab_size)
     tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
     answers = tuple(_find_token(folder, tokenizer, answer) for answer in judge.answers)
+    kind = HeadKind.YES_NO if answers else HeadKind.SCORE
     description = folder.describe(location)
     return ModelSettings.read(location.directory).add_prompts(
         replace(
             description,
             task=Task.RERANK,
-            head=Head(HeadKind.YES_NO, activation=judge.activation, token_ids=answers),
+            head=Head(kind, activation=judge.activation, token_ids=answers),
             dim=1,
             max_tokens=min(description.max_tokens, judge.longest),
             pair_template=_begin(judge, folder),

@@ -13,6 +13,7 @@ class HeadKind(StrEnum):
     TOKENS = "tokens"  # logits for each token: `EncoderGraph.classify_tokens`
     VOCABULARY = "vocabulary"  # logits over the vocabulary for each token: `EncoderGraph.predict_tokens`
     STAGES = "stages"  # logits for a text or a pair: the output of the last stage
+    SCORE = "score"  # one logit for a pair that a template joins, without a label: `EncoderGraph.classify`
     YES_NO = "yes_no"  # logits of one or two tokens of the vocabulary after the last token of a text
 
 
