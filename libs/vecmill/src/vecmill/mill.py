@@ -44,6 +44,7 @@ from vecmill.requests import (
 from vecmill.results import ClassifyResult, RerankResult
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.plans import Accuracy
+from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -113,9 +114,11 @@ class Mill:
             asyncio.to_thread(Tokenizer.load, description),
         )
         await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
-        pairs = None
-        if description.task in (Task.RERANK, Task.CLASSIFY):
-            with load_failures(description.tokenizer_file):
+        pairs, lists = None, None
+        with load_failures(description.tokenizer_file):
+            if description.list_template is not None:
+                lists = ListTokenizer(tokenizer, description)
+            elif description.task in (Task.RERANK, Task.CLASSIFY):
                 pairs = PairTokenizer(tokenizer, description)
         dispatcher = Dispatcher(
             self._engine,
@@ -134,6 +137,7 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
+        self._admission.lists = lists
         if description.router is not None:
             side = await asyncio.to_thread(QuerySide.load, description.router.query)
             self._admission.add_query_side(side)

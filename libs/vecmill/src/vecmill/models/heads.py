@@ -10,6 +10,7 @@ class HeadKind(StrEnum):
     """The kind of a head."""
 
     SEQUENCE = "sequence"  # logits for a text or a pair: `EncoderGraph.classify`
+    LIST = "list"  # a vector for each token: `EncoderGraph.project_tokens`; those at marks are compared
     TOKENS = "tokens"  # logits for each token: `EncoderGraph.classify_tokens`
     VOCABULARY = "vocabulary"  # logits over the vocabulary for each token: `EncoderGraph.predict_tokens`
     STAGES = "stages"  # logits for a text or a pair: the output of the last stage
@@ -101,6 +102,33 @@ class JoinedTemplate:
     def takes_instruction(self) -> bool:
         """Whether an instruction changes the token ids."""
         return any("{instruction}" in part for part in (*self.end, self.query, self.instructed_query or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class ListTemplate:
+    """A template that joins a query and a list of documents to one text.
+
+    The text is `start`, `instruction` if there is one, `document` for each document, and `end`. `{count}`,
+    `{query}`, `{instruction}`, `{index}` and `{document}` are filled in. The model compares the vectors at
+    `document_mark`, which ends each document, with the one at `query_mark`; these tokens are removed from the
+    texts. A query has at most `query_tokens`, a document `document_tokens`, and a text `most_documents`. No
+    special tokens are added.
+    """
+
+    start: str
+    instruction: str
+    document: str
+    end: str
+    document_mark: str
+    query_mark: str
+    query_tokens: int
+    document_tokens: int
+    most_documents: int
+
+    @property
+    def takes_instruction(self) -> bool:
+        """Whether an instruction changes the text."""
+        return bool(self.instruction)
 
 
 @dataclass(frozen=True, slots=True)
