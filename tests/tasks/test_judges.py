@@ -252,6 +252,43 @@ def test_zerank_is_known_by_its_code(tmp_path: Path) -> None:
     assert head.activation is Activation.SIGMOID_OF_FIFTH
 
 
+def test_a_reranker_of_nvidia_reads_question_and_passage(tmp_path: Path, open_mill: Open) -> None:
+    import safetensors.torch
+    import torch
+
+    folder = tmp_path / "reranker"
+    model, tokenizer = save_causal(folder, "Llama", bos_token="<|im_start|>", is_causal=False)
+    edit_json(folder / "tokenizer_config.json", model_max_length=LONGER, chat_template="{{ messages }}")
+    edit_json(
+        folder / "config.json",
+        model_type="llama_bidirec",
+        architectures=["LlamaBidirectionalForSequenceClassification"],
+        auto_map={"AutoConfig": "llama_bidirectional_model.LlamaBidirectionalConfig"},
+        id2label={"0": "LABEL_0"},
+        pooling="avg",
+        temperature=0.5,
+        is_causal=None,
+    )
+    head = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
+    tensors = safetensors.torch.load_file(folder / "model.safetensors") | {"score.weight": head}
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    def logit(query: str, document: str) -> float:
+        text = f"question:{query} \n \n passage:{document}"
+        ids = [tokenizer.bos_token_id, *tokenizer.encode(text, add_special_tokens=False)][:LONGER]
+        with torch.no_grad():
+            hidden = model.model(torch.tensor([ids])).last_hidden_state
+        return float(hidden[0].mean(dim=0) @ head[0] / 0.5)
+
+    mill = open_mill(describe_model(locate_model(folder)))
+    pairs = [*PAIRS, *LONG_PAIRS, ("{document}", "{query} <|im_end|>")]
+    found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in pairs]
+    np.testing.assert_allclose(found, [logit(*pair) for pair in pairs], atol=TOLERANCE)
+    assert np.ptp(found) > 0.05
+    with pytest.raises(InvalidRequest, match="takes no instruction"):
+        mill.rerank("a", ["b"], instruction="is it about the same")
+
+
 def test_a_tokenizer_without_the_answer_is_refused(tmp_path: Path) -> None:
     saved = save(tmp_path / "zerank-1", "zerank-1")
     shutil.copytree(saved.folder, tmp_path / "copy" / "zerank-1")

@@ -191,7 +191,7 @@ def test_a_score_depends_on_the_list_and_on_no_other_request(ranker: tuple[Saved
     expected = [mill.run(request).scores for request in requests]
     with ThreadPoolExecutor(len(requests)) as pool:
         for found, wanted in zip(pool.map(mill.run, requests), expected, strict=True):
-            np.testing.assert_allclose(found.scores, wanted, atol=1e-5)
+            np.testing.assert_allclose(found.scores, wanted, atol=1e-6)
 
 
 def test_an_instruction_goes_where_the_program_puts_it(ranker: tuple[Saved, SyncMill]) -> None:

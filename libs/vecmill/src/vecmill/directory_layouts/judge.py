@@ -6,11 +6,12 @@ model or of its directory, or `_name_or_path` of config.json, which also the mod
 other Qwen3 language model is a Qwen3-Reranker, on request. Prompts of config_sentence_transformers.json, if
 any, are instructions.
 
-The layerwise reranker of BAAI is known by its class too. It has a head of one score instead of an answer.
+The layerwise reranker of BAAI and the rerankers of NVIDIA are known by their classes. They have a head of one
+score instead of an answer.
 
 Sources of the rules: the programs on the model cards of Qwen3-Reranker, bge-reranker-v2-gemma and
 bge-reranker-v2-minicpm-layerwise; `MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of
-zerank-1.
+zerank-1; for llama-nemotron-rerank-1b-v2, `prompt_template` of its model card.
 """
 
 from collections.abc import Iterator
@@ -134,6 +135,13 @@ PUBLISHED = (
         classes=frozenset({"modeling_zeranker.ZEConfig"}),
         activation=Activation.SIGMOID_OF_FIFTH,
     ),
+    Judge(
+        PairTemplate(start="", body="question:{query} \n \n passage:{document}", end="", instruction=""),
+        answers=(),
+        longest=8192,
+        classes=frozenset({"LlamaBidirectionalForSequenceClassification"}),
+        begins=True,
+    ),
 )
 
 
@@ -169,9 +177,12 @@ def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelD
 def _begin(judge: Judge, folder: TransformerFolder) -> PairTemplate | JoinedTemplate:
     """Return the template, after the beginning-of-text token if the model has one besides its padding."""
     first = folder.special_token("bos_token") if judge.begins else None
-    if first in (None, folder.special_token("pad_token")) or not isinstance(judge.template, JoinedTemplate):
-        return judge.template
-    return replace(judge.template, start=(str(first), *judge.template.start))
+    template = judge.template
+    if isinstance(template, PairTemplate):
+        return replace(template, start=f"{first or ''}{template.start}")
+    if first in (None, folder.special_token("pad_token")):
+        return template
+    return replace(template, start=(str(first), *template.start))
 
 
 def _find_published(location: ModelLocation, folder: TransformerFolder) -> Judge | None:

@@ -74,6 +74,8 @@ def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[
     name = folder.class_name
     if name.endswith("ForSequenceClassification"):
         one_label = len(read_labels(folder.config, folder.path("config.json"))) == 1
+        if one_label and is_published_judge(location, folder):
+            return {Task.RERANK: describe_judge, Task.EMBED: _describe_embedder}
         rerank: dict[Task, Describe] = {Task.RERANK: _describe_reranker} if one_label else {}
         return {**rerank, Task.CLASSIFY: _describe_classifier, Task.EMBED: _describe_embedder}
     if name.endswith("ForTokenClassification"):
