@@ -19,6 +19,7 @@ from vecmill.directory_layouts.cross_encoder import (
     classification_activation,
     describe_pair_classifier,
     read_labels,
+    read_plain_template,
     read_score_activation,
 )
 from vecmill.directory_layouts.embedding import make_sparse
@@ -103,8 +104,8 @@ def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> Mo
 
 
 def _describe_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
-    folder.refuse_chat_template()
-    return describe_pair_classifier(location, folder, {})
+    description = describe_pair_classifier(location, folder, {})
+    return replace(description, chat_template=read_plain_template(folder))
 
 
 def _describe_classifier(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
