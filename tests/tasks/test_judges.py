@@ -21,6 +21,7 @@ from vecmill.engines import ENGINES
 from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.heads import Activation
+from vecmill.quantization.calibration import calibration_sequences
 from vecmill.requests import Truncation
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import complete
@@ -287,6 +288,15 @@ def test_a_reranker_of_nvidia_reads_question_and_passage(tmp_path: Path, open_mi
     assert np.ptp(found) > 0.05
     with pytest.raises(InvalidRequest, match="takes no instruction"):
         mill.rerank("a", ["b"], instruction="is it about the same")
+
+
+def test_int8_is_calibrated_with_texts_that_have_tokens(tmp_path: Path) -> None:
+    description = save(tmp_path / "zerank-1", "zerank-1").describe()
+    with pytest.raises(InvalidRequest, match="has no tokens"):
+        Tokenizer.load(description).encode([""])
+    sequences = calibration_sequences(description)
+    assert len(sequences) > 30
+    assert all(map(len, sequences))
 
 
 def test_a_tokenizer_without_the_answer_is_refused(tmp_path: Path) -> None:
