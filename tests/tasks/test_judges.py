@@ -245,6 +245,19 @@ def test_a_layerwise_reranker_is_known_by_its_class(tmp_path: Path) -> None:
     assert saved.describe().max_tokens == LONGER
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"), [("bge-reranker-v2-gemma", False), ("bge-reranker-v2-minicpm-layerwise", True)]
+)
+def test_a_padding_token_begins_a_layerwise_input_alone(name: str, begins: bool, tmp_path: Path) -> None:
+    saved = save(tmp_path / name, name)
+    edit_json(saved.folder / "tokenizer_config.json", bos_token="<|endoftext|>")
+    description = saved.describe()
+    pairs = PairTokenizer(Tokenizer.load(description), description)
+    (sequence,) = complete(pairs.encode_in_slices([("the", "x")]))
+    padding = saved.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    assert (sequence.token_ids.tolist()[0] == padding) is begins
+
+
 def test_zerank_is_known_by_its_code(tmp_path: Path) -> None:
     saved = save(tmp_path / "mine", "zerank-1")
     edit_json(saved.folder / "config.json", auto_map={"AutoConfig": "modeling_zeranker.ZEConfig"})

@@ -83,7 +83,7 @@ _BGE = Judge(
         counts_start=True,
     ),
     answers=("Yes",),
-    longest=1024 + 128,
+    longest=1024 + 256,
     names=frozenset({"bge-reranker-v2-gemma"}),
     begins=True,
 )
@@ -175,12 +175,13 @@ def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelD
 
 
 def _begin(judge: Judge, folder: TransformerFolder) -> PairTemplate | JoinedTemplate:
-    """Return the template, after the beginning-of-text token if the model has one besides its padding."""
+    """Return the template, after the beginning-of-text token if the published program puts one there."""
     first = folder.special_token("bos_token") if judge.begins else None
     template = judge.template
     if isinstance(template, PairTemplate):
         return replace(template, start=f"{first or ''}{template.start}")
-    if first in (None, folder.special_token("pad_token")):
+    # Only FlagEmbedding's class for models with answers leaves out a token that is also the padding.
+    if first is None or (judge.answers and first == folder.special_token("pad_token")):
         return template
     return replace(template, start=(str(first), *template.start))
 
