@@ -8,6 +8,7 @@ files say `published_type` instead.
     JinaBert          jinaai/jina-bert-implementation
     JinaBertCode      jinaai/jina-bert-v2-qk-post-norm
     NomicMixture      nomic-ai/nomic-bert-2048 with experts, as nomic-embed-text-v2-moe has them
+    LayerwiseMiniCpm  BAAI/bge-reranker-v2-minicpm-layerwise
 """
 
 import math
@@ -45,6 +46,13 @@ class NomicMixtureConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     model_type = "reference_nomic_mixture"
     published_type = "nomic_bert"
     attribute_map = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer"}  # noqa: RUF012
+
+
+class MiniCpmConfig(transformers.PretrainedConfig):  # type: ignore[misc]
+    """The published keys of layerwise MiniCPM; `cutoff_layers` is the argument of the published program."""
+
+    model_type = "reference_minicpm"
+    published_type = "minicpm"
 
 
 class _Module(nn.Module):  # type: ignore[misc]
@@ -486,6 +494,104 @@ class ReferenceNomicMixtureModel(_Reference):
         return BaseModelOutput(last_hidden_state=x)
 
 
+class _RootMeanSquareNorm(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.hidden_size))
+        self.epsilon = config.rms_norm_eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / torch.sqrt((x**2).mean(dim=-1, keepdim=True) + self.epsilon) * self.weight
+
+
+class _MiniCpmAttention(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        width, bias = config.hidden_size, config.attention_bias
+        shared = width // config.num_attention_heads * config.num_key_value_heads
+        self.q_proj = nn.Linear(width, width, bias=bias)
+        self.k_proj, self.v_proj = (nn.Linear(width, shared, bias=bias) for _ in range(2))
+        self.o_proj = nn.Linear(width, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Any:
+        heads, groups, base = (
+            self.config.num_attention_heads,
+            self.config.num_key_value_heads,
+            self.config.rope_theta,
+        )
+        query, key = rotate(self.q_proj(x), heads, base), rotate(self.k_proj(x), groups, base)
+        key, value = (self._share(part, heads // groups) for part in (key, self.v_proj(x)))
+        later = torch.full((x.shape[1], x.shape[1]), -math.inf).triu(1)
+        return self.o_proj(attend(query, key, value, heads, later.expand(len(x), heads, -1, -1)))
+
+    def _share(self, x: Tensor, times: int) -> Tensor:
+        """Give each head to `times` queries in a row."""
+        parts = x.split(self.config.hidden_size // self.config.num_attention_heads, dim=-1)
+        return torch.cat([part for part in parts for _ in range(times)], dim=-1)
+
+
+class _MiniCpmFeed(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        width, wide = config.hidden_size, config.intermediate_size
+        self.gate_proj, self.up_proj = (nn.Linear(width, wide, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(wide, width, bias=False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class _MiniCpmLayer(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.self_attn = _MiniCpmAttention(config)
+        self.mlp = _MiniCpmFeed(config)
+        self.input_layernorm, self.post_attention_layernorm = (_RootMeanSquareNorm(config) for _ in range(2))
+        self.share = config.scale_depth / math.sqrt(config.num_hidden_layers)
+
+    def forward(self, x: Tensor) -> Any:
+        x = x + self.share * self.self_attn(self.input_layernorm(x))
+        return x + self.share * self.mlp(self.post_attention_layernorm(x))
+
+
+class _MiniCpmModel(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(_MiniCpmLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = _RootMeanSquareNorm(config)
+
+
+class _LayerHead(_Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.linear_head = nn.Linear(config.hidden_size, 1, bias=False)
+
+
+class ReferenceLayerwiseMiniCpm(_Reference):
+    """The reranker: the score of each text after its last token, by the head of one layer."""
+
+    base_model_prefix = "model"
+    config_class = MiniCpmConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = _MiniCpmModel(config)
+        first, last = config.start_layer, config.num_hidden_layers
+        self.lm_head = nn.ModuleList(_LayerHead(config) for _ in range(first, last + 1))
+        self.post_init()
+
+    def forward(self, input_ids: Tensor, **_: Any) -> SequenceClassifierOutput:
+        """The logits of texts without padding, after as many layers as `cutoff_layers` says."""
+        (computed,) = self.config.cutoff_layers
+        x = self.model.embed_tokens(input_ids) * self.config.scale_emb
+        for layer in self.model.layers[:computed]:
+            x = layer(x)
+        head = self.lm_head[computed - self.config.start_layer].linear_head
+        return SequenceClassifierOutput(logits=head(self.model.norm(x)[:, -1]))
+
+
 def _register(config: type, **classes: type) -> None:
     transformers.AutoConfig.register(config.model_type, config, exist_ok=True)  # type: ignore[attr-defined]
     for name, model in classes.items():
@@ -501,3 +607,4 @@ _register(
 )
 _register(JinaCodeConfig, AutoModel=ReferenceJinaBertCodeModel)
 _register(NomicMixtureConfig, AutoModel=ReferenceNomicMixtureModel)
+_register(MiniCpmConfig, AutoModelForSequenceClassification=ReferenceLayerwiseMiniCpm)

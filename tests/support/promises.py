@@ -33,7 +33,8 @@ _ANSWERS = (
     ),
     Promise(
         "same-in-any-batch",
-        "An embedding does not depend on the texts that share its engine call.",
+        "An embedding does not depend on the texts that share its engine call. A score of a reranker of "
+        "lists depends on the documents of its own request, and on no other request.",
         "The largest difference of a value in fp32 is 1e-6.",
     ),
     Promise(

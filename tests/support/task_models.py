@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from support.published import edit_json
 from support.tiny_models import TinyBert, save_tiny_bert
 from vecmill.values.sample_texts import prose_words
 
@@ -154,6 +155,47 @@ def save_causal(folder: Path, stem: str = "Qwen3", **settings: Any) -> tuple[Any
                 parameter.copy_((1.0 if "norm" in name else 0.0) + 0.3 * torch.randn_like(parameter))
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    return model, tokenizer
+
+
+def save_layerwise(folder: Path, **settings: Any) -> tuple[Any, Any]:
+    """A tiny layerwise MiniCPM reranker of 5 layers, of which 4 answer; returns it and its tokenizer.
+
+    Files are as published. `settings` go into its tokenizer.
+    """
+    import torch
+
+    from support.own_code_models import MiniCpmConfig, ReferenceLayerwiseMiniCpm
+
+    _, tokenizer = save_causal(folder, "Llama", **settings)
+    config = MiniCpmConfig(
+        **{**SIZES, "num_hidden_layers": 5, "max_position_embeddings": 2048},
+        vocab_size=len(tokenizer),
+        num_key_value_heads=2,
+        rms_norm_eps=1e-5,
+        rope_theta=10_000.0,
+        attention_bias=False,
+        scale_emb=3.0,
+        scale_depth=1.4,
+        dim_model_base=8,
+        start_layer=2,
+        head_multi=True,
+        head_type="simple",
+        cutoff_layers=[4],
+    )
+    torch.manual_seed(3)
+    model = ReferenceLayerwiseMiniCpm(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_((1.0 if "norm" in name else 0.0) + JITTER * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    code = {"AutoModelForCausalLM": "modeling_minicpm_reranker.LayerWiseMiniCPMForCausalLM"}
+    edit_json(
+        folder / "config.json",
+        model_type="minicpm",
+        architectures=["LayerWiseMiniCPMForCausalLM"],
+        auto_map=code,
+    )
     return model, tokenizer
 
 

@@ -124,6 +124,26 @@ def test_scores_are_those_of_the_reference(
     assert np.ptp(expected) > 0.05
 
 
+@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
+@pytest.mark.parametrize("name", ["published", "in_parts"])
+def test_a_classifier_without_modules_uses_its_template(
+    tmp_path: Path, open_mill: Open, name: str, where: str
+) -> None:
+    folder = save_plain(tmp_path / "plain", "Qwen3ForSequenceClassification", num_labels=1)
+    bare = our_scores(shutil.copytree(folder, tmp_path / "bare"), open_mill)
+    source = TEMPLATES[name][0]
+    if where == "tokenizer_config.json":
+        edit(folder, where, chat_template=source)
+    else:
+        (folder / where).write_text(source)
+    expected = reference_scores(folder)
+    np.testing.assert_allclose(our_scores(folder, open_mill), expected, atol=TOLERANCE)
+    assert np.abs(expected - bare).max() > 1e-2
+    (folder / "chat_template.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match="a chat template applies to every text"):
+        describe_model(locate_model(folder))
+
+
 def test_a_prompt_is_the_instruction(tmp_path: Path, open_mill: Open) -> None:
     prompts = {"own": "is it about the same", "other": "do they rhyme"}
     folder = save_reranker(tmp_path, PUBLISHED, {}, prompts=prompts)

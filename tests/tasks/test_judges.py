@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from support.published import edit_json
-from support.task_models import LONGEST_PROSE, save_causal
+from support.task_models import LONGEST_PROSE, save_causal, save_layerwise
 from tasks.conftest import PAIRS, Open
-from vecmill import SyncMill
+from vecmill import MillConfig, SyncMill
 from vecmill.directory_layouts import describe_model
+from vecmill.engines import ENGINES
 from vecmill.errors import InputTooLong, InvalidRequest, UnsupportedModel
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.models.heads import Activation
+from vecmill.quantization.calibration import calibration_sequences
 from vecmill.requests import Truncation
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.pieces import complete
@@ -40,14 +42,21 @@ MXBAI_START = (
     "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
     "<|im_start|>user\n"
 )
-LONGER = 500  # the prompt of mxbai-rerank alone has more than `LONGEST_PROSE` pieces of a small vocabulary
+LONGER = 700  # of all models here, whose prompts alone have up to 220 pieces of a small vocabulary
+# A long query and a short document, the other way round, both long, and a text that white space begins.
+LONG_PAIRS = [
+    ("one " * 900, "x"),
+    ("x", "of it " * 400),
+    ("one " * 300, "of it " * 400),
+    (" " * 1990 + "which one is it", "x" + " y" * 5_000),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """A publisher's program: parts of an input, the answers, and the divisor of the logit."""
 
-    stem: str
+    stem: str  # of its class in transformers, if there is one
     answers: tuple[str, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     divisor: float = 1.0
@@ -55,6 +64,7 @@ class Program:
 
 PROGRAMS: dict[str, Program] = {
     "bge-reranker-v2-gemma": Program("Gemma", ("Yes",), {"bos_token": "<|im_start|>"}),
+    "bge-reranker-v2-minicpm-layerwise": Program("", (), {"bos_token": "<|im_start|>"}),
     "mxbai-rerank-base-v2": Program("Qwen2", ("1", "0"), {"head_dim": 8}),
     "zerank-1": Program("Qwen3", ("Yes",), divisor=5.0),
 }
@@ -69,38 +79,46 @@ class Saved:
     tokenizer: Any
     folder: Path
 
-    def ids(self, query: str, document: str, instruction: str = "") -> list[int]:
-        """What the program reads for a pair."""
+    def encode(self, *parts: str) -> list[int]:
+        return [one for part in parts for one in self.tokenizer.encode(part, add_special_tokens=False)]
 
-        def encode(*parts: str) -> list[int]:
-            return [one for part in parts for one in self.tokenizer.encode(part, add_special_tokens=False)]
-
+    def ids(self, query: str, document: str, instruction: str = "", *, longest: int = LONGER) -> list[int]:
+        """What the program reads for a pair, if the model reads `longest` tokens."""
         if self.name == "zerank-1":
-            before, after = encode("<|im_start|>system\n"), encode("<|im_end|>\n<|im_start|>assistant\n")
-            body = encode(f"{query.strip()}<|im_end|>\n<|im_start|>user\n{document.strip()}")
-            return [*before, *body[: LONGER - len(before) - len(after)], *after]
-        if self.name == "bge-reranker-v2-gemma":
-            first, second = encode(f"A: {query}"), encode(f"B: {document}")
-            before, after = [self.tokenizer.bos_token_id], encode("\n", instruction or GEMMA_PROMPT)
-        else:
-            asked = f"instruction: {instruction}\n" if instruction else ""
-            first, second = encode(f"{asked}query: {query}"), encode(f"document: {document}")
-            before, after = (
-                encode(MXBAI_START),
-                encode("\n", MXBAI_TASK, "<|im_end|>\n<|im_start|>assistant\n"),
-            )
-        between = encode("\n")
-        room = LONGER - len(before) - len(between) - len(after)
-        if len(first) + len(second) > room:
-            first = first[: room * 3 // 4]
-            second = second[: room - len(first)]
-        return [*before, *first, *between, *second, *after]
+            before = self.encode("<|im_start|>system\n")
+            after = self.encode("<|im_end|>\n<|im_start|>assistant\n")
+            query, document = query[:2_000].strip(), document[:10_000].strip()
+            body = self.encode(f"{query}<|im_end|>\n<|im_start|>user\n{document}")
+            return [*before, *body[: longest - len(before) - len(after)], *after]
+        if self.name.startswith("bge-reranker"):
+            return self._bge_ids(query, document, instruction, longest)
+        return self._mxbai_ids(query, document, instruction, longest)
+
+    def _bge_ids(self, query: str, document: str, instruction: str, longest: int) -> list[int]:
+        """The program on the model cards, whose `max_length` leaves room for what it adds."""
+        end = self.encode("\n", instruction or GEMMA_PROMPT)
+        most = min(1024, longest - len(end))
+        first = [self.tokenizer.bos_token_id, *self.encode(f"A: {query}")[: most * 3 // 4]]
+        second = [*self.encode("\n"), *self.encode(f"B: {document}")[:most]]
+        return [*first, *second[: most - len(first)], *end]
+
+    def _mxbai_ids(self, query: str, document: str, instruction: str, longest: int) -> list[int]:
+        start = self.encode(MXBAI_START)
+        end = self.encode("\n", MXBAI_TASK, "<|im_end|>\n<|im_start|>assistant\n")
+        most = min(8192, longest - len(start) - len(end))
+        asked = f"instruction: {instruction}\n" if instruction else ""
+        first = self.encode(f"{asked}query: {query}")[: most * 3 // 4]
+        second = [*self.encode("\n"), *self.encode(f"document: {document}")]
+        return [*start, *first, *second[: most - len(first)], *end]
 
     def logit(self, query: str, document: str, instruction: str = "") -> float:
         import torch
 
         with torch.no_grad():
-            logits = self.model(torch.tensor([self.ids(query, document, instruction)])).logits[0, -1]
+            logits = self.model(torch.tensor([self.ids(query, document, instruction)])).logits
+        if not PROGRAMS[self.name].answers:
+            return float(logits[0, 0])
+        logits = logits[0, -1]
         answers = [self.tokenizer.convert_tokens_to_ids(word) for word in PROGRAMS[self.name].answers]
         found = logits[answers].tolist()
         return float(found[0] - sum(found[1:]))
@@ -111,7 +129,10 @@ class Saved:
 
 def save(folder: Path, name: str) -> Saved:
     program = PROGRAMS[name]
-    model, tokenizer = save_causal(folder, program.stem, **program.settings)
+    if program.stem:
+        model, tokenizer = save_causal(folder, program.stem, **program.settings)
+    else:
+        model, tokenizer = save_layerwise(folder, **program.settings)
     edit_json(folder / "tokenizer_config.json", model_max_length=LONGER)
     return Saved(name, model, tokenizer, folder)
 
@@ -130,7 +151,7 @@ def test_the_name_of_the_directory_makes_it_a_reranker(judge: tuple[Saved, SyncM
 
 def test_scores_are_those_of_the_program(judge: tuple[Saved, SyncMill]) -> None:
     saved, mill = judge
-    pairs = [*PAIRS, ("{document}", "{query} {instruction}"), (" spaced ", "\n too "), ("one " * 400, "x")]
+    pairs = [*PAIRS, ("{document}", "{query} {instruction}"), (" spaced ", "\n too "), *LONG_PAIRS]
     logits = np.array([saved.logit(*pair) for pair in pairs])
     found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in pairs]
     np.testing.assert_allclose(found, logits, atol=TOLERANCE)
@@ -173,7 +194,41 @@ def test_the_reference_of_a_check_is_the_program(judge: tuple[Saved, SyncMill], 
         assert float(np.asarray(scores).ravel()[0]) == pytest.approx(1 / (1 + np.exp(-logit)), abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("engine", ["openvino", "torch"])
+def test_other_engines_score_a_layerwise_reranker(engine: str, tmp_path: Path) -> None:
+    if not ENGINES[engine].is_installed:
+        pytest.skip(f"{engine} is not installed")
+    saved = save(tmp_path / "reranker", "bge-reranker-v2-minicpm-layerwise")
+    expected = [saved.logit(*pair) for pair in PAIRS]
+    with SyncMill(saved.describe(), MillConfig(engine=engine, cache_dir=tmp_path)) as mill:
+        queries, documents = [query for query, _ in PAIRS], [document for _, document in PAIRS]
+        found = mill.rerank(queries, documents, raw_scores=True).scores
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
+def test_texts_are_truncated_where_the_program_does(name: str, tmp_path: Path) -> None:
+    saved = save(tmp_path / name, name)
+    for file, key in (("config", "max_position_embeddings"), ("tokenizer_config", "model_max_length")):
+        edit_json(saved.folder / f"{file}.json", **{key: 32_768})
+    description = saved.describe()
+    pairs = PairTokenizer(Tokenizer.load(description), description)
+    long = [
+        ("one " * 9_000, "x"),
+        ("x", "of it " * 9_000),
+        ("one " * 800, "y"),
+        ("one " * 9_000, "of " * 9_000),
+    ]
+    sequences = complete(pairs.encode_in_slices([*PAIRS, *long]))
+    for pair, sequence in zip([*PAIRS, *long], sequences, strict=True):
+        assert sequence.token_ids.tolist() == saved.ids(*pair, longest=32_768)
+    assert any(sequence.is_truncated for sequence in sequences)
+    with pytest.raises(InputTooLong):
+        complete(pairs.encode_in_slices([("one " * 33_000, "x")], truncation=Truncation(is_allowed=False)))
+
+
+# The class of a layerwise reranker says what it is.
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.answers])
 def test_a_model_is_known_by_the_name_of_its_original(name: str, tmp_path: Path) -> None:
     saved = save(tmp_path / "mine", name)
     if PROGRAMS[name].stem != "Qwen3":
@@ -184,12 +239,77 @@ def test_a_model_is_known_by_the_name_of_its_original(name: str, tmp_path: Path)
     assert describe_model(locate_model(saved.folder), Task.EMBED).task is Task.EMBED
 
 
+def test_a_layerwise_reranker_is_known_by_its_class(tmp_path: Path) -> None:
+    saved = save(tmp_path / "mine", "bge-reranker-v2-minicpm-layerwise")
+    assert saved.describe().task is Task.RERANK
+    assert saved.describe().max_tokens == LONGER
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("bge-reranker-v2-gemma", False), ("bge-reranker-v2-minicpm-layerwise", True)]
+)
+def test_a_padding_token_begins_a_layerwise_input_alone(name: str, begins: bool, tmp_path: Path) -> None:
+    saved = save(tmp_path / name, name)
+    edit_json(saved.folder / "tokenizer_config.json", bos_token="<|endoftext|>")
+    description = saved.describe()
+    pairs = PairTokenizer(Tokenizer.load(description), description)
+    (sequence,) = complete(pairs.encode_in_slices([("the", "x")]))
+    padding = saved.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    assert (sequence.token_ids.tolist()[0] == padding) is begins
+
+
 def test_zerank_is_known_by_its_code(tmp_path: Path) -> None:
     saved = save(tmp_path / "mine", "zerank-1")
     edit_json(saved.folder / "config.json", auto_map={"AutoConfig": "modeling_zeranker.ZEConfig"})
     head = saved.describe().head
     assert head is not None
     assert head.activation is Activation.SIGMOID_OF_FIFTH
+
+
+def test_a_reranker_of_nvidia_reads_question_and_passage(tmp_path: Path, open_mill: Open) -> None:
+    import safetensors.torch
+    import torch
+
+    folder = tmp_path / "reranker"
+    model, tokenizer = save_causal(folder, "Llama", bos_token="<|im_start|>", is_causal=False)
+    edit_json(folder / "tokenizer_config.json", model_max_length=LONGER, chat_template="{{ messages }}")
+    edit_json(
+        folder / "config.json",
+        model_type="llama_bidirec",
+        architectures=["LlamaBidirectionalForSequenceClassification"],
+        auto_map={"AutoConfig": "llama_bidirectional_model.LlamaBidirectionalConfig"},
+        id2label={"0": "LABEL_0"},
+        pooling="avg",
+        temperature=0.5,
+        is_causal=None,
+    )
+    head = torch.randn(1, 32, generator=torch.Generator().manual_seed(1))
+    tensors = safetensors.torch.load_file(folder / "model.safetensors") | {"score.weight": head}
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    def logit(query: str, document: str) -> float:
+        text = f"question:{query} \n \n passage:{document}"
+        ids = [tokenizer.bos_token_id, *tokenizer.encode(text, add_special_tokens=False)][:LONGER]
+        with torch.no_grad():
+            hidden = model.model(torch.tensor([ids])).last_hidden_state
+        return float(hidden[0].mean(dim=0) @ head[0] / 0.5)
+
+    mill = open_mill(describe_model(locate_model(folder)))
+    pairs = [*PAIRS, *LONG_PAIRS, ("{document}", "{query} <|im_end|>")]
+    found = [mill.rerank(query, [document], raw_scores=True).scores[0] for query, document in pairs]
+    np.testing.assert_allclose(found, [logit(*pair) for pair in pairs], atol=TOLERANCE)
+    assert np.ptp(found) > 0.05
+    with pytest.raises(InvalidRequest, match="takes no instruction"):
+        mill.rerank("a", ["b"], instruction="is it about the same")
+
+
+def test_int8_is_calibrated_with_texts_that_have_tokens(tmp_path: Path) -> None:
+    description = save(tmp_path / "zerank-1", "zerank-1").describe()
+    with pytest.raises(InvalidRequest, match="has no tokens"):
+        Tokenizer.load(description).encode([""])
+    sequences = calibration_sequences(description)
+    assert len(sequences) > 30
+    assert all(map(len, sequences))
 
 
 def test_a_tokenizer_without_the_answer_is_refused(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from vecmill.requests import (
 from vecmill.results import ClassifyResult, RerankResult
 from vecmill.serving_plan.choice_at_load import plan_model
 from vecmill.serving_plan.plans import Accuracy
+from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray
@@ -114,9 +115,11 @@ class Mill:
             asyncio.to_thread(Tokenizer.load, description),
         )
         await asyncio.to_thread(check_engine, description, self._engine, tokenizer)
-        pairs = None
-        if description.task in (Task.RERANK, Task.CLASSIFY):
-            with load_failures(description.tokenizer_file):
+        pairs, lists = None, None
+        with load_failures(description.tokenizer_file):
+            if description.list_template is not None:
+                lists = ListTokenizer(tokenizer, description)
+            elif description.task in (Task.RERANK, Task.CLASSIFY):
                 pairs = PairTokenizer(tokenizer, description)
         queries = None
         if description.router is not None:
@@ -132,6 +135,7 @@ class Mill:
             observer=self._observer,
             clock=self._clock,
         )
+        admission.lists = lists
         if queries is not None:
             admission.add_query_side(self._make_query_side(*queries, first_lane=len(dispatcher.lanes.all)))
         if self._cache_dir is not None:

@@ -153,6 +153,21 @@ def cosine_scores(query: FloatArray, documents: FloatArray) -> FloatArray:
     return scores
 
 
+def list_scores(queries: FloatArray, documents: Sequence[FloatArray]) -> FloatArray:
+    """Return the cosine of each document with the query, for lists that were computed one by one.
+
+    `queries` (lists, dim) are the vectors of the query, one from each list, and `documents` those of the
+    documents of each list, (documents, dim). The vector of the query is the mean of `queries`, weighted by
+    the highest score within each list, which (1 + cosine) / 2 moves to 0 to 1. Source: `rerank` of
+    jina-reranker-v3.
+    """
+    bests = [cosine_scores(query, found).max() for query, found in zip(queries, documents, strict=True)]
+    weights = (1 + np.array(bests, np.float64)) / 2
+    # Only if every document points away from the query, all weights are 0.
+    query = np.average(queries, axis=0, weights=weights if weights.sum() > 0 else None)
+    return cosine_scores(query.astype(np.float32), np.concatenate(documents))
+
+
 def sparse_product(query: SparseEmbedding, document: SparseEmbedding) -> np.float32:
     """Return the dot product of two sparse embeddings, as sentence-transformers' `SparseEncoder` does."""
     _, ours, theirs = np.intersect1d(query.columns, document.columns, assume_unique=True, return_indices=True)

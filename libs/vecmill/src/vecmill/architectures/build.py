@@ -60,13 +60,17 @@ def build_graph(
 def _apply_head(encoder: EncoderGraph[EncoderConfig], head: Head, hidden: ir.Value) -> ir.Value:
     """Add a head to `hidden` (positions, hidden_size). Return its logits, float32.
 
-    `SEQUENCE`: (texts, labels). `TOKENS`: (positions, labels). `VOCABULARY`: (positions, vocab_size).
-    `YES_NO`: (texts, 1). `STAGES`: `hidden`, because the stages compute the logits. Raises `UnsupportedModel`
-    if the architecture has no such head.
+    `SEQUENCE`: (texts, labels). `TOKENS`: (positions, labels). `VOCABULARY`: (positions, vocab_size). `LIST`:
+    (positions, width). `SCORE` and `YES_NO`: (texts, 1). `STAGES`: `hidden`, because the stages compute the
+    logits. Raises `UnsupportedModel` if the architecture has no such head.
     """
     match head.kind:
         case HeadKind.SEQUENCE:
             return encoder.classify(hidden, len(head.labels))
+        case HeadKind.LIST:
+            return encoder.project_tokens(hidden)
+        case HeadKind.SCORE:
+            return encoder.classify(hidden, 1)
         case HeadKind.TOKENS:
             return encoder.classify_tokens(hidden, len(head.labels))
         case HeadKind.VOCABULARY:

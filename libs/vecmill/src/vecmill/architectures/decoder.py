@@ -228,6 +228,10 @@ class DecoderConfig(EncoderConfig):
         return {FULL: rope, SLIDING: rope}
 
 
+LIST_WIDTH = 512
+"""The width of the vectors that jina-reranker-v3 compares."""
+
+JINA_LISTS = frozenset({"JinaForRanking"})
 _VOYAGE = frozenset({"VoyageQwen3BidirectionalEmbedModel"})
 
 
@@ -311,19 +315,20 @@ class Qwen3Config(Qwen2Config):
 
     voyage-4-nano (`VoyageQwen3BidirectionalEmbedModel`) attends in both directions, and its output is
     projected to `num_labels` dimensions. Source: `voyage.py` of vLLM. The class that came with zerank-1 is
-    Qwen3's own.
+    Qwen3's own. That of jina-reranker-v3 is Qwen3 with another head.
     """
 
     judges_pairs = True
     bidirectional_classes = _VOYAGE
-    replaced_classes = _VOYAGE | {"modeling_zeranker.ZEConfig"}
+    replaced_classes = _VOYAGE | JINA_LISTS | {"modeling_zeranker.ZEConfig"}
     defaults = replace(Qwen2Config.defaults, head_dim=128, query_key_value_bias=False, query_key_norm=True)
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read a `config.json`, as `DecoderConfig.read` describes."""
         width = _count_labels(config) if names_any(_VOYAGE, config) else None
-        return replace(super().read(config), projection_size=width)
+        read = replace(super().read(config), projection_size=width)
+        return replace(read, is_changed_by_code=read.is_changed_by_code or names_any(JINA_LISTS, config))
 
 
 def read_layer_types(config: Mapping[str, Any], default: Sequence[str]) -> tuple[str, ...]:

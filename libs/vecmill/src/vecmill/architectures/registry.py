@@ -41,6 +41,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "llama": "decoder:LlamaConfig",
     "llama_bidirec": "bidirectional_decoder:BidirectionalLlamaConfig",
     "megatron-bert": "bert_variants:MegatronBertConfig",
+    "minicpm": "minicpm:MiniCpmConfig",
     "ministral": "llama_variants:MinistralConfig",
     "mistral": "decoder:MistralConfig",
     "modernbert": "modernbert:ModernBertConfig",

@@ -96,8 +96,24 @@ def read_chat_template(folder: TransformerFolder) -> ChatTemplate | None:
     modalities = read_mapping(folder.settings, "modality_config", file=folder.settings_path)
     if "message" not in modalities:
         return None
+    return _read_template(folder, modalities["message"].get("format", "auto"))
+
+
+def read_plain_template(folder: TransformerFolder) -> ChatTemplate | None:
+    """Read the chat template of a directory without modules, which `CrossEncoder` uses if there is one.
+
+    Raises `UnsupportedModel` for named templates, and for a `chat_template.json`.
+    """
+    if find_file(folder.directory, join(folder.folder, "chat_template.json")) is not None:
+        folder.refuse_chat_template()
+    has_file = find_file(folder.directory, join(folder.folder, _TEMPLATE_FILE)) is not None
+    if not has_file and not folder.tokenizer_config.get("chat_template"):
+        return None
+    return _read_template(folder, "auto")
+
+
+def _read_template(folder: TransformerFolder, message_format: object) -> ChatTemplate:
     file, source = _find_source(folder)
-    message_format = modalities["message"].get("format", "auto")
     in_parts = _expects_parts(folder, source) if message_format == "auto" else message_format == "structured"
     return ChatTemplate(
         file=folder.path(file),

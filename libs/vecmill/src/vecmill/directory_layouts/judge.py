@@ -6,8 +6,12 @@ model or of its directory, or `_name_or_path` of config.json, which also the mod
 other Qwen3 language model is a Qwen3-Reranker, on request. Prompts of config_sentence_transformers.json, if
 any, are instructions.
 
-Sources of the rules: the program on the model card of Qwen3-Reranker; `BaseLLMReranker` of FlagEmbedding 1.3;
-`MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of zerank-1.
+The layerwise reranker of BAAI and the rerankers of NVIDIA are known by their classes. They have a head of one
+score instead of an answer.
+
+Sources of the rules: the programs on the model cards of Qwen3-Reranker, bge-reranker-v2-gemma and
+bge-reranker-v2-minicpm-layerwise; `MxbaiRerankV2` of mxbai-rerank 0.1; the code in the repository of
+zerank-1; for llama-nemotron-rerank-1b-v2, `prompt_template` of its model card.
 """
 
 from collections.abc import Iterator
@@ -35,8 +39,9 @@ class Judge:
     """The way in which published models score a pair: template, answers and activation.
 
     `names` are those of the models, without their owners, `classes` those of their code. `answers` are the
-    token that counts for the document and optionally the one that counts against it. `longest` is the longest
-    input of the published program. With `begins` the beginning-of-text token comes first.
+    token that counts for the document and optionally the one that counts against it; without answers, a head
+    of the model gives the score. `longest` is the longest input: that of the published program, or more than
+    the program makes with its own instruction. With `begins` the beginning-of-text token comes first.
     """
 
     template: PairTemplate | JoinedTemplate
@@ -63,23 +68,33 @@ _QWEN = Judge(
     longest=8192,
 )
 
-PUBLISHED = (
-    Judge(
-        JoinedTemplate(
-            start=(),
-            query="A: {query}",
-            between="\n",
-            document="B: {document}",
-            end=("\n", "{instruction}"),
-            instruction=(
-                "Given a query A and a passage B, determine whether the passage contains an answer to the "
-                "query by providing a prediction of either 'Yes' or 'No'."
-            ),
+_BGE = Judge(
+    JoinedTemplate(
+        start=(),
+        query="A: {query}",
+        between="\n",
+        document="B: {document}",
+        end=("\n", "{instruction}"),
+        instruction=(
+            "Given a query A and a passage B, determine whether the passage contains an answer to the "
+            "query by providing a prediction of either 'Yes' or 'No'."
         ),
-        answers=("Yes",),
         longest=1024,
-        names=frozenset({"bge-reranker-v2-gemma"}),
-        begins=True,
+        counts_start=True,
+    ),
+    answers=("Yes",),
+    longest=1024 + 256,
+    names=frozenset({"bge-reranker-v2-gemma"}),
+    begins=True,
+)
+
+PUBLISHED = (
+    _BGE,
+    replace(
+        _BGE,
+        answers=(),
+        names=frozenset({"bge-reranker-v2-minicpm-layerwise"}),
+        classes=frozenset({"LayerWiseMiniCPMForCausalLM"}),
     ),
     Judge(
         JoinedTemplate(
@@ -99,9 +114,10 @@ PUBLISHED = (
                 "<|im_end|>\n<|im_start|>assistant\n",
             ),
             instructed_query="instruction: {instruction}\nquery: {query}",
+            longest=8192,
         ),
         answers=("1", "0"),
-        longest=8192,
+        longest=8192 + 256,
         names=frozenset({"mxbai-rerank-base-v2", "mxbai-rerank-large-v2"}),
     ),
     Judge(
@@ -111,12 +127,20 @@ PUBLISHED = (
             end="<|im_end|>\n<|im_start|>assistant\n",
             instruction="",
             strips=True,
+            most_characters=(2000, 10_000),
         ),
         answers=("Yes",),
         longest=32_768,
         names=frozenset({"zerank-1", "zerank-1-small"}),
         classes=frozenset({"modeling_zeranker.ZEConfig"}),
         activation=Activation.SIGMOID_OF_FIFTH,
+    ),
+    Judge(
+        PairTemplate(start="", body="question:{query} \n \n passage:{document}", end="", instruction=""),
+        answers=(),
+        longest=8192,
+        classes=frozenset({"LlamaBidirectionalForSequenceClassification"}),
+        begins=True,
     ),
 )
 
@@ -136,12 +160,13 @@ def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelD
     limits = tokenizer_limits(folder.encoder.vocab_size)
     tokenizer = read_object(location.directory, "tokenizer.json", limits=limits) or {}
     answers = tuple(_find_token(folder, tokenizer, answer) for answer in judge.answers)
+    kind = HeadKind.YES_NO if answers else HeadKind.SCORE
     description = folder.describe(location)
     return ModelSettings.read(location.directory).add_prompts(
         replace(
             description,
             task=Task.RERANK,
-            head=Head(HeadKind.YES_NO, activation=judge.activation, token_ids=answers),
+            head=Head(kind, activation=judge.activation, token_ids=answers),
             dim=1,
             max_tokens=min(description.max_tokens, judge.longest),
             pair_template=_begin(judge, folder),
@@ -150,11 +175,15 @@ def describe_judge(location: ModelLocation, folder: TransformerFolder) -> ModelD
 
 
 def _begin(judge: Judge, folder: TransformerFolder) -> PairTemplate | JoinedTemplate:
-    """Return the template, after the beginning-of-text token if the model has one besides its padding."""
+    """Return the template, after the beginning-of-text token if the published program puts one there."""
     first = folder.special_token("bos_token") if judge.begins else None
-    if first in (None, folder.special_token("pad_token")) or not isinstance(judge.template, JoinedTemplate):
-        return judge.template
-    return replace(judge.template, start=(str(first), *judge.template.start))
+    template = judge.template
+    if isinstance(template, PairTemplate):
+        return replace(template, start=f"{first or ''}{template.start}")
+    # Only FlagEmbedding's class for models with answers leaves out a token that is also the padding.
+    if first is None or (judge.answers and first == folder.special_token("pad_token")):
+        return template
+    return replace(template, start=(str(first), *template.start))
 
 
 def _find_published(location: ModelLocation, folder: TransformerFolder) -> Judge | None:

@@ -3,6 +3,7 @@
     ...ForSequenceClassification    one label: rerank, more: classify
     ...ForTokenClassification       classify tokens
     HF_ColBERT                      multi-vector
+    JinaForRanking                  rerank: all documents of a query in one text (`list_ranking`)
     any other                       embed: mean pooling, or the last token of a causal language model
 
 Other tasks on request: sparse embeddings of a masked language model, scores of a causal language model
@@ -18,10 +19,12 @@ from vecmill.directory_layouts.cross_encoder import (
     classification_activation,
     describe_pair_classifier,
     read_labels,
+    read_plain_template,
     read_score_activation,
 )
 from vecmill.directory_layouts.embedding import make_sparse
 from vecmill.directory_layouts.judge import describe_judge, is_published_judge
+from vecmill.directory_layouts.list_ranking import describe_list_ranker, ranks_lists
 from vecmill.directory_layouts.modules import MODULES_FILE
 from vecmill.directory_layouts.multi_vector import describe_stanford_model
 from vecmill.directory_layouts.transformer_folder import TransformerFolder
@@ -72,10 +75,14 @@ def _possible_tasks(location: ModelLocation, folder: TransformerFolder) -> dict[
     name = folder.class_name
     if name.endswith("ForSequenceClassification"):
         one_label = len(read_labels(folder.config, folder.path("config.json"))) == 1
+        if one_label and is_published_judge(location, folder):
+            return {Task.RERANK: describe_judge, Task.EMBED: _describe_embedder}
         rerank: dict[Task, Describe] = {Task.RERANK: _describe_reranker} if one_label else {}
         return {**rerank, Task.CLASSIFY: _describe_classifier, Task.EMBED: _describe_embedder}
     if name.endswith("ForTokenClassification"):
         return {Task.CLASSIFY_TOKENS: _describe_token_classifier, Task.EMBED: _describe_embedder}
+    if ranks_lists(folder):
+        return {Task.RERANK: describe_list_ranker}
     if name == "HF_ColBERT":
         return {Task.MULTI_VECTOR: describe_stanford_model}
     if name.endswith("ForMaskedLM"):
@@ -102,8 +109,8 @@ def _describe_embedder(location: ModelLocation, folder: TransformerFolder) -> Mo
 
 
 def _describe_reranker(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:
-    folder.refuse_chat_template()
-    return describe_pair_classifier(location, folder, {})
+    description = describe_pair_classifier(location, folder, {})
+    return replace(description, chat_template=read_plain_template(folder))
 
 
 def _describe_classifier(location: ModelLocation, folder: TransformerFolder) -> ModelDescription:

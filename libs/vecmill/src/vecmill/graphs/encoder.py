@@ -48,6 +48,10 @@ class EncoderGraph(ABC, Generic[Config]):
         """Add the token classification head. Return logits, (positions, labels)."""
         raise _no_head(self, "token classification")
 
+    def project_tokens(self, hidden: ir.Value) -> ir.Value:
+        """Add the head of a model that ranks lists. Return a vector for each token, (positions, width)."""
+        raise _no_head(self, "list")
+
     def predict_tokens(self, hidden: ir.Value) -> ir.Value:
         """Add the language model's head. Return logits over the vocabulary, (positions, vocab_size)."""
         raise _no_head(self, "language model")

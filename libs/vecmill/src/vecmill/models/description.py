@@ -13,7 +13,9 @@ from vecmill.models.encoder_config import EncoderConfig, TransformersConfig
 from vecmill.models.heads import (
     ChatTemplate,
     Head,
+    HeadKind,
     JoinedTemplate,
+    ListTemplate,
     MultiVector,
     PairTemplate,
     Similarity,
@@ -39,7 +41,8 @@ class ModelDescription:
     `tokenizer_config.json`. `head` replaces the stages of a task model, or precedes them (`SPARSE`).
     `weights_files` hold the encoder and the head, or begin with an exported graph that computes both.
     `weights_sha256` is the expected SHA-256 of a single weights file. `pair_template` or `chat_template` is
-    set for models that read a pair as one text, `multi_vector` for multi-vector models, `token_heads` for
+    set for models that read a pair as one text, `list_template` for those that read a query and all its
+    documents as one text, `multi_vector` for multi-vector models, `token_heads` for
     embedding models that give sparse and multi-vector embeddings too. `router` is set for models that embed
     queries in another way; all else is then about documents. `similarity` is the measure that compares
     embeddings. Without `special_tokens` no tokens are added, and an empty text becomes the token
@@ -68,6 +71,7 @@ class ModelDescription:
     special_tokens: bool = True
     pair_template: PairTemplate | JoinedTemplate | None = None
     chat_template: ChatTemplate | None = None
+    list_template: ListTemplate | None = None
     multi_vector: MultiVector | None = None
     token_heads: TokenHeads | None = None
     router: "AsymmetricRoutes | None" = None
@@ -141,7 +145,8 @@ class ModelDescription:
         """The shape of the output for a text."""
         if self.task is Task.SPARSE:
             return OutputShape.SPARSE
-        is_per_token = self.task in (Task.CLASSIFY_TOKENS, Task.MULTI_VECTOR)
+        is_list = self.head is not None and self.head.kind is HeadKind.LIST
+        is_per_token = is_list or self.task in (Task.CLASSIFY_TOKENS, Task.MULTI_VECTOR)
         return OutputShape.TOKEN if is_per_token else OutputShape.TEXT
 
     @property

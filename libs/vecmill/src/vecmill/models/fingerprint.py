@@ -118,6 +118,8 @@ def _settings(description: ModelDescription) -> str:
         "chat_template": repr(description.chat_template),
         "multi_vector": repr(description.multi_vector),
     }
+    if description.list_template is not None:  # not for other models, whose fingerprints would change
+        values["list_template"] = repr(description.list_template)
     return json.dumps(values, sort_keys=True)
 
 

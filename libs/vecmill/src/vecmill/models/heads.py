@@ -10,9 +10,11 @@ class HeadKind(StrEnum):
     """The kind of a head."""
 
     SEQUENCE = "sequence"  # logits for a text or a pair: `EncoderGraph.classify`
+    LIST = "list"  # a vector for each token: `EncoderGraph.project_tokens`; those at marks are compared
     TOKENS = "tokens"  # logits for each token: `EncoderGraph.classify_tokens`
     VOCABULARY = "vocabulary"  # logits over the vocabulary for each token: `EncoderGraph.predict_tokens`
     STAGES = "stages"  # logits for a text or a pair: the output of the last stage
+    SCORE = "score"  # one logit for a pair that a template joins, without a label: `EncoderGraph.classify`
     YES_NO = "yes_no"  # logits of one or two tokens of the vocabulary after the last token of a text
 
 
@@ -55,14 +57,17 @@ class PairTemplate:
 
     The text is `start`, then `body` with `{instruction}`, `{query}` and `{document}` filled in, then `end`.
     If the text is too long for the model, the last tokens of the body are removed. No special tokens are
-    added. With `strips` white space around a query and a document is removed.
+    added. With `strips` white space around a query and a document is removed. `most_characters` of a query
+    and of a document are read, before white space is removed.
     """
 
     start: str
     body: str
     end: str
     instruction: str
-    strips: bool = field(default=False, repr=False)  # not in the fingerprint: `body` tells models apart
+    # Not in the fingerprint: `body` tells models apart.
+    strips: bool = field(default=False, repr=False)
+    most_characters: tuple[int | None, int | None] = field(default=(None, None), repr=False)
 
     @property
     def takes_instruction(self) -> bool:
@@ -76,9 +81,11 @@ class JoinedTemplate:
 
     The parts are `start`, the query, `between`, the document and `end`. `{query}`, `{document}` and
     `{instruction}` are filled in. `instruction` is the default, which may be empty. With an instruction that
-    is not empty, `instructed_query` replaces `query`, if there is one. If the ids are too many for the model,
-    the query keeps at most three quarters of what the other parts leave, and the document the rest. No
-    special tokens are added.
+    is not empty, `instructed_query` replaces `query`, if there is one. No special tokens are added.
+
+    `longest` is the most ids of the query, `between` and the document, with `counts_start` also of `start`;
+    `end` comes on top. It is less if the whole does not fit the model. The query keeps at most three quarters
+    of it, however short the document is, and the document the rest.
     """
 
     start: tuple[str, ...]
@@ -86,6 +93,8 @@ class JoinedTemplate:
     between: str
     document: str
     end: tuple[str, ...]
+    longest: int
+    counts_start: bool = False
     instruction: str = ""
     instructed_query: str | None = None
 
@@ -93,6 +102,33 @@ class JoinedTemplate:
     def takes_instruction(self) -> bool:
         """Whether an instruction changes the token ids."""
         return any("{instruction}" in part for part in (*self.end, self.query, self.instructed_query or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class ListTemplate:
+    """A template that joins a query and a list of documents to one text.
+
+    The text is `start`, `instruction` if there is one, `document` for each document, and `end`. `{count}`,
+    `{query}`, `{instruction}`, `{index}` and `{document}` are filled in. The model compares the vectors at
+    `document_mark`, which ends each document, with the one at `query_mark`; these tokens are removed from the
+    texts. A query has at most `query_tokens`, a document `document_tokens`, and a text `most_documents`. No
+    special tokens are added.
+    """
+
+    start: str
+    instruction: str
+    document: str
+    end: str
+    document_mark: str
+    query_mark: str
+    query_tokens: int
+    document_tokens: int
+    most_documents: int
+
+    @property
+    def takes_instruction(self) -> bool:
+        """Whether an instruction changes the text."""
+        return bool(self.instruction)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from vecmill.operations.query_side import QuerySide
 from vecmill.operations.tokenizing import Load, Tokenizing
 from vecmill.requests import Priority, Purpose, Request, TextOptions, TextOrIds
 from vecmill.results import Timings
+from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import Slices
 from vecmill.tokenization.prompts import Prompt, default_prompt, find_prompt
@@ -96,6 +97,7 @@ class Admission:
         self.description = description
         self.tokenizer = tokenizer
         self.pairs = pairs
+        self.lists: ListTokenizer | None = None  # instead of `pairs`, for models that rank lists
         self.query_side: QuerySide | None = None
         self.dispatcher = dispatcher
         self.sample = SampleEmbeddings(config.inputs, lambda: dispatcher.scheduler.has_open_texts)

@@ -29,6 +29,7 @@ from vecmill.values.embeddings import HEAD_OUTPUTS, Embedding, Output
 from vecmill.vectors import (
     activate_logits,
     dense,
+    list_scores,
     max_similarity,
     similarity_scores,
     sparse,
@@ -53,7 +54,7 @@ async def rerank(admission: Admission, request: Rerank) -> RerankResult:
         options = replace(options, purpose=Purpose.QUERY)
     prompt = choose_prompt(admission, options, request.instruction)
     request = replace(request, options=replace(options, prompt=prompt, prompt_name=None))
-    method = _BY_HEADS if _ranks_by_heads(admission) else _METHODS[task]
+    method = _choose_method(admission)
     with fields_renamed(input="documents"):
         done = await admission.run(
             request,
@@ -120,7 +121,7 @@ def choose_prompt(admission: Admission, options: TextOptions, instruction: str |
         return admission.prompt(options)
     if options.prompt_name is not None:
         raise InvalidRequest("Send `instruction` or `prompt_name`, not both.", field="instruction")
-    template = description.pair_template
+    template = description.pair_template or description.list_template
     takes_instruction = template is not None and template.takes_instruction
     if not takes_instruction and description.chat_template is None:
         raise InvalidRequest(
@@ -154,6 +155,12 @@ def _check_weights(request: Rerank, admission: Admission) -> None:
         )
 
 
+def _choose_method(admission: Admission) -> "_RerankMethod":
+    if admission.lists is not None:
+        return _BY_LISTS
+    return _BY_HEADS if _ranks_by_heads(admission) else _METHODS[admission.description.task]
+
+
 def _ranks_by_heads(admission: Admission) -> bool:
     # An exported graph of finished embeddings ranks by these, as it does everything else.
     return admission.description.token_heads is not None and not admission.dispatcher.info.is_finished
@@ -182,7 +189,9 @@ def _mark_truncated(
     documents = _are_cut(request.documents, truncated.documents)
     queries = _are_cut(request.queries, truncated.queries)
     are_cut = [*documents, *queries]
-    if len(sequences) == len(documents):  # pairs
+    if len(sequences) < len(documents):  # lists
+        are_cut = [any(are_cut)] * len(sequences)
+    elif len(sequences) == len(documents):  # pairs
         of_pairs = zip(documents, _for_each(queries, len(documents)), strict=True)
         are_cut = [document or query for document, query in of_pairs]
     return [
@@ -216,6 +225,41 @@ def _score_logits(admission: Admission, request: Rerank, done: Computation) -> F
     assert head is not None
     logits = stack_embeddings(done.embeddings)
     return (logits if request.raw_scores else activate_logits(logits, head.activation))[:, 0]
+
+
+def _encode_lists(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
+    options = request.options
+    assert admission.lists is not None
+    assert options.prompt is not None
+    query, *others = dict.fromkeys(request.queries)
+    if others:
+        raise InvalidRequest(
+            "This model ranks the documents of one query together. Send one query with its documents.",
+            field="query",
+        )
+    sequences = yield from admission.lists.encode_in_slices(
+        query, request.documents, instruction=options.prompt, truncation=options.truncation
+    )
+    _check_vectors(sequences, admission.description.dim, "Send fewer documents.")
+    return sequences
+
+
+def _check_vectors(sequences: Sequence[TokenSequence], width: int, hint: str) -> None:
+    most = MOST_VECTOR_NUMBERS // width
+    if sum(map(len, sequences)) > most:
+        raise RequestTooLarge(
+            f"`documents` have more than {most} tokens in all, so that the vectors of their tokens take too "
+            f"much memory. {hint}",
+            field="documents",
+        )
+
+
+def _score_lists(admission: Admission, request: Rerank, done: Computation) -> FloatArray:
+    lists = admission.lists
+    assert lists is not None
+    pairs = zip(done.sequences, map(dense, done.embeddings), strict=True)
+    queries, documents = zip(*(lists.split_rows(*pair) for pair in pairs), strict=True)
+    return list_scores(np.stack(queries), documents)
 
 
 def _encode_texts(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
@@ -277,13 +321,9 @@ def _weigh_outputs(request: Rerank) -> dict[Output, float]:
 def _encode_for_heads(admission: Admission, request: Rerank) -> Slices[list[TokenSequence]]:
     sequences = yield from _encode_texts(admission, request)
     outputs = _weigh_outputs(request)
-    most = MOST_VECTOR_NUMBERS // admission.description.encoder.hidden_size
-    if Output.TOKEN_VECTORS in outputs and sum(map(len, sequences)) > most:
-        raise RequestTooLarge(
-            f"`documents` have more than {most} tokens in all, so that the vectors of their tokens take too "
-            "much memory. Send them in parts, or with `weights` of which the last is 0.",
-            field="documents",
-        )
+    if Output.TOKEN_VECTORS in outputs:
+        hint = "Send them in parts, or with `weights` of which the last is 0."
+        _check_vectors(sequences, admission.description.encoder.hidden_size, hint)
     return [sequence.asking(*outputs) for sequence in sequences]
 
 
@@ -367,6 +407,9 @@ _METHODS = {
     Task.SPARSE: _RerankMethod(_encode_texts, _score_sparse, _count_weights),
     Task.MULTI_VECTOR: _RerankMethod(_encode_sides, _score_tokens, _count_products),
 }
+
+# The method of a model that reads a query and its documents together.
+_BY_LISTS = _RerankMethod(_encode_lists, _score_lists, _count_products)
 
 # The method of a model with token heads. Products of token vectors outweigh the other scores.
 _BY_HEADS = _RerankMethod(_encode_for_heads, _score_heads, _count_products)

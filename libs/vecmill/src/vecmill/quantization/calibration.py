@@ -11,10 +11,11 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
+from vecmill.errors import InvalidRequest
 from vecmill.graphs.external_data import SerializedGraph
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.quantization.selection import Matrix
-from vecmill.tokenization.prompts import prompt_in_turn
+from vecmill.tokenization.prompts import Prompt, prompt_in_turn
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.aliases import FloatArray, IntArray
 from vecmill.values.batch import Batch, TokenSequence
@@ -49,11 +50,19 @@ def _draw_sequences(description: "ModelDescription", count: int, seed: int) -> l
     sequences = [
         found
         for number, text in enumerate(texts)
-        for found in tokenizer.encode([text], prompt=prompt_in_turn(description, number))
+        for found in _encode(tokenizer, text, prompt_in_turn(description, number))
     ]
     ordered = sorted(filter(len, sequences), key=len)
     # With a long prompt, all sequences are long.
     return [found for found in ordered if len(found) <= _MOST_TOKENS] or ordered[:_TEXTS_AT_ONCE]
+
+
+def _encode(tokenizer: Tokenizer, text: str, prompt: Prompt) -> list[TokenSequence]:
+    """Return the sequence of a text; none for a text without tokens, to which the model adds none."""
+    try:
+        return tokenizer.encode([text], prompt=prompt)
+    except InvalidRequest:
+        return []
 
 
 @dataclass(slots=True)

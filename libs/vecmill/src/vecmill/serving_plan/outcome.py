@@ -21,6 +21,7 @@ from vecmill.models.encoder_config import TransformersConfig
 from vecmill.models.fingerprint import stage_files
 from vecmill.models.outline import ModelOutline
 from vecmill.serving_plan.choice_at_load import plan_model
+from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.engine_plan import EnginePlan
@@ -157,6 +158,8 @@ def _choose_check(description: ModelDescription) -> tuple[Callable[[ModelDescrip
 
 def _load_tokenizer(description: ModelDescription) -> None:
     tokenizer = Tokenizer.load(description)
-    if description.task in (Task.RERANK, Task.CLASSIFY):
-        with load_failures(description.tokenizer_file):
+    with load_failures(description.tokenizer_file):
+        if description.list_template is not None:
+            ListTokenizer(tokenizer, description)
+        elif description.task in (Task.RERANK, Task.CLASSIFY):
             PairTokenizer(tokenizer, description)

@@ -30,6 +30,8 @@ Pair = tuple[str, str]
 # Texts without a common token: the common suffix of the rendered texts is the end of the template.
 _FILLERS = ("0", "1 2 3 4")
 
+_ALL = (None, None)
+
 _PLACEHOLDER = re.compile(r"\{(instruction|query|document)\}")
 
 
@@ -57,6 +59,7 @@ class PairTokenizer:
         self._max_tokens = description.max_tokens
         template = description.pair_template
         self._joined = template if isinstance(template, JoinedTemplate) else None
+        self._most_characters = template.most_characters if isinstance(template, PairTemplate) else _ALL
         self._render = _choose_render(description)
         is_plain = self._render is None and self._joined is None
         self._frame = _Frame.of(tokenizer, description) if is_plain else None
@@ -149,7 +152,8 @@ class PairTokenizer:
         limit = self._tokenizer.longest(truncation)
         if frame.tokens > limit:
             check_length(frame.tokens, limit, replace(truncation, is_allowed=False))
-        room, reading = limit - frame.tokens, self._reading(truncation, frame)
+        query_room, room = frame.rooms(template, limit)
+        reading = self._reading(truncation, frame)
         queries: dict[str, list[int]] = {}  # the query of a rerank request comes with every document
         sequences = []
         for index, (query, document) in enumerate(pairs):
@@ -159,11 +163,12 @@ class PairTokenizer:
             ids = queries[query]
             others = yield from read(_fill(template.document, {"document": document}))
             count = len(ids) + len(others)
-            if count > room:
-                check_length(count + frame.tokens, limit, truncation)
-                ids = self._keep(ids, min(len(ids), room * 3 // 4), truncation)
+            is_long = len(ids) > query_room or count > room
+            if is_long:
+                check_length(count + frame.tokens, room + frame.tokens, truncation)
+                ids = self._keep(ids, min(len(ids), query_room), truncation)
                 others = self._keep(others, min(len(others), room - len(ids)), truncation)
-            sequences.append(frame.fill(ids, others, is_truncated=count > room))
+            sequences.append(frame.fill(ids, others, is_truncated=is_long))
         return sequences
 
     def _frame_of(self, template: JoinedTemplate, instruction: str) -> Slices["_Frame"]:
@@ -192,7 +197,8 @@ class PairTokenizer:
         reading = Reading(room, self._tokenizer.keeps_end(truncation))
         sequences = []
         before, shared, known = "", 0, Known()
-        for index, (query, document) in enumerate(pairs):
+        for index, pair in enumerate(pairs):
+            query, document = self._shorten(pair) if truncation.is_allowed else pair
             text = self._rendered(prompt, query, document)
             # A template and a query that all pairs begin with are tokenised once.
             common = _common_length(before, text)
@@ -206,8 +212,14 @@ class PairTokenizer:
                 if end is None:
                     end = yield from self._find_end(prompt)
                 ids = self._keep(ids, limit, truncation)[: max(0, limit - len(end))] + end
-            sequences.append(TokenSequence.of(ids, is_truncated=count > limit))
+            is_truncated = count > limit or (query, document) != pair
+            sequences.append(TokenSequence.of(ids, is_truncated=is_truncated))
         return sequences
+
+    def _shorten(self, pair: Pair) -> Pair:
+        """Return as many characters of both texts as the model's program reads."""
+        query, document = (text[:most] for text, most in zip(pair, self._most_characters, strict=True))
+        return query, document
 
     def _count(self, text: str) -> int:
         return len(complete(self._tokenizer.ids_in_slices(text, "The template", Reading())))
@@ -279,6 +291,13 @@ class _Frame:
         self._types_before, self._types_between, self._types_after = types
         self._first_type, self._second_type = text_types
         self.tokens = sum(map(len, parts))
+
+    def rooms(self, template: JoinedTemplate, limit: int) -> tuple[int, int]:
+        """Return the most tokens of a query, and of a query and its document, if `limit` are read in all."""
+        counted = len(self._between) + (len(self._before) if template.counts_start else 0)
+        longest = min(template.longest, limit - self.tokens + counted)
+        room = max(0, longest - counted)
+        return min(longest * 3 // 4, room), room
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, description: "ModelDescription") -> Self:

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+
 from vecmill.engines.base import Engine
 from vecmill.models import ModelDescription, Task
 from vecmill.requests import Purpose
 from vecmill.tokenization.late_interaction import encode_side_in_slices, keep_tokens
+from vecmill.tokenization.lists import ListTokenizer
 from vecmill.tokenization.pairs import PairTokenizer, encode_inputs
 from vecmill.tokenization.pieces import complete
 from vecmill.tokenization.prompts import prompt_in_turn
@@ -22,7 +25,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
 from vecmill.values.engine_plan import EngineInfo
-from vecmill.vectors import activate_logits, dense
+from vecmill.vectors import activate_logits, dense, list_scores
 
 # More than twice the number of best documents that are compared.
 DOCUMENTS_PER_QUERY = 30
@@ -106,7 +109,8 @@ class ModelProcessor:
     def __init__(self, description: ModelDescription, tokenizer: Tokenizer) -> None:
         self._description = description
         self._tokenizer = tokenizer
-        reads_pairs = description.task in (Task.RERANK, Task.CLASSIFY)
+        self._lists = None if description.list_template is None else ListTokenizer(tokenizer, description)
+        reads_pairs = self._lists is None and description.task in (Task.RERANK, Task.CLASSIFY)
         self._pairs = PairTokenizer(tokenizer, description) if reads_pairs else None
 
     @classmethod
@@ -119,6 +123,8 @@ class ModelProcessor:
         description = self._description
         if description.task is Task.MULTI_VECTOR:
             work = encode_side_in_slices(description, self._tokenizer, [item.text], item.purpose)
+        elif self._lists is not None:
+            work = self._lists.encode_in_slices(item.text, [item.second or ""])
         else:
             prompt = prompt_in_turn(description, zlib.crc32(item.text.encode(errors="replace")))
             work = encode_inputs(self._tokenizer, self._pairs, [item.text_or_pair], prompt=prompt)
@@ -134,6 +140,9 @@ class ModelProcessor:
             return output
         if description.head is None:
             return dense(output)
+        if self._lists is not None:
+            query, documents = self._lists.split_rows(sequence, dense(output))
+            return list_scores(query[np.newaxis], [documents])[:, np.newaxis]
         return activate_logits(dense(output), description.head.activation)
 
 

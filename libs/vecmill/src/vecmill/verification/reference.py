@@ -197,6 +197,7 @@ def _judged_ids(description: ModelDescription, tokenizer: Any, query: str, docum
         return [token for text in texts for token in tokenizer.encode(text, add_special_tokens=False)]
 
     if isinstance(template, PairTemplate):
+        query, document = query[: template.most_characters[0]], document[: template.most_characters[1]]
         if template.strips:
             query, document = query.strip(), document.strip()
         before, after = encode(template.start), encode(template.end)
@@ -207,10 +208,12 @@ def _judged_ids(description: ModelDescription, tokenizer: Any, query: str, docum
     second = encode(template.document.format(document=document))
     before, between = encode(*template.start), encode(template.between)
     after = encode(*(part.format(instruction=instruction) for part in template.end))
-    room = description.max_tokens - len(before) - len(between) - len(after)
-    if len(first) + len(second) > room:
-        first = first[: room * 3 // 4]
-    return [*before, *first, *between, *second[: room - len(first)], *after]
+    counted = [*(before if template.counts_start else []), *between]
+    longest = min(
+        template.longest, description.max_tokens - len(before) - len(between) - len(after) + len(counted)
+    )
+    first = first[: longest * 3 // 4]
+    return [*before, *first, *between, *second[: longest - len(counted) - len(first)], *after]
 
 
 def _load_classifier(description: ModelDescription) -> ComputeOutputs:
