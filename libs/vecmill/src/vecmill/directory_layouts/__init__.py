@@ -15,7 +15,12 @@ The reference implementation of each layout is sentence-transformers 6.2 or a tr
 
 from dataclasses import replace
 
-from vecmill.directory_layouts.adapter_base import check_adapter, holds_whole_model, locate_base
+from vecmill.directory_layouts.adapter_base import (
+    check_adapter,
+    find_transformer_folder,
+    holds_whole_model,
+    locate_base,
+)
 from vecmill.directory_layouts.asymmetric import ROUTERS, describe_asymmetric_model
 from vecmill.directory_layouts.cross_encoder import describe_cross_encoder
 from vecmill.directory_layouts.embedding import (
@@ -64,8 +69,16 @@ def _describe(location: ModelLocation, task: Task | None) -> ModelDescription:
 
 
 def _describe_adapted(location: ModelLocation, adapter: Adapter, task: Task | None) -> ModelDescription:
-    """Describe the base, whose tokenizer, modules and prompts hold, with the adapter."""
-    description = _describe(locate_base(adapter), task)
+    """Describe the base with the adapter: what the adapter's directory does not have is that of the base.
+
+    An adapter with a head is for the transformers model alone, without the modules after it.
+    """
+    base = replace(locate_base(adapter), adapter=adapter)
+    if adapter.class_end is None:
+        description = _describe(base, task)
+    else:
+        folder = find_transformer_folder(base.directory)
+        description = describe_plain_model(replace(base, directory=base.directory / folder), task)
     return replace(description, name=location.name, directory=location.directory, adapter=adapter)
 
 
