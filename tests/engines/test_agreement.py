@@ -33,6 +33,7 @@ WORST_COSINES = {
     Precision.BF16: 0.999,
     Precision.INT8: 0.99,
     Precision.INT8_FAST: 0.99,
+    Precision.INT8_BLOCKS: 0.99,
 }
 # Each family three times.
 MODELS = 3 * len(DRAWS)
@@ -181,7 +182,7 @@ def test_chosen_experts_agree_on_every_engine(tmp_path: Path) -> None:
     assert all(outcome.holds and not outcome.refusal for outcome in outcomes), outcomes
 
 
-@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT8_FAST])
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT8_FAST, Precision.INT8_BLOCKS])
 def test_experts_that_no_token_has_cost_int8_nothing(
     precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,13 @@ def test_adapters_have_only_what_they_change_on_disk(engine: str, models: list[P
     )
 
 
+def test_a_table_of_16_bits_is_shared_too(tmp_path: Path) -> None:
+    base = save_tiny_bert(tmp_path / "base", TinyBert(dtype="float16"))
+    adapter = save_adapter(tmp_path / "one", base, r"layer\.0\.attention\.self\.value", 1)
+    whole, one = prepare([base, adapter], "onnx", tmp_path / "cache")
+    assert own_bytes(one, "onnx") <= own_bytes(whole, "onnx") - table_bytes(base)
+
+
 @pytest.mark.promise("adapters-share")
 def test_all_models_of_a_process_map_the_same_file(models: list[Path], tmp_path: Path) -> None:
     """The kernel keeps the pages of a file once, however many sessions map them."""

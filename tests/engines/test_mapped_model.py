@@ -152,9 +152,20 @@ def test_a_graph_of_the_model_directory_cannot_be_prepared_again(tmp_path: Path)
     prepared.close()
 
 
+def test_weights_that_stay_in_the_model_directory_cannot_be_prepared_again(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"as published")
+    built = BuiltGraph(b"graph", {"published": memoryview(b"weights")}, (weights,))
+    mapped: MappedModel[list[int]] = MappedModel(PreparedModel(Path(), built=built), list)
+    assert mapped.run(len) == 0
+    write(weights, b"those of another model")
+    with pytest.raises(DeviceLost, match="were changed while they were served"):
+        mapped.run(len)
+
+
 def test_a_graph_in_memory_needs_no_files() -> None:
     mapped: MappedModel[list[int]] = MappedModel(
-        PreparedModel(Path(), built=BuiltGraph(b"graph", memoryview(b"weights"))), list
+        PreparedModel(Path(), built=BuiltGraph(b"graph", {"made": memoryview(b"weights")})), list
     )
     assert mapped.run(len) == 0
     mapped.renew()

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -259,6 +260,35 @@ def use_sha256(folder: Path) -> None:
 def rewrite_manifest(folder: Path, document: object) -> None:
     (folder / MANIFEST_FILE).chmod(0o644)
     (folder / MANIFEST_FILE).write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("byte", [0, 3_499, 3_500, 6_999])
+def test_each_part_of_a_file_is_checked(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch, byte: int
+) -> None:
+    monkeypatch.setattr(prepared, "_PART_BYTES", 1_000)
+    folder = prepare_model(tmp_path, "model", fill).folder
+    prepare_model(tmp_path, "model", fill)
+    assert fill.calls == 1
+    (folder / WEIGHTS_FILE).chmod(0o644)
+    with (folder / WEIGHTS_FILE).open("r+b") as file:
+        file.seek(byte)
+        file.write(b"X")
+    prepare_model(tmp_path, "model", fill)
+    assert fill.calls == 2
+
+
+def test_a_manifest_of_an_earlier_release_has_one_checksum_for_each_file(
+    tmp_path: Path, fill: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared, "_PART_BYTES", 1_000)
+    folder = prepare_model(tmp_path, "model", fill).folder
+    contents = {name: (folder / name).read_bytes() for name in (MODEL_FILE, WEIGHTS_FILE)}
+    rewrite_manifest(
+        folder, {name: {"size": len(one), "crc32": zlib.crc32(one)} for name, one in contents.items()}
+    )
+    prepare_model(tmp_path, "model", fill)
+    assert fill.calls == 1
 
 
 GARBAGE = [make_a_file, make_folders, list_strings, leave_the_folder, nest_deeply, use_sha256]

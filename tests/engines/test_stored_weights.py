@@ -16,7 +16,7 @@ import pytest
 from support.families import build_family, random_sequences, save_tiny_family
 from support.graph_session import GraphSession
 from vecmill.engines.onnx import _open_prepared, _options, _store
-from vecmill.engines.prepared import MODEL_FILE, PreparedModel
+from vecmill.engines.prepared import MODEL_FILE, BuiltGraph, PreparedModel
 from vecmill.engines.providers import ON_CPU
 from vecmill.graphs.external_data import ALIGNMENT_BYTES, stored_offsets
 from vecmill.graphs.finish import write_graph
@@ -101,7 +101,7 @@ def test_stored_weights_give_the_rows_of_the_graph(name: str, tmp_path: Path) ->
     model = build_family(tiny, wide.head, labels=wide.labels)
     batch = Batch.of(random_sequences(LENGTHS, vocab_size=VOCABULARY))
     write_graph(model, tmp_path / "plain.onnx")
-    _store(tmp_path / "plain.onnx", tmp_path)
+    _store(BuiltGraph(tmp_path / "plain.onnx"), tmp_path)
     stored = onnx.load(tmp_path / MODEL_FILE, load_external_data=False)
     # Before anything runs from them: what lies badly ends the process, and all tests with it.
     assert all(offset % ALIGNMENT_BYTES == 0 for offset in stored_offsets(stored))

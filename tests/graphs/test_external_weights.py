@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from vecmill.engines.onnx import _store
-from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE
+from vecmill.engines.prepared import MODEL_FILE, WEIGHTS_FILE, BuiltGraph
 from vecmill.graphs import external_data
 from vecmill.graphs.external_data import ALIGNMENT_BYTES, align_weights, stored_offsets
 from vecmill.graphs.finish import write_graph
@@ -31,7 +31,7 @@ def store(folder: Path, shape: tuple[int, int]) -> None:
     )
     plain = folder / "plain.onnx"
     write_graph(op.model(product, "rows", ["rows", shape[0]]), plain)
-    _store(plain, folder)
+    _store(BuiltGraph(plain), folder)
 
 
 def weight(shape: tuple[int, int]) -> FloatArray:

@@ -5,14 +5,16 @@ FOLDER/expected.npz with token ids and the reference's rows (or logits) in fp32.
 """
 
 import json
+import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 import transformers
 
@@ -23,6 +25,7 @@ from vecmill.tokenization.tokenizer import Tokenizer
 
 SEED = 20_260_103
 TEXTS = 6
+SHARD_ELEMENTS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Shape:
     pooling: str | None  # `None` for a model that scores pairs
     max_tokens: int = 512
     dtype: str = "float32"
-    token_types: bool = field(default=False)
+    is_compared: bool = True  # with transformers in fp32, which needs four bytes for each parameter
 
 
 BERT_BASE = {
@@ -46,6 +49,14 @@ BERT_BASE = {
 }
 SMALL = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 XLMR = {"vocab_size": 250_002, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
+QWEN3 = {
+    "vocab_size": 151_669,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 32_768,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000},
+    "tie_word_embeddings": True,
+}
 SHAPES: Mapping[str, Shape] = {
     "bge-small": Shape(
         "BertConfig",
@@ -131,17 +142,42 @@ SHAPES: Mapping[str, Shape] = {
     "Qwen3-Embedding-0.6B": Shape(
         "Qwen3Config",
         "Qwen3Model",
-        {
-            "vocab_size": 151_669,
+        QWEN3
+        | {
             "hidden_size": 1024,
             "num_hidden_layers": 28,
             "num_attention_heads": 16,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
             "intermediate_size": 3072,
-            "max_position_embeddings": 32_768,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000},
-            "tie_word_embeddings": True,
+        },
+        "lasttoken",
+        max_tokens=8192,
+        dtype="bfloat16",
+    ),
+    "Qwen3-Embedding-4B": Shape(
+        "Qwen3Config",
+        "Qwen3Model",
+        QWEN3
+        | {
+            "hidden_size": 2560,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 32,
+            "intermediate_size": 9728,
+        },
+        "lasttoken",
+        max_tokens=8192,
+        dtype="bfloat16",
+        is_compared=False,
+    ),
+    # Layers of the real width; all 36 take 32 GB in fp32.
+    "Qwen3-Embedding-8B, 2 of 36 layers": Shape(
+        "Qwen3Config",
+        "Qwen3Model",
+        QWEN3
+        | {
+            "hidden_size": 4096,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 32,
+            "intermediate_size": 12_288,
         },
         "lasttoken",
         max_tokens=8192,
@@ -151,20 +187,59 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def save_model(shape: Shape, folder: Path) -> Any:
-    """Write a model directory of that shape; return the model in fp32."""
+    """Write a model directory of that shape; return the model in fp32 if it is compared."""
     torch.manual_seed(SEED)
     config = getattr(transformers, shape.config_class)(**shape.config)
-    model = getattr(transformers, shape.model_class)(config).eval()
-    model = model.to(getattr(torch, shape.dtype))
-    model.save_pretrained(folder)
+    if shape.is_compared:
+        model = getattr(transformers, shape.model_class)(config).eval()
+        model = model.to(getattr(torch, shape.dtype))
+        model.save_pretrained(folder)
+    else:
+        model = save_shards(shape, config, folder)
     embedded = locate_model().directory
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(embedded / name, folder / name)
     for name, document in _side_files(shape, config.hidden_size).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(document), encoding="utf-8")
+    if not shape.is_compared:
+        return None
     # Read again rather than widened: what is no weight, such as rotary frequencies, is never kept in 16 bits.
     return type(model).from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def save_shards(shape: Shape, config: Any, folder: Path) -> Any:
+    """Write weights as transformers draws them, layer by layer, so that no more than a shard is in memory."""
+    with torch.device("meta"):
+        model = getattr(transformers, shape.model_class)(config)
+    config.architectures = [shape.model_class]
+    config.save_pretrained(folder)
+    places: dict[str, str] = {}
+    for number, names in enumerate(_shards(model.state_dict())):
+        file = f"model-{number:05d}.safetensors"
+        tensors = {
+            name: torch.ones(size, dtype=torch.bfloat16)
+            if len(size) == 1
+            else torch.empty(size, dtype=torch.bfloat16).normal_(std=config.initializer_range)
+            for name, size in names.items()
+        }
+        safetensors.torch.save_file(tensors, folder / file, {"format": "pt"})
+        places |= dict.fromkeys(names, file)
+    index = {"metadata": {}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return model
+
+
+def _shards(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Yield the shapes of tensors in groups of about `SHARD_ELEMENTS`."""
+    group: dict[str, tuple[int, ...]] = {}
+    for name, tensor in tensors.items():
+        group[name] = tuple(tensor.shape)
+        if sum(map(math.prod, group.values())) > SHARD_ELEMENTS:
+            yield group
+            group = {}
+    if group:
+        yield group
 
 
 def _side_files(shape: Shape, hidden_size: int) -> dict[str, Any]:
@@ -212,11 +287,12 @@ def main(name: str, folder: Path) -> None:
     model = save_model(shape, folder / "model")
     tokenizer = Tokenizer.load(describe_model(locate_model(folder / "model")))
     sequences = [sequence.token_ids.tolist() for sequence in tokenizer.encode(mixed_texts(SEED, TEXTS))]
+    rows = np.empty(0) if model is None else reference_rows(shape, model, sequences)
     np.savez(
         folder / "expected.npz",
         ids=np.concatenate(sequences),
         lengths=[len(sequence) for sequence in sequences],
-        rows=reference_rows(shape, model, sequences),
+        rows=rows,
     )
 
 

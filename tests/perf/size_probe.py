@@ -1,7 +1,8 @@
 """Load a model in the serving environment, run texts through all lanes, and say what it took.
 
-Run as a process of its own: `size_probe.py FOLDER CACHE TEXTS`, FOLDER as `size_models` writes it.
-Prints JSON.
+Run as a process of its own: `size_probe.py FOLDER CACHE TEXTS PRECISION`, FOLDER as `size_models` writes it.
+Prints JSON. Rows that transformers did not compute are compared with those of vecmill's own fp32 engine,
+after everything else was measured.
 """
 
 import asyncio
@@ -18,11 +19,12 @@ from support.texts import mixed_texts
 from vecmill import Mill
 from vecmill.config import MillConfig, QueueConfig
 from vecmill.directory_layouts import describe_model
-from vecmill.engines.onnx import OnnxEngine
+from vecmill.engines import load_engine, load_exact_engine
+from vecmill.engines.base import Engine
 from vecmill.hardware.cores import available_cores
 from vecmill.models import ModelDescription, Task, locate_model
 from vecmill.values.batch import Batch, TokenSequence
-from vecmill.values.engine_plan import EnginePlan
+from vecmill.values.engine_plan import EnginePlan, Precision
 
 SEED = 20_260_104
 CLIENTS = 64
@@ -38,7 +40,7 @@ def proportional_mb() -> float:
     raise RuntimeError("this kernel does not tell the proportional memory")
 
 
-async def run_all(description: ModelDescription, engine: OnnxEngine, texts: Sequence[str]) -> float:
+async def run_all(description: ModelDescription, engine: Engine, texts: Sequence[str]) -> float:
     """Send `texts` through a mill, many at a time and then some alone; the memory afterwards, in MB."""
     async with Mill(description, PATIENT, engine=engine) as mill:
         limit = asyncio.Semaphore(CLIENTS)
@@ -56,28 +58,47 @@ async def run_all(description: ModelDescription, engine: OnnxEngine, texts: Sequ
         return proportional_mb()
 
 
-def main(folder: Path, cache_dir: Path, texts: int) -> None:
+def compute_rows(engine: Engine, sequences: Sequence[TokenSequence]) -> list[np.ndarray]:
+    """The rows of all texts together, and of each alone."""
+    together = engine.run(Batch.of(sequences), width=engine.info.lane_widths[0]).values
+    alone = [engine.run(Batch.of([one]), width=engine.info.lane_widths[0]).values for one in sequences]
+    return [together, np.concatenate(alone)]
+
+
+def cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The cosine of each row with the other of the same text."""
+    found: np.ndarray = (
+        (rows * others).sum(axis=1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(others, axis=1)
+    )
+    return found
+
+
+def main(folder: Path, cache_dir: Path, texts: int, precision: Precision) -> None:
     """Measure one start, and what is there after `texts` texts."""
     began = time.perf_counter()
     description = describe_model(locate_model(folder / "model"))
-    engine = OnnxEngine.load(description, EnginePlan(), cores=available_cores(), cache_dir=cache_dir)
+    plan = EnginePlan(precision=precision)
+    engine = load_engine(description, plan, cores=available_cores(), cache_dir=cache_dir)
     engine.warm_up()
     start_s = time.perf_counter() - began
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     expected = np.load(folder / "expected.npz")
     ids = np.split(expected["ids"], np.cumsum(expected["lengths"])[:-1])
     sequences = [TokenSequence.of(one.tolist()) for one in ids]
-    together = engine.run(Batch.of(sequences), width=1).values
-    alone = np.concatenate([engine.run(Batch.of([one]), width=1).values for one in sequences])
-    differences = [float(np.abs(rows - expected["rows"]).max()) for rows in (together, alone)]
+    found = compute_rows(engine, sequences)
+    pss_mb = asyncio.run(run_all(description, engine, mixed_texts(SEED, texts) if texts else []))
+    rows = expected["rows"]
+    if not len(rows):
+        rows = compute_rows(load_exact_engine(description, cores=available_cores()), sequences)[1]
     told = {
         "start_s": start_s,
         "peak_mb": peak_mb,
-        "largest_difference": max(differences),
-        "pss_mb": asyncio.run(run_all(description, engine, mixed_texts(SEED, texts) if texts else [])),
+        "largest_difference": max(float(np.abs(one - rows).max()) for one in found),
+        "worst_cosine": min(float(cosines(one, rows).min()) for one in found),
+        "pss_mb": pss_mb,
     }
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Precision(sys.argv[4]))

@@ -16,7 +16,7 @@ from vecmill.directory_layouts import describe_model
 from vecmill.engines import load_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import UnsupportedModel
-from vecmill.graphs.finish import write_graph
+from vecmill.graphs.external_data import serialize_graph
 from vecmill.hardware.processor import multiplies_bytes
 from vecmill.models import ModelDescription, locate_model
 from vecmill.quantization import calibration, rounding
@@ -61,8 +61,7 @@ def compute(engine: Engine, sequences: list[TokenSequence], plan: list[list[int]
 
 
 def operators(description: ModelDescription, precision: Precision, folder: Path) -> Counter[str]:
-    plain = folder / "plain.onnx"
-    write_graph(build_graph(description), plain)
+    plain = serialize_graph(build_graph(description), folder / "plain.weights")
     graph = build_graph(description)
     quantize_graph(graph, plain, precision, calibration_sequences(description))
     return Counter(node.op_type for node in graph.graph)
@@ -94,18 +93,16 @@ def test_int8_leaves_queries_keys_and_values_as_they_are(
     assert (careful["MatMulIntegerToFloat"], careful["Gemm"]) == (3 * LAYERS, LAYERS)
 
 
-def test_calibration_leaves_no_file(description: ModelDescription, tmp_path: Path) -> None:
-    write_graph(build_graph(description), tmp_path / "plain.onnx")
-    before = {path.name for path in tmp_path.iterdir()}
+def test_calibration_writes_the_joined_matrices_alone(description: ModelDescription, tmp_path: Path) -> None:
     operators(description, Precision.INT8, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == before
+    joined = LAYERS * 3 * 4 * (64 * 64 + 64)  # queries, keys and values of each layer in one, float32
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {"plain.weights": joined}
 
 
 def test_groups_that_fit_into_memory_give_what_all_at_once_gives(
     description: ModelDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = tmp_path / "plain.onnx"
-    write_graph(build_graph(description), plain)
+    plain = serialize_graph(build_graph(description))
     sequences = calibration_sequences(description)
     matrices = find_matrices(build_graph(description).graph)
 

@@ -8,7 +8,7 @@ from vecmill.architectures.registry import find_graph_class
 from vecmill.graphs.batch_layout import IndexedLayout, Layout, RaggedLayout
 from vecmill.graphs.encoder import EncoderGraph
 from vecmill.graphs.finish import finish_graph, finish_sparse
-from vecmill.graphs.ops import Ops
+from vecmill.graphs.ops import Kept, Ops
 from vecmill.models.adapters import open_merged
 from vecmill.models.description import ModelDescription
 from vecmill.models.encoder_config import EncoderConfig
@@ -27,17 +27,18 @@ def build_graph(
     layout_class: type[RaggedLayout] | type[IndexedLayout] = RaggedLayout,
     *,
     in_blocks: bool = False,
+    kept: Kept = Kept.NOTHING,
 ) -> ir.Model:
     """Build the graph from token ids to the model's outputs.
 
     Inputs are those of `layout_class`. The output `rows`, float32, is (texts, dim), or (tokens, dim) for a
     model with an output for each token. A sparse model has the outputs of `finish_sparse`, an embedding model
     those of `finish_graph`. Weights are read when the graph is written. With `in_blocks`, attention of a long
-    text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`). Raises
-    `CorruptModel` if the weights do not fit the settings, `UnsupportedModel` if the architecture has no such
-    head.
+    text runs in blocks, and a long text must be alone in its batch (`graphs.softmax_attention`). `kept` are
+    the weights that stay in 16 bits. Raises `CorruptModel` if the weights do not fit the settings,
+    `UnsupportedModel` if the architecture has no such head.
     """
-    op = Ops()
+    op = Ops(kept)
     layout = layout_class(
         op,
         has_unseen=description.task is Task.MULTI_VECTOR,

@@ -138,3 +138,15 @@ def load_engine(description: "ModelDescription", plan: EnginePlan, *, cores: int
         )
     with load_failures(description.directory):
         return engine.load(description, plan, cores=cores, cache_dir=cache_dir)
+
+
+def load_exact_engine(description: "ModelDescription", *, cores: int) -> Engine:
+    """Load a model in fp32 for comparisons, without preparing it: slow calls, nothing written, little memory.
+
+    Raises the same errors as `load_engine`.
+    """
+    find_engine(DEFAULT_ENGINE)
+    from vecmill.engines.onnx import OnnxEngine
+
+    with load_failures(description.directory):
+        return OnnxEngine.load_in_place(description, cores=cores)

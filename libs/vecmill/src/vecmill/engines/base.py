@@ -115,8 +115,10 @@ def warm_engine(engine: Engine, *, clock: Clock = monotonic) -> CostModel:
             break
         times_s.append(_time(engine, batch, narrow, clock))
     timed = batches[: len(times_s)]
+    # A long call warms up no more than a short one.
+    quick = [batch for batch, time_s in zip(timed, times_s, strict=True) if time_s <= _LONG_S]
     for width in wider:
-        for batch in timed:
+        for batch in quick or timed[:1]:
             engine.run(batch, width=width)
     return fit_cost([len(batch.token_ids) for batch in timed], times_s)
 

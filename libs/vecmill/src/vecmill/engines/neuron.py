@@ -127,7 +127,7 @@ class NeuronEngine:
         sizes = "-".join("x".join(map(str, numbers)) for numbers in (grid.texts, grid.lengths))
         prepared = prepare_model(
             cache_dir,
-            f"{prepared_name(description)}-{compiler.name}-{precision}-{sizes}",
+            f"{prepared_name(description, cache_dir)}-{compiler.name}-{precision}-{sizes}",
             lambda folder: _fill(compiler, description, grid, precision, folder),
             estimate_bytes=lambda: len(grid.buckets) * fp32_bytes(description.weights_files),
         )

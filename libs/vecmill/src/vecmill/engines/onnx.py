@@ -23,7 +23,9 @@ import gc
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -77,6 +79,7 @@ logger = logging.getLogger(__name__)
 # One client's next text arrives 1 to 2 ms after its last one was computed.
 SPIN_US = 2_000
 
+_FOLDING = "ConstantFolding"  # the optimisation that computes with weights, and keeps the results
 _ERRORS_ONLY = 3  # ONNX Runtime's log severity; a failed call raises in any case
 
 
@@ -91,7 +94,7 @@ class OnnxEngine:
         self, info: EngineInfo, prepared: PreparedModel, open_call: Callable[[int], ModelCall]
     ) -> None:
         self.info = info
-        self._mapped = MappedModel(prepared, lambda: {width: open_call(width) for width in info.lane_widths})
+        self._mapped = MappedModel(prepared, lambda: _open_side_by_side(info.lane_widths, open_call))
 
     @classmethod
     def load(cls, description: "ModelDescription", plan: EnginePlan, *, cores: int, cache_dir: Path) -> Self:
@@ -111,20 +114,22 @@ class OnnxEngine:
             if description.exported_graph is not None:  # an exported graph has one precision
                 graph = read_prepared(prepared.folder)
                 precision, is_finished = choose_precision(plan, (graph.precision,)), not graph.is_per_token
-            info = EngineInfo(
-                name="onnx",
-                precision=precision,
-                device=choice.device,
-                dim=description.dim,
-                max_tokens=description.max_tokens,
-                lane_widths=widths,
-                output_shape=description.output_shape,
-                normalizes=description.normalizes_output,
-                is_finished=is_finished,
-                parallel_calls=None if choice.is_cpu else 1,
-                batch_tokens=plan.max_batch_tokens,
-            )
+            info = _describe(description, plan, choice, precision, widths)
+            info = replace(info, is_finished=is_finished)
             return cls(info, prepared, lambda width: _open_call(description, prepared, choice, plan, width))
+
+    @classmethod
+    def load_in_place(cls, description: "ModelDescription", *, cores: int) -> Self:
+        """Open the model in fp32 on the CPU, from the weights where they are, to compare with its outputs.
+
+        Writes nothing. Weights of 16 bits keep them, so that a large model needs little memory. Calls are
+        slower than those of a prepared model. Raises the same errors as `load`.
+        """
+        info = _describe(description, EnginePlan(), ON_CPU, Precision.FP32, (cores,))
+        prepared = _build_in_memory(description, keeps_16_bits=True)
+        return cls(
+            info, prepared, lambda width: _open_call(description, prepared, ON_CPU, EnginePlan(), width)
+        )
 
     @classmethod
     def find_capabilities(cls) -> EngineCapabilities:
@@ -175,10 +180,37 @@ class OnnxEngine:
         self._mapped.prepared.close()
 
 
+def _describe(
+    description: "ModelDescription",
+    plan: EnginePlan,
+    choice: ProviderChoice,
+    precision: Precision,
+    widths: tuple[int, ...],
+) -> EngineInfo:
+    return EngineInfo(
+        name="onnx",
+        precision=precision,
+        device=choice.device,
+        dim=description.dim,
+        max_tokens=description.max_tokens,
+        lane_widths=widths,
+        output_shape=description.output_shape,
+        normalizes=description.normalizes_output,
+        parallel_calls=None if choice.is_cpu else 1,
+        batch_tokens=plan.max_batch_tokens,
+    )
+
+
+def _open_side_by_side(widths: Sequence[int], open_call: Callable[[int], ModelCall]) -> dict[int, ModelCall]:
+    """Open the calls of all widths at once: the runtime hashes the packed weights on one core for each."""
+    with ThreadPoolExecutor(max_workers=len(widths)) as pool:
+        return dict(zip(widths, pool.map(open_call, widths), strict=True))
+
+
 def _offered(on_cpu: bool) -> tuple[Precision, ...]:
     """Return the precisions of the graphs that vecmill builds."""
     if on_cpu and multiplies_bytes():
-        return (Precision.FP32, Precision.INT8, Precision.INT8_FAST)
+        return (Precision.FP32, Precision.INT8, Precision.INT8_FAST, Precision.INT8_BLOCKS)
     return (Precision.FP32,)
 
 
@@ -186,7 +218,7 @@ def _prepare(
     description: "ModelDescription", precision: Precision, choice: ProviderChoice, cache_dir: Path
 ) -> PreparedModel:
     """Return the prepared folder of a model for a device, filled if it is missing."""
-    name = f"{prepared_name(description)}-{onnxruntime.__version__}-"
+    name = f"{prepared_name(description, cache_dir)}-{onnxruntime.__version__}-"
     name += "" if precision is Precision.FP32 else f"{precision}-"
     name += "blocks-" if choice.is_cpu and description.has_long_texts else ""
     # Packed weights depend on the processor; the plain graph is the same for all other devices.
@@ -194,7 +226,7 @@ def _prepare(
 
     def fill(folder: Path) -> None:
         if description.exported_graph is not None:
-            prepare_exported(description, folder, _store if choice.is_cpu else _copy)
+            prepare_exported(description, folder, _store_exported if choice.is_cpu else _copy)
         elif choice.is_cpu:
             _fill(description, precision, folder)
             share_base_weights(
@@ -207,17 +239,32 @@ def _prepare(
     if choice.is_cpu and precision is Precision.FP32:
         in_memory = partial(_build_in_memory, description)
     return prepare_model(
-        cache_dir, name, fill, estimate_bytes=partial(_estimate_bytes, description), in_memory=in_memory
+        cache_dir,
+        name,
+        fill,
+        estimate_bytes=partial(_estimate_bytes, description, precision),
+        in_memory=in_memory,
     )
 
 
-def _estimate_bytes(description: "ModelDescription") -> int:
+# The size of the prepared files and of those that they are made from, for two bytes of fp32 weights. ONNX
+# Runtime stores a weight that it packs twice.
+_DISK: Mapping[Precision, int] = {
+    Precision.FP32: 5,
+    Precision.INT8: 4,
+    Precision.INT8_FAST: 4,
+    Precision.INT8_BLOCKS: 2,
+}
+_EXPORTED_DISK = 3
+
+
+def _estimate_bytes(description: "ModelDescription", precision: Precision) -> int:
     """Return the estimated size of the prepared files and of the graph that they are made from."""
-    files = 3 if description.exported_graph is not None else 5
-    return fp32_bytes(description.weights_files) * files // 2
+    parts = _EXPORTED_DISK if description.exported_graph is not None else _DISK[precision]
+    return fp32_bytes(description.weights_files) * parts // 2
 
 
-def _build_in_memory(description: "ModelDescription") -> PreparedModel:
+def _build_in_memory(description: "ModelDescription", *, keeps_16_bits: bool = False) -> PreparedModel:
     """Return a model whose graph ONNX Runtime optimises in memory, without large files."""
     if description.exported_graph is not None:
         prepared = fill_temporary(
@@ -227,9 +274,10 @@ def _build_in_memory(description: "ModelDescription") -> PreparedModel:
         return prepared
     from vecmill.graphs.external_data import serialize_graph
 
-    graph, weights = serialize_graph(_build_graph(description), WEIGHTS_FILE)
+    graph = serialize_graph(_build_graph(description, keeps_16_bits=keeps_16_bits))
     gc.collect()
-    return PreparedModel(NO_FOLDER, built=BuiltGraph(graph, weights))
+    built = BuiltGraph(graph.graph, graph.files, graph.published, keeps_16_bits)
+    return PreparedModel(NO_FOLDER, built=built)
 
 
 def _open_call(
@@ -288,13 +336,14 @@ def _open_prepared(
 
 
 def _open_built(graph: BuiltGraph, options: Any) -> "onnxruntime.InferenceSession":
-    if graph.weights is not None:
+    if graph.files:
+        names, contents = list(graph.files), list(graph.files.values())
         # The session reads the weights where they are, without a copy.
         options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
         options.add_external_initializers_from_files_in_memory(
-            [WEIGHTS_FILE], [graph.weights], [graph.weights.nbytes]
+            names, contents, [one.nbytes for one in contents]
         )
-    return _start(graph.source, options)
+    return _start(graph.source, options, left_out=(_FOLDING,) if graph.keeps_16_bits else ())
 
 
 def open_cpu_session(path: Path, threads: int) -> "onnxruntime.InferenceSession":
@@ -323,54 +372,67 @@ def _shrinking_run() -> Any:
 
 
 def _start(
-    source: Path | bytes, options: Any, choice: ProviderChoice = ON_CPU
+    source: Path | bytes,
+    options: Any,
+    choice: ProviderChoice = ON_CPU,
+    *,
+    left_out: Sequence[str] = (),
 ) -> "onnxruntime.InferenceSession":
-    """Open a session of a graph, or of the file of a graph. Raises `UnsupportedModel`."""
+    """Open a session of a graph, or of the file of a graph, without the optimisations `left_out`.
+
+    Raises `UnsupportedModel`.
+    """
     providers = [(name, dict(settings)) for name, settings in choice.providers]
     given, name = (source, "the graph") if isinstance(source, bytes) else (str(source), source)
     try:
-        return onnxruntime.InferenceSession(given, options, providers=providers)
+        return onnxruntime.InferenceSession(
+            given, options, providers=providers, disabled_optimizers=list(left_out)
+        )
     except Exception as error:
         raise UnsupportedModel(f"ONNX Runtime cannot load {name}: {one_line(error)}") from error
 
 
-def _build_graph(description: "ModelDescription") -> Any:
-    """Return the graph for the CPU."""
+def _build_graph(description: "ModelDescription", *, keeps_16_bits: bool = False) -> Any:
+    """Return the graph for the CPU. It keeps 16 bits of all weights, or of tables alone."""
     # Imported only when a graph is built: this import takes longer than a whole later start.
     from vecmill.architectures.build import build_graph
     from vecmill.graphs.batch_layout import IndexedLayout, RaggedLayout
+    from vecmill.graphs.ops import Kept
 
     layout = IndexedLayout if description.shares_prefixes else RaggedLayout
-    return build_graph(description, layout, in_blocks=True)
+    kept = Kept.EVERYTHING if keeps_16_bits else Kept.TABLES
+    return build_graph(description, layout, in_blocks=True, kept=kept)
 
 
 def _fill(description: "ModelDescription", precision: Precision, folder: Path) -> None:
     """Build the graph, and have ONNX Runtime write it, optimised and with packed weights, to `folder`."""
-    from vecmill.graphs.finish import write_graph
+    from vecmill.graphs.external_data import serialize_graph
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
-        plain = Path(scratch) / "plain.onnx"
-        write_graph(_build_graph(description), plain)
+        graph = _build_graph(description)
         if precision is not Precision.FP32:
-            plain = _quantize(description, precision, plain)
+            _quantize(description, precision, graph, Path(scratch))
+        made = serialize_graph(graph, Path(scratch) / WEIGHTS_FILE)
         # The nodes of a graph refer to each other, so only the collector frees the graph and its weights.
+        del graph
         gc.collect()
-        _store(plain, folder)
+        _store(BuiltGraph(made.graph, made.files), folder)
     return_freed_memory()
 
 
-def _quantize(description: "ModelDescription", precision: Precision, plain: Path) -> Path:
-    """Write the int8 graph of a model beside the fp32 graph `plain`, and return its path."""
-    from vecmill.graphs.finish import write_graph
+def _quantize(description: "ModelDescription", precision: Precision, graph: Any, scratch: Path) -> None:
+    """Replace the weights of linear layers of `graph` by int8. `scratch` is a folder for its fp32 weights."""
+    from vecmill.graphs.external_data import serialize_graph
+    from vecmill.quantization.block_weights import quantize_in_blocks
     from vecmill.quantization.calibration import calibration_sequences
     from vecmill.quantization.rewriting import quantize_graph
 
     logger.info("Quantising the weights of %s to %s; this happens once.", description.name, precision)
-    graph = _build_graph(description)
+    if precision is Precision.INT8_BLOCKS:
+        quantize_in_blocks(graph)
+        return
+    plain = serialize_graph(_build_graph(description), scratch / "plain.weights")
     quantize_graph(graph, plain, precision, calibration_sequences(description))
-    quantized = plain.with_name("quantized.onnx")
-    write_graph(graph, quantized)
-    return quantized
 
 
 def _fill_plain(description: "ModelDescription", folder: Path) -> None:
@@ -383,14 +445,18 @@ def _fill_plain(description: "ModelDescription", folder: Path) -> None:
     gc.collect()
 
 
+def _store_exported(graph: Path, folder: Path) -> None:
+    _store(BuiltGraph(graph), folder)
+
+
 def _copy(graph: Path, folder: Path) -> None:
     """Copy an exported graph to `folder`, with its weight files, whose names begin with the graph's name."""
     for path in graph.parent.glob(f"{graph.name}*"):
         shutil.copyfile(path, folder / (MODEL_FILE if path == graph else path.name))
 
 
-def _store(plain: Path, folder: Path) -> None:
-    """Have ONNX Runtime optimise the graph `plain`, and write it with packed weights to `folder`."""
+def _store(graph: BuiltGraph, folder: Path) -> None:
+    """Have ONNX Runtime optimise `graph`, and write it with packed weights to `folder`."""
     from vecmill.graphs.external_data import align_weights
 
     options = _options(threads=1)
@@ -401,5 +467,5 @@ def _store(plain: Path, folder: Path) -> None:
         ("save_external_prepacked_constant_initializers", "1"),
     ):
         options.add_session_config_entry(f"session.{key}", value)
-    _start(plain, options)
+    _open_built(graph, options)
     align_weights(folder / MODEL_FILE, folder / WEIGHTS_FILE)

@@ -266,11 +266,11 @@ def _computed_in(core: "openvino.Core", precision: Precision) -> Precision:
     return Precision.BF16 if Precision.BF16 in _offered(core) else Precision.FP32
 
 
-def _name(description: "ModelDescription", precision: Precision) -> str:
+def _name(description: "ModelDescription", precision: Precision, cache_dir: Path) -> str:
     release = openvino.__version__.partition("-")[0]
     # OpenVINO converts weights to the other precisions.
     weights = "int8-selected-" if precision is Precision.INT8 else ""
-    return f"{prepared_name(description)}-openvino-{weights}{release}-{processor_name()}"
+    return f"{prepared_name(description, cache_dir)}-openvino-{weights}{release}-{processor_name()}"
 
 
 def _prepare(
@@ -289,7 +289,7 @@ def _prepare(
 
     return prepare_model(
         cache_dir,
-        _name(description, precision),
+        _name(description, precision, cache_dir),
         fill,
         estimate_bytes=lambda: 2 * fp32_bytes(description.weights_files),
     )

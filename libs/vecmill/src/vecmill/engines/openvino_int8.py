@@ -14,6 +14,7 @@ from vecmill.engines.base import Engine
 from vecmill.engines.prepared import MODEL_FILE
 from vecmill.errors import MissingExtra
 from vecmill.graphs.batch_layout import IndexedLayout
+from vecmill.graphs.external_data import serialize_graph
 from vecmill.graphs.finish import write_graph
 from vecmill.values.aliases import FloatArray
 from vecmill.values.batch import Batch, compute_in_groups
@@ -65,9 +66,8 @@ def _round(description: "ModelDescription", folder: Path) -> "list[RoundedLayer]
     from vecmill.quantization.selection import find_matrices
 
     with tempfile.TemporaryDirectory(prefix="graph-", dir=folder) as scratch:
-        plain = Path(scratch) / "plain.onnx"
         observed = build_graph(description)
-        write_graph(build_graph(description), plain)
+        plain = serialize_graph(build_graph(description), Path(scratch) / "plain.weights")
         matrices = find_matrices(observed.graph)
         return list(round_layers(plain, Precision.INT8, matrices, calibration_sequences(description)))
 

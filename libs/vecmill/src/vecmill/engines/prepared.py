@@ -3,7 +3,8 @@
     cache_dir/<fingerprint>-<ONNX Runtime>-<processor>/
         model.onnx       the optimised graph
         model.weights    its weights, plain and packed
-        manifest.json    size and CRC-32 of every other file, against torn writes, not against forgery
+        manifest.json    the size of every other file and the CRC-32 of each 64 MiB of it, against torn
+                     writes, not against forgery
 
 A folder is filled under a temporary name (`engines.owned_folders`) and renamed when it is complete. The
 folder is not flushed to disk, since a flush would take longer than all other steps. If a power failure
@@ -25,13 +26,16 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vecmill.engines.owned_folders import LOCK_FILE, OwnedFolder, remove_abandoned
 from vecmill.errors import CorruptModel, InvalidConfig
-from vecmill.models.fingerprint import read_chunks
+from vecmill.hardware.cores import available_cores
+from vecmill.models.fingerprint import CHUNK_BYTES
 
 MODEL_FILE = "model.onnx"
 WEIGHTS_FILE = "model.weights"
@@ -40,6 +44,9 @@ MANIFEST_FILE = "manifest.json"
 UNFINISHED = ".unfinished-"
 TEMPORARY = "vecmill-prepared-"
 NO_FOLDER = Path()
+
+# Parts of a file are read side by side.
+_PART_BYTES = 64 * 2**20
 
 # A file system in memory, on Linux.
 _MEMORY_FOLDER = Path("/dev/shm")
@@ -56,12 +63,23 @@ Fill = Callable[[Path], None]
 class BuiltGraph:
     """A graph that the runtime optimises itself at each start, because the prepared graph cannot be kept.
 
-    `source` is the graph, or the path of its file. `weights` holds the contents of the external file
-    `WEIGHTS_FILE` of a graph in memory.
+    `source` is the graph, or the path of its file. `files` are the contents of the files with the weights of
+    a graph in memory, by their names in the graph; `mapped` are those of the model directory. The runtime
+    reads the weights where they are. With `keeps_16_bits` it converts weights in each call that uses them,
+    else once, for which it needs memory.
     """
 
     source: Path | bytes
-    weights: memoryview | None = None
+    files: Mapping[str, memoryview] = field(default_factory=dict)
+    mapped: tuple[Path, ...] = ()
+    keeps_16_bits: bool = False
+
+    def list_mapped_files(self) -> list[Path]:
+        """Return the files that the runtime may map."""
+        if isinstance(self.source, bytes):
+            return list(self.mapped)
+        # The names of its weight files begin with the graph's name.
+        return [path for path in self.source.parent.iterdir() if path.name.startswith(self.source.name)]
 
 
 @dataclass(slots=True)
@@ -84,20 +102,16 @@ class PreparedModel:
 
     @property
     def mapped_folder(self) -> Path:
-        """The folder of the files that the engine maps, `NO_FOLDER` for a graph in memory."""
+        """The folder of the files that the engine maps, `NO_FOLDER` for a graph in memory alone."""
         if self.built is None:
             return self.folder
-        return self.built.source.parent if isinstance(self.built.source, Path) else NO_FOLDER
+        return next((path.parent for path in self.built.list_mapped_files()), NO_FOLDER)
 
     def list_mapped_files(self) -> list[Path]:
         """Return the files that the engine may map."""
-        if self.built is None:
-            return [path for path in self.folder.rglob("*") if path.is_file() and path.name != LOCK_FILE]
-        graph = self.built.source
-        if isinstance(graph, bytes):
-            return []
-        # The names of its weight files begin with the graph's name.
-        return [path for path in graph.parent.iterdir() if path.name.startswith(graph.name)]
+        if self.built is not None:
+            return self.built.list_mapped_files()
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.name != LOCK_FILE]
 
     def restore(self, *, is_changed: bool = False) -> None:
         """Prepare the model again if its files were changed or removed. Call it before they are opened again.
@@ -282,34 +296,54 @@ def _is_whole(folder: Path) -> bool:
         manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
         if not manifest:
             raise ValueError("its manifest lists no file")
-        for name in manifest:
-            size, checksum = manifest[name]["size"], manifest[name]["crc32"]
-            if (folder / name).stat().st_size != size or _checksum(folder / name) != checksum:
+        for name, entry in manifest.items():
+            if not _matches(folder / name, entry):
                 raise ValueError(f"{name} is damaged")
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, CorruptModel) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         logger.warning("%s is prepared again: %s.", folder, error)
         return False
     return True
 
 
-def _checksum(path: Path) -> int:
-    """Return the CRC-32 of a file; a SHA-256 would take twice as long. Raises `CorruptModel`."""
+def _matches(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Return whether a file has the size and the checksums of its entry in the manifest."""
+    size, kept = entry["size"], entry["crc32"]
+    if path.stat().st_size != size:
+        return False
+    if isinstance(kept, int):  # earlier releases kept one checksum of the whole file
+        return _checksums(path, size, size) == [kept]
+    return bool(_checksums(path, size) == kept)
+
+
+def _checksums(path: Path, size: int, part_bytes: int = _PART_BYTES) -> list[int]:
+    """Return the CRC-32 of each part of a file; a SHA-256 would take twice as long. Raises `OSError`."""
+    starts = range(0, max(size, 1), max(part_bytes, 1))
+    with ThreadPoolExecutor(max_workers=available_cores()) as pool:
+        return list(pool.map(lambda start: _checksum(path, start, part_bytes), starts))
+
+
+def _checksum(path: Path, start: int, count: int) -> int:
+    """Return the CRC-32 of up to `count` bytes from the byte `start`."""
+    chunk = memoryview(bytearray(min(CHUNK_BYTES, max(count, 1))))
     found = 0
-    for chunk in read_chunks(path):
-        found = zlib.crc32(chunk, found)
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while count and (read := file.readinto(chunk[:count])):
+            found = zlib.crc32(chunk[:read], found)
+            count -= read
     return found
 
 
 def _seal(folder: Path) -> None:
     """Write the manifest, and make all files read-only."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / LOCK_FILE)
-    manifest = {
-        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "crc32": _checksum(path)}
-        for path in files
-    }
-    (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+    manifest = {}
+    for path in files:
+        size = path.stat().st_size
+        manifest[path.relative_to(folder).as_posix()] = {"size": size, "crc32": _checksums(path, size)}
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
     for path in (*files, folder / MANIFEST_FILE):
         path.chmod(_READ_ONLY)
 

@@ -122,8 +122,10 @@ class EncoderGraph(ABC, Generic[Config]):
 
     def look_up(self, name: str, rows: int, indices: ir.Value, *, width: int | None = None) -> ir.Value:
         """Look up rows of the embedding table `name`: (positions, width or the hidden size)."""
-        table = self.add(self.weights.tensor(name, (rows, width or self.config.hidden_size)))
-        return self.op.Gather(table, indices)
+        table = self.weights.tensor(name, (rows, width or self.config.hidden_size))
+        if self.op.keeps_table(table):
+            return self.op.look_up(table, indices)
+        return self.op.Gather(self.add(table), indices)
 
     def add(self, tensor: StoredTensor) -> ir.Value:
         """Return the value of a tensor in the graph; equal names share one value."""

@@ -12,19 +12,23 @@ crash after a table of odd size, such as the 1,025 distances of the large DeBERT
 `align_weights` copies each unaligned weight to an aligned offset at the end of the file and updates the
 graph. The old bytes stay unused: a few kilobytes.
 
-Machines without a disk that can hold the prepared graph get both files in memory (`serialize_graph`).
+`serialize_graph` leaves the weights of a graph that vecmill builds in the files of the model, from which the
+runtime maps them. Only weights in another form, such as joined matrices, are written.
 """
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from vecmill.errors import CorruptModel, UnsupportedModel
+from vecmill.graphs.ops import PLACE
 
 
 def check_external_data(path: Path, model: onnx.ModelProto, files: Iterable[Path]) -> None:
@@ -95,6 +99,10 @@ PACKED_PREFIX = "prepacked_"  # of the keys of packed forms
 # Smaller tensors stay in the graph itself, in memory.
 _SMALL_BYTES = 256
 
+# The names of files of weights in a graph.
+_PUBLISHED = "published:"
+_MADE = "made"
+
 
 def align_weights(graph: Path, weights: Path) -> None:
     """Align every weight of `graph` in the file `weights` to `ALIGNMENT_BYTES`.
@@ -121,37 +129,106 @@ def stored_offsets(model: onnx.ModelProto) -> Iterator[int]:
                 yield from (offset for offset, _, _ in split_packed(entry.value)[1])
 
 
-def serialize_graph(model: ir.Model, weights_name: str) -> tuple[bytes, memoryview]:
-    """Return the graph, and the contents of its external file of weights named `weights_name`.
+@dataclass(frozen=True, slots=True)
+class SerializedGraph:
+    """A graph, and the contents of the files that hold its weights, by their names in the graph.
 
-    The weights are read into the contents one after the other. `model` then refers to the external file.
+    `published` are those of these files that belong to the model.
     """
-    values = [
+
+    graph: bytes
+    files: Mapping[str, memoryview]
+    published: tuple[Path, ...]
+
+    def with_outputs(self, names: Sequence[str]) -> "SerializedGraph":
+        """Return the same graph with the values `names`, float32, as its outputs."""
+        model = ir.from_proto(onnx.ModelProto.FromString(self.graph))
+        values = ir.convenience.create_value_mapping(model.graph)
+        model.graph.outputs.clear()
+        model.graph.outputs.extend(values[name] for name in names)
+        for value in model.graph.outputs:
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+        return replace(self, graph=ir.to_proto(model).SerializeToString())
+
+
+def serialize_graph(model: ir.Model, made: Path | None = None) -> SerializedGraph:
+    """Return the graph with its weights in files, which are mapped.
+
+    A weight that a file of the model holds as the graph needs it stays there. The others are written one
+    after the other to the file `made`, or to memory if there is none. `model` then refers to these files.
+    """
+    made_weights: list[ir.Value] = []
+    published: dict[Path, memoryview] = {}
+    for value in _large_weights(model):
+        tensor = value.const_value
+        assert tensor is not None
+        place = tensor.meta.get(PLACE)
+        if place is None:
+            made_weights.append(value)
+            continue
+        if place.path not in published:
+            published[place.path] = _map_file(place.path)
+        _refer(value, _name_published(place.path), place.offset)
+    files = {_name_published(path): contents for path, contents in published.items()}
+    if made_weights:
+        files[_MADE] = _write_weights(made_weights, made)
+    return SerializedGraph(ir.to_proto(model).SerializeToString(), files, tuple(published))
+
+
+def _name_published(path: Path) -> str:
+    return f"{_PUBLISHED}{path}"
+
+
+def _large_weights(model: ir.Model) -> list[ir.Value]:
+    return [
         value
         for graph in model.graphs()
         for value in graph.initializers.values()
         if value.const_value is not None and value.const_value.nbytes > _SMALL_BYTES
     ]
-    offsets, size = [], 0
-    for value in values:
-        assert value.const_value is not None
-        offsets.append(size)
-        size += value.const_value.nbytes
-        size += -size % ALIGNMENT_BYTES
-    contents = memoryview(mmap.mmap(-1, max(size, 1)))
-    for value, offset in zip(values, offsets, strict=True):
-        tensor = value.const_value
-        assert tensor is not None
-        contents[offset : offset + tensor.nbytes] = tensor.tobytes()
-        value.const_value = ir.ExternalTensor(
-            weights_name,
-            offset,
-            tensor.nbytes,
-            tensor.dtype,
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=str(value.name),
+
+
+def _map_file(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _write_weights(values: Sequence[ir.Value], made: Path | None) -> memoryview:
+    """Write the weights of `values` one after the other, and refer to them. Return what was written."""
+    tensors = [value.const_value for value in values if value.const_value is not None]
+    sizes = [tensor.nbytes + -tensor.nbytes % ALIGNMENT_BYTES for tensor in tensors]
+    contents = _make_room(made, sum(sizes))
+    written, offset = np.frombuffer(contents, np.uint8), 0
+    for value, tensor, size in zip(values, tensors, sizes, strict=True):
+        written[offset : offset + tensor.nbytes] = (
+            np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
         )
-    return ir.to_proto(model).SerializeToString(), contents
+        _refer(value, _MADE, offset)
+        offset += size
+    return contents
+
+
+def _make_room(made: Path | None, size: int) -> memoryview:
+    """Return a new file of `size` bytes, mapped, or as much memory. Raises `OSError`."""
+    if made is None:
+        return memoryview(mmap.mmap(-1, size))
+    with made.open("w+b") as file:
+        # A full disk is an error here. In the mapping it would end the process.
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+        return memoryview(mmap.mmap(file.fileno(), size))
+
+
+def _refer(value: ir.Value, file: str, offset: int) -> None:
+    """Let `value` refer to its weight in `file`."""
+    tensor = value.const_value
+    assert tensor is not None
+    shape = ir.Shape(tensor.shape.numpy())
+    value.const_value = ir.ExternalTensor(
+        file, offset, tensor.nbytes, tensor.dtype, shape=shape, name=str(value.name)
+    )
 
 
 def _align_tensor(tensor: onnx.TensorProto, file: BinaryIO) -> None:

@@ -7,6 +7,7 @@ values of the surrounding graph like their own.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from vecmill.models.weights import StoredTensor
 OPSET = 20
 IR_VERSION = 9
 
+_16_BIT_TYPES = {"F16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
+
 
 @dataclass(frozen=True, slots=True)
 class GraphOutput:
@@ -30,15 +33,33 @@ class GraphOutput:
     is_integer: bool = False
 
 
-class Ops:
-    """The recorder of one graph."""
+class Kept(Enum):
+    """The weights that a graph keeps in 16 bits, if the model's files have 16 bits; others become float32.
 
-    def __init__(self) -> None:
+    The graph converts what it reads of them to float32, so its outputs are the same to the bit. A row of a
+    table costs next to nothing to convert, a matrix as much as about 20 tokens cost to multiply with it.
+    """
+
+    NOTHING = "nothing"
+    TABLES = "tables"
+    EVERYTHING = "everything"
+
+
+# The key of a weight's metadata that holds its `FilePlace`, if a file holds it as the graph needs it.
+PLACE = "place"
+
+
+class Ops:
+    """The recorder of one graph, which keeps the weights `kept` in 16 bits."""
+
+    def __init__(self, kept: Kept = Kept.NOTHING) -> None:
+        self._kept = kept
         self._tape = ir.tape.Tape()  # of the subgraph that is being recorded
         self._whole = self._tape  # of the whole graph, which holds the constants and weights of all subgraphs
         self._subgraphs = 0
         self._inputs: list[ir.Value] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._16_bits: dict[str, ir.Value] = {}
 
     def __getattr__(self, operator: str) -> Callable[..., ir.Value]:
         """Return a function that adds `operator`, with inputs (`None` if omitted) and keyword attributes."""
@@ -75,14 +96,41 @@ class Ops:
         return self._constants[key]
 
     def weight(self, tensor: StoredTensor) -> ir.Value:
-        """Return the value of a model's tensor. The tensor is read only when the graph is written."""
+        """Return the value of a model's tensor, float32. It is read only when the graph is written."""
+        if self._kept is Kept.EVERYTHING and tensor.place is not None and tensor.place.has_16_bits:
+            return self._whole.op("Cast", [self._keep(tensor)], {"to": ir.DataType.FLOAT})
         lazy = ir.LazyTensor(
             lambda: ir.tensor(tensor.read()),
             dtype=ir.DataType.FLOAT,
             shape=ir.Shape(tensor.shape),
             name=tensor.name,
         )
+        if tensor.place is not None and not tensor.place.has_16_bits:
+            lazy.meta[PLACE] = tensor.place
         return self._whole.initializer(lazy)
+
+    def keeps_table(self, tensor: StoredTensor) -> bool:
+        """Return whether `look_up` reads rows of the tensor in 16 bits."""
+        return self._kept is not Kept.NOTHING and tensor.place is not None and tensor.place.has_16_bits
+
+    def look_up(self, table: StoredTensor, indices: ir.Value) -> ir.Value:
+        """Return rows of a table of which the graph keeps 16 bits, float32."""
+        return self.Cast(self.Gather(self._keep(table), indices), to=ir.DataType.FLOAT)
+
+    def _keep(self, tensor: StoredTensor) -> ir.Value:
+        """Return the value of a tensor in the 16 bits of its file; equal names share one value."""
+        place = tensor.place
+        assert place is not None
+        if tensor.name not in self._16_bits:
+            lazy = ir.LazyTensor(
+                lambda: ir.tensor(place.map(tensor.shape)),
+                dtype=_16_BIT_TYPES[place.kind],
+                shape=ir.Shape(tensor.shape),
+                name=f"{tensor.name} in 16 bits",
+            )
+            lazy.meta[PLACE] = place
+            self._16_bits[tensor.name] = self._whole.initializer(lazy)
+        return self._16_bits[tensor.name]
 
     def choose(
         self, condition: ir.Value, one: Callable[[], ir.Value], other: Callable[[], ir.Value]

@@ -300,6 +300,11 @@ class _MergedFile:
         tensor = self._file.get_tensor(name)
         return self._products[name].add_to(tensor, slice(None)) if name in self._products else tensor
 
+    def find_offset(self, name: str) -> int | None:
+        """Return the byte of the file at which a tensor begins, `None` if it is changed."""
+        offset: int | None = None if name in self._products else self._file.find_offset(name)
+        return offset
+
 
 class _SavedFile:
     """The whole tensors of an adapter by the names that they have in the base."""
@@ -316,6 +321,10 @@ class _SavedFile:
 
     def get_tensor(self, name: str) -> Any:
         return self._file.get_tensor(self._names[name])
+
+    def find_offset(self, name: str) -> int | None:
+        offset: int | None = self._file.find_offset(self._names[name])
+        return offset
 
 
 def open_merged(

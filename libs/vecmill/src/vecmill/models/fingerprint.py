@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vecmill.errors import CorruptModel
 from vecmill.models.description import ModelDescription
+from vecmill.models.digests import recall_digest
 from vecmill.models.stages import Dense, LayerNorm
 from vecmill.values.task import Task
 
@@ -20,17 +21,18 @@ GRAPH_VERSION = 4
 INPUTS_VERSION = 2
 
 
-def fingerprint_model(description: ModelDescription) -> str:
+def fingerprint_model(description: ModelDescription, cache_dir: Path | None = None) -> str:
     """Hash settings, tokenizer, weights and `GRAPH_VERSION`: 32 hexadecimal digits.
 
-    Reads the weights once. Raises `CorruptModel` if they cannot be read or their SHA-256 is not
-    `description.weights_sha256`.
+    Reads the weights once, or not at all if `cache_dir` has their digests (`models.digests`). Weights of
+    which the SHA-256 was published are read in any case. Raises `CorruptModel` if they cannot be read or
+    their SHA-256 is not `description.weights_sha256`.
     """
     digest = hashlib.sha256()
     for part in (
         _settings(description),
         hash_file(description.tokenizer_file),
-        _hash_weights(description),
+        _hash_weights(description, cache_dir),
         *(hash_file(path) for path in stage_files(description)),
         *_hash_adapter(description),
     ):
@@ -39,14 +41,16 @@ def fingerprint_model(description: ModelDescription) -> str:
     return digest.hexdigest()[:32]
 
 
-def prepared_name(description: ModelDescription) -> str:
+def prepared_name(description: ModelDescription, cache_dir: Path | None = None) -> str:
     """Return the first part of the name of each prepared folder of a model, with `INPUTS_VERSION`.
+
+    `cache_dir` is that of `fingerprint_model`.
 
     The graphs of embedding models have a suffix: older graphs normalise, and have no output for each token.
     Those with more heads have the digest of the heads, which change no dense embedding and so are no part of
     the fingerprint.
     """
-    name = f"{fingerprint_model(description)}-{INPUTS_VERSION}"
+    name = f"{fingerprint_model(description, cache_dir)}-{INPUTS_VERSION}"
     name += "-tokens" if description.task is Task.EMBED else ""
     if description.token_heads is None:
         return name
@@ -54,18 +58,27 @@ def prepared_name(description: ModelDescription) -> str:
     return f"{name}-heads-{hashlib.sha256(hashes.encode()).hexdigest()[:16]}"
 
 
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file in lower-case hex. Raises `CorruptModel` if the file cannot be read."""
+def hash_file(path: Path, cache_dir: Path | None = None) -> str:
+    """Return the SHA-256 of a file in lower-case hex, from `cache_dir` if it is kept there.
+
+    Raises `CorruptModel` if the file cannot be read.
+    """
     try:
         found = path.stat()
+        return _hash_content(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, cache_dir)
     except OSError as error:
         raise CorruptModel(f"{path} cannot be read: {error.strerror}.") from error
-    return _hash_content(path, found.st_size, found.st_mtime_ns)
 
 
 # Loading a model needs the hash of a file several times: for its serving plan and its prepared graphs.
 @functools.lru_cache(maxsize=64)
-def _hash_content(path: Path, _size: int, _changed_ns: int) -> str:
+def _hash_content(path: Path, _size: int, _modified_ns: int, _changed_ns: int, cache_dir: Path | None) -> str:
+    if cache_dir is None:
+        return _read_hash(path)
+    return recall_digest(path, cache_dir, functools.partial(_read_hash, path))
+
+
+def _read_hash(path: Path) -> str:
     digest = hashlib.sha256()
     for chunk in read_chunks(path):
         digest.update(chunk)
@@ -113,9 +126,10 @@ def _hash_adapter(description: ModelDescription) -> tuple[str, ...]:
     return () if adapter is None else (adapter.describe_scaling(), hash_file(adapter.weights_file))
 
 
-def _hash_weights(description: ModelDescription) -> str:
-    actual = " ".join(hash_file(path) for path in description.weights_files)
+def _hash_weights(description: ModelDescription, cache_dir: Path | None) -> str:
     expected = description.weights_sha256
+    kept = cache_dir if expected is None else None
+    actual = " ".join(hash_file(path, kept) for path in description.weights_files)
     if expected is not None and actual != expected:
         raise CorruptModel(
             f"{description.weights_files[0]} is not what was published: its SHA-256 is {actual}, "

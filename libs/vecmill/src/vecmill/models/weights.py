@@ -1,10 +1,12 @@
 """Reads tensors of safetensors and PyTorch files by name and expected shape, lazily.
 
 Only `StoredTensor.read` loads a tensor, so memory never holds two copies of a model. Opening a file checks
-its header and its length. The names of several files (shards) form one set.
+its header and its length. The names of several files (shards) form one set. A tensor whose elements stand in
+a file one after the other has a `FilePlace`, from which a runtime can map it without a copy.
 """
 
 import copy
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,9 +23,12 @@ from vecmill.values.aliases import FloatArray, IntArray
 
 PYTORCH_SUFFIXES = (".bin", ".pt")
 _PARTS = 4  # such as queries, keys and values
+_LENGTH_BYTES = 8  # of the length of a safetensors header
 MAX_HEADER_BYTES = 16 * 2**20  # of safetensors: about 100 bytes for each tensor
 
 FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+# The types that runtimes read, and their names in numpy.
+_MAPPED_TYPES: Mapping[str, str] = {"F32": "<f4", "F16": "<f2", "BF16": "bfloat16"}
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
 # Names in current -> in older checkpoints.
@@ -31,12 +36,37 @@ _RENAMES = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNo
 
 
 @dataclass(frozen=True, slots=True)
+class FilePlace:
+    """The place of a tensor in a file: its elements, row by row, begin at the byte `offset`.
+
+    `kind` is the type of the elements as safetensors names it: "F32", "F16" or "BF16".
+    """
+
+    path: Path
+    offset: int
+    kind: str
+
+    @property
+    def has_16_bits(self) -> bool:
+        """Whether an element has 16 bits."""
+        return self.kind != "F32"
+
+    def map(self, shape: tuple[int, ...]) -> Any:
+        """Return the elements as a read-only array of `shape`, mapped from the file."""
+        # Importing the package registers bfloat16 with numpy.
+        import ml_dtypes  # noqa: F401
+
+        return np.memmap(self.path, _MAPPED_TYPES[self.kind], "r", self.offset, shape)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor that `read` loads as float32."""
+    """A tensor that `read` loads as float32. `place` is where a file holds the same values, if one does."""
 
     name: str
     shape: tuple[int, ...]
     read: Callable[[], FloatArray]
+    place: FilePlace | None = None
 
 
 def concatenate(name: str, tensors: Sequence[StoredTensor]) -> StoredTensor:
@@ -113,7 +143,7 @@ class Weights:
                 f"{path}: tensor {stored!r} holds {view.get_dtype()}; supported are "
                 f"{', '.join(sorted(FLOATS))}."
             )
-        return StoredTensor(name, shape, lambda: self._read(stored))
+        return StoredTensor(name, shape, lambda: self._read(stored), self._find_place(stored))
 
     def rows(self, name: str, shape: tuple[int, ...], rows: Sequence[int]) -> StoredTensor:
         """Return `rows` of the tensor `name`, which must have `shape`; other rows are not read.
@@ -154,6 +184,14 @@ class Weights:
                 f"{self._path_of[stored]}: tensor {stored!r} holds {dtype}, not whole numbers."
             )
         return np.asarray(self._file_of[stored].get_tensor(stored), np.int64)
+
+    def _find_place(self, stored: str) -> FilePlace | None:
+        """Return the place of a tensor, `None` if no file holds its elements in order and aligned."""
+        file = self._file_of[stored]
+        kind, offset = file.get_slice(stored).get_dtype(), file.find_offset(stored)
+        if kind not in _MAPPED_TYPES or offset is None or offset % np.dtype(np.float32).itemsize:
+            return None
+        return FilePlace(self._path_of[stored], offset, kind)
 
     def _find(self, name: str) -> str:
         stored = self._spelling(name)
@@ -236,11 +274,10 @@ def open_weights_file(path: Path) -> Any:
     """Open one file. Raises the same errors as `Weights.open`."""
     if path.suffix in PYTORCH_SUFFIXES:
         return PyTorchFile.open(path)
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     try:
-        _check_header(path)
-        return safe_open(path, framework="np")
+        return SafetensorsFile(path)
     except (SafetensorError, OSError) as error:
         raise CorruptModel(
             f"{path} is not a complete safetensors file: {one_line(error)}. Download the model again."
@@ -254,14 +291,60 @@ def check_whole(paths: Iterable[Path]) -> None:
             open_weights_file(path)
 
 
-def _check_header(path: Path) -> None:
-    """Raise `CorruptModel` if the header is too large. The library would read it whole, several times."""
+class SafetensorsFile:
+    """An open safetensors file, with the methods of the library's files and the places of tensors."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises `CorruptModel`, `OSError` and `safetensors.SafetensorError`."""
+        from safetensors import safe_open
+
+        self._header_bytes = _check_header(path)
+        self._path = path
+        self._file: Any = safe_open(path, framework="np")
+        self._starts: Mapping[str, int] | None = None
+
+    def keys(self) -> Iterable[str]:
+        """Return the names of the tensors."""
+        return list(self._file.keys())
+
+    def get_slice(self, name: str) -> Any:
+        """Return the tensor `name`, without reading it."""
+        return self._file.get_slice(name)
+
+    def get_tensor(self, name: str) -> Any:
+        """Return a copy of the tensor `name` as an array of its own dtype."""
+        return self._file.get_tensor(name)
+
+    def find_offset(self, name: str) -> int | None:
+        """Return the byte of the file at which the tensor `name` begins."""
+        if self._starts is None:
+            self._starts = self._read_starts()
+        return self._starts[name]
+
+    def _read_starts(self) -> Mapping[str, int]:
+        """Read the header again, which the library has checked: its files do not tell offsets."""
+        with self._path.open("rb") as file:
+            header = json.loads(file.read(_LENGTH_BYTES + self._header_bytes)[_LENGTH_BYTES:])
+        data = _LENGTH_BYTES + self._header_bytes
+        return {
+            name: data + tensor["data_offsets"][0]
+            for name, tensor in header.items()
+            if name != "__metadata__"
+        }
+
+
+def _check_header(path: Path) -> int:
+    """Return the size of the header in bytes. The library would read a larger one whole, several times.
+
+    Raises `CorruptModel` if it is too large.
+    """
     if not path.is_file():
         raise CorruptModel(f"{path} is not a regular file.")
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
+        size = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if size > MAX_HEADER_BYTES:
             raise CorruptModel(
                 f"{path} is not a complete safetensors file: its header has {size} bytes; at most "
                 f"{MAX_HEADER_BYTES} are read. Download the model again."
             )
+    return size

@@ -64,7 +64,7 @@ class KeptSamples:
         """
         description, info = self.description, self.info
         try:
-            fingerprint = fingerprint_model(description)
+            fingerprint = fingerprint_model(description, self.cache_dir)
             default, adapters = default_prompt(description), description.encoder.adapters
             prompt = find_prompt(description.prompts, default, request.options, adapters)
         except (SetupError, OSError):  # the files of the model have gone

@@ -3,16 +3,15 @@
 The fp32 graph is run with the matrices' inputs as outputs, as many at a time as fit into memory.
 """
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
+from vecmill.graphs.external_data import SerializedGraph
 from vecmill.models.description import LONG_TEXT_TOKENS
 from vecmill.quantization.selection import Matrix
 from vecmill.tokenization.prompts import prompt_in_turn
@@ -79,9 +78,9 @@ class InputStatistics:
 
 
 def observe_inputs(
-    plain: Path, matrices: Sequence[Matrix], sequences: Sequence[TokenSequence]
+    plain: SerializedGraph, matrices: Sequence[Matrix], sequences: Sequence[TokenSequence]
 ) -> Iterator[tuple[Matrix, InputStatistics]]:
-    """Yield each matrix with the statistics of its inputs. `plain` is the path of the fp32 graph.
+    """Yield each matrix with the statistics of its inputs. `plain` is the fp32 graph.
 
     `sequences` should be sorted by length. Statistics take much memory, so use the statistics of a matrix
     before reading the next.
@@ -93,7 +92,9 @@ def observe_inputs(
         yield from zip(group, _observe(plain, group, batches), strict=True)
 
 
-def _observe(plain: Path, group: Sequence[Matrix], batches: Sequence[Batch]) -> list[InputStatistics]:
+def _observe(
+    plain: SerializedGraph, group: Sequence[Matrix], batches: Sequence[Batch]
+) -> list[InputStatistics]:
     found = [
         InputStatistics(np.zeros(matrix.inputs, np.float32), np.zeros((matrix.inputs,) * 2, np.float32))
         for matrix in group
@@ -119,24 +120,17 @@ def _feed(batch: Batch, inputs: Sequence[str]) -> dict[str, IntArray]:
     return {name: indices[name] for name in inputs}
 
 
-def _open(plain: Path, outputs: Sequence[str]) -> onnxruntime.InferenceSession:
-    """Open the graph at `plain` with other outputs, without the nodes that they do not need."""
-    model = ir.load(plain)
-    values = ir.convenience.create_value_mapping(model.graph)
-    model.graph.outputs.clear()
-    model.graph.outputs.extend(values[name] for name in outputs)
-    for value in model.graph.outputs:
-        value.type = ir.TensorType(ir.DataType.FLOAT)
-    with tempfile.NamedTemporaryFile(suffix=".onnx", dir=plain.parent, delete=False) as file:
-        path = Path(file.name)
-    try:
-        ir.save(model, path)  # the weights stay in their file
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    finally:
-        path.unlink()
+def _open(plain: SerializedGraph, outputs: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Open the graph with other outputs; the runtime drops the nodes that they do not need."""
+    observed = plain.with_outputs(outputs)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # The session reads the weights where they are, without a copy.
+    options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+    names, contents = list(observed.files), list(observed.files.values())
+    options.add_external_initializers_from_files_in_memory(names, contents, [one.nbytes for one in contents])
+    return onnxruntime.InferenceSession(observed.graph, options, providers=["CPUExecutionProvider"])
 
 
 def _groups(matrices: Sequence[Matrix]) -> Iterator[list[Matrix]]:

@@ -22,12 +22,12 @@ group alone; therefore queries, keys and values need not stay fp32.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from vecmill.graphs.external_data import SerializedGraph
 from vecmill.quantization.rounding import RoundedLayer, Span, feeds_attention, round_layers
 from vecmill.quantization.selection import Matrix, add_constant, find_matrices
 from vecmill.values.batch import TokenSequence
@@ -38,11 +38,11 @@ _SMALLEST_STEP = 1e-9
 
 
 def quantize_graph(
-    model: ir.Model, plain: Path, precision: Precision, sequences: Sequence[TokenSequence]
+    model: ir.Model, plain: SerializedGraph, precision: Precision, sequences: Sequence[TokenSequence]
 ) -> None:
     """Replace products of `model` by int8 in place.
 
-    `plain` is the path of the same graph's file, `sequences` the calibration texts. `int8-fast` quantises
+    `plain` is the same graph with its weights, `sequences` the calibration texts. `int8-fast` quantises
     every linear layer, `int8` all but those of queries, keys and values. Raises `UnsupportedModel` if the
     graph has no linear layers, or if the inputs of a linear layer are not finite.
     """

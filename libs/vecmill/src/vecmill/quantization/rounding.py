@@ -14,12 +14,12 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from vecmill.errors import UnsupportedModel
+from vecmill.graphs.external_data import SerializedGraph
 from vecmill.quantization.calibration import InputStatistics, observe_inputs
 from vecmill.quantization.selection import Matrix
 from vecmill.values.aliases import FloatArray
@@ -148,9 +148,12 @@ class RoundedLayer:
 
 
 def round_layers(
-    plain: Path, precision: Precision, matrices: Sequence[Matrix], sequences: Sequence[TokenSequence]
+    plain: SerializedGraph,
+    precision: Precision,
+    matrices: Sequence[Matrix],
+    sequences: Sequence[TokenSequence],
 ) -> Iterator[RoundedLayer]:
-    """Quantise `matrices` of the graph at `plain`, with the calibration texts `sequences`.
+    """Quantise `matrices` of the graph `plain`, with the calibration texts `sequences`.
 
     Raises `UnsupportedModel` if there are no matrices, or if their inputs are not finite.
     """

@@ -44,6 +44,11 @@ class Matrix:
         return _dimensions(self.weight)[1]
 
     @property
+    def outputs(self) -> int:
+        """The number of rows of the weight."""
+        return _dimensions(self.weight)[0]
+
+    @property
     def sources(self) -> list[ir.Value]:
         """The other factors of the products, (rows, inputs) each."""
         return [_present(product.inputs[0]) for product in self.products]

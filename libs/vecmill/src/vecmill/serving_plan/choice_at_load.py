@@ -35,7 +35,7 @@ def plan_model(description: ModelDescription, config: MillConfig) -> ServedPlan:
     check_whole(description.weights_files)  # before gigabytes of a damaged file are hashed
     engine = config.engine or default_engine(description)
     served = plan_serving(description.directory, config, engine=engine)
-    if served.measured_model in (None, fingerprint_model(description)):
+    if served.measured_model in (None, fingerprint_model(description, served.cache_dir)):
         return served
     logger.warning(
         "The files of %s have changed since it was optimised, so the measured accuracy is not reported.",

@@ -3,7 +3,9 @@
 Inputs are single texts, pairs of texts, or queries and documents, by the task of the model.
 """
 
+import logging
 import random
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +21,17 @@ from vecmill.tokenization.prompts import prompt_in_turn
 from vecmill.tokenization.tokenizer import Tokenizer
 from vecmill.values.batch import Batch, TokenSequence, compute_in_groups
 from vecmill.values.embeddings import Embedding
+from vecmill.values.engine_plan import EngineInfo
 from vecmill.vectors import activate_logits, dense
 
 # More than twice the number of best documents that are compared.
 DOCUMENTS_PER_QUERY = 30
 # Each query is compared with every document.
 TEXTS_PER_QUERY = 10
+
+_PROGRESS_S = 10.0
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +153,35 @@ def _compute(
     engine: Engine, processor: ModelProcessor, inputs: CheckInputs, batches: Iterator[Sequence[int]]
 ) -> ModelOutputs:
     sequences = [processor.tokenize(item) for item in inputs]
-    width = engine.info.lane_widths[0]
+    progress = _Progress(engine.info, len(sequences))
 
     def run(members: Sequence[int]) -> list[Embedding]:
-        return engine.run(Batch.of([sequences[member] for member in members]), width=width).split()
+        found = engine.run(
+            Batch.of([sequences[member] for member in members]), width=engine.info.lane_widths[-1]
+        )
+        progress.add(len(members))
+        return found.split()
 
     return tuple(map(processor.postprocess, inputs, sequences, compute_in_groups(batches, run)))
+
+
+class _Progress:
+    """The number of texts that were computed, which is logged every `_PROGRESS_S` seconds."""
+
+    def __init__(self, info: EngineInfo, texts: int) -> None:
+        self._info = info
+        self._texts = texts
+        self._done = 0
+        self._logged_s = time.monotonic()
+
+    def add(self, texts: int) -> None:
+        self._done += texts
+        if time.monotonic() - self._logged_s > _PROGRESS_S:
+            self._logged_s = time.monotonic()
+            logger.info(
+                "%s in %s: %d of %d texts are computed.",
+                *(self._info.name, self._info.precision, self._done, self._texts),
+            )
 
 
 def _draw_batches(count: int, seed: int) -> Iterator[Sequence[int]]:

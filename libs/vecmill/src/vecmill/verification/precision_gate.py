@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vecmill.engines import ENGINES, load_engine
+from vecmill.engines import ENGINES, load_engine, load_exact_engine
 from vecmill.engines.base import Engine
 from vecmill.errors import UnsupportedModel
 from vecmill.hardware.processor import processor_name
@@ -37,6 +37,7 @@ MIN_COSINES: Mapping[Precision, float] = {
     Precision.BF16: 0.9992,
     Precision.INT8: 0.992,
     Precision.INT8_FAST: 0.992,
+    Precision.INT8_BLOCKS: 0.992,
 }
 # Errors have long tails, so the worst text shows only among many. Calibration uses other passages.
 TEXTS, SEED = 200, 20_260_113
@@ -88,7 +89,7 @@ def load_gated_engine(
     min_cosine = None if plan.precision is None else MIN_COSINES.get(plan.precision)
     if min_cosine is None or description.exported_graph is not None:
         return load_engine(description, plan, cores=cores, cache_dir=cache_dir)
-    file = cache_dir / _file_name(description, plan)
+    file = cache_dir / _file_name(description, plan, cache_dir)
     result = PrecisionResult.read(file)
     if result is not None:
         result.require(min_cosine, description, plan)
@@ -109,7 +110,7 @@ def measure_precision_loss(
 ) -> PrecisionResult:
     """Compare the outputs of `engine` with the outputs in fp32. Raises the same errors as `load_engine`."""
     logger.info("Checking %s in %s; this happens once.", description.name, engine.info.precision)
-    exact = load_engine(description, _exact_plan(description, engine), cores=cores, cache_dir=cache_dir)
+    exact = _load_exact(description, engine, cores=cores, cache_dir=cache_dir)
     try:
         processor = ModelProcessor.load(description)
         reference = LoadedReference(
@@ -122,18 +123,19 @@ def measure_precision_loss(
     return PrecisionResult(found.worst_cosine, found.count)
 
 
-def _exact_plan(description: ModelDescription, engine: Engine) -> EnginePlan:
-    """Return the fp32 plan on the same device. On the CPU it uses the default engine, which loads quickly."""
+def _load_exact(description: ModelDescription, engine: Engine, *, cores: int, cache_dir: Path) -> Engine:
+    """Load the model in fp32: on the CPU by the default engine, else on the device of `engine`."""
     device = engine.info.device
     runs_anywhere = ENGINES[DEFAULT_ENGINE].is_installed and not isinstance(
         description.encoder, TransformersConfig
     )
     if device == "cpu" and runs_anywhere:
-        return EnginePlan(DEFAULT_ENGINE, Precision.FP32, device)
-    return EnginePlan(engine.info.name, Precision.FP32, device)
+        return load_exact_engine(description, cores=cores)
+    plan = EnginePlan(engine.info.name, Precision.FP32, device)
+    return load_engine(description, plan, cores=cores, cache_dir=cache_dir)
 
 
-def _file_name(description: ModelDescription, plan: EnginePlan) -> str:
+def _file_name(description: ModelDescription, plan: EnginePlan, cache_dir: Path) -> str:
     device = (plan.device or "any").replace(":", "-")
     where = f"{plan.engine}-{plan.precision}-{device}-{processor_name()}"
-    return f"{fingerprint_model(description)}-{where}.proof.json"
+    return f"{fingerprint_model(description, cache_dir)}-{where}.proof.json"

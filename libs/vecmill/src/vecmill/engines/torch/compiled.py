@@ -108,7 +108,7 @@ class CompiledTorchEngine(TorchEngine):
         precision = Precision(info.precision)
         prepared = prepare_model(
             cache_dir,
-            _name(description, precision, devices[0]),
+            _name(description, precision, devices[0], cache_dir),
             lambda folder: _fill(description, precision, devices[0], folder),
             estimate_bytes=lambda: 3 * fp32_bytes(description.weights_files),
         )
@@ -156,11 +156,13 @@ class CompiledTorchEngine(TorchEngine):
         return outputs
 
 
-def _name(description: "ModelDescription", precision: Precision, device: torch.device) -> str:
+def _name(
+    description: "ModelDescription", precision: Precision, device: torch.device, cache_dir: Path
+) -> str:
     machine = (
         processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device).replace(" ", "-")
     )
-    return f"{prepared_name(description)}-torch-{torch.__version__}-{precision}-{machine}"
+    return f"{prepared_name(description, cache_dir)}-torch-{torch.__version__}-{precision}-{machine}"
 
 
 def _fill(description: "ModelDescription", precision: Precision, device: torch.device, folder: Path) -> None:

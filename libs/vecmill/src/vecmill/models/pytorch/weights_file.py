@@ -48,6 +48,11 @@ class TensorSlice:
         """Return a copy of `rows`, a slice."""
         return np.array(self._view()[rows], order="C")
 
+    def find_start(self) -> int | None:
+        """Return the address of the first element in memory, `None` if the elements are not in order."""
+        view = self._view()
+        return view.ctypes.data if view.flags.c_contiguous and view.size else None
+
     def _view(self) -> Any:
         """Return the elements in the memory map."""
         # Importing the package registers bfloat16 with numpy.
@@ -68,7 +73,10 @@ class TensorSlice:
 class PyTorchFile:
     """An open PyTorch weights file. Has the methods of an open safetensors file."""
 
-    def __init__(self, tensors: Mapping[str, PickledTensor], storages: Mapping[str, memoryview]) -> None:
+    def __init__(
+        self, data: memoryview, tensors: Mapping[str, PickledTensor], storages: Mapping[str, memoryview]
+    ) -> None:
+        self._data = data
         self._tensors = tensors
         self._storages = storages
 
@@ -85,7 +93,7 @@ class PyTorchFile:
         except (OSError, ValueError) as error:  # ValueError for an empty file
             raise _damaged(path, error) from error
         try:
-            return cls(*_read(data))
+            return cls(data, *_read(data))
         except DamagedFile as error:
             raise _damaged(path, error) from error
         except RefusedContent as error:
@@ -106,6 +114,11 @@ class PyTorchFile:
     def get_tensor(self, name: str) -> Any:
         """Return a copy of the tensor `name` as an array of its own dtype."""
         return self.get_slice(name)[...]
+
+    def find_offset(self, name: str) -> int | None:
+        """Return the byte at which the tensor `name` begins, `None` if its elements are not in order."""
+        start = self.get_slice(name).find_start()
+        return None if start is None else start - np.frombuffer(self._data, np.uint8).ctypes.data
 
 
 def _damaged(path: Path, error: Exception) -> CorruptModel:
