@@ -311,7 +311,7 @@ def test_tensors_are_merged_one_at_a_time_when_they_are_read(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Describing a model reads no tensor of the base or the adapter."""
-    from vecmill.models import adapters
+    from vecmill.models import merged_weights
 
     read: list[FloatArray] = []
 
@@ -319,7 +319,7 @@ def test_tensors_are_merged_one_at_a_time_when_they_are_read(
         read.append(np.asarray(view[:], np.float32))
         return read[-1]
 
-    monkeypatch.setattr(adapters, "_read", note)
+    monkeypatch.setattr(merged_weights, "_read", note)
     description = describe(folder)
     assert read == []
     load_engine(description, MillConfig().plan("onnx"), cores=1, cache_dir=tmp_path / "cache").close()

@@ -8,7 +8,8 @@ import pytest
 import safetensors.numpy
 
 from support.lora_adapters import Lora, write_config
-from vecmill.models.adapters import Adapter, open_merged
+from vecmill.models.adapters import Adapter
+from vecmill.models.merged_weights import open_merged
 from vecmill.models.weights import Weights
 from vecmill.values.aliases import FloatArray
 

@@ -82,6 +82,7 @@ HEADLESS = replace(RERANKER, class_name="XLMRobertaModel", settings={**RERANKER.
 LANGUAGE_MODEL = replace(
     QWEN, modules=None, tokenizer_config={"add_bos_token": False, "model_max_length": LONGEST}
 )
+NOMIC = replace(BERT, class_name="NomicBertModel")
 BERT_LORA = Lora(
     ("query", "value", "dense"),
     ranks={"layer.1.attention.self.query": 5, "intermediate.dense": 2},
@@ -94,6 +95,11 @@ CASES = {
     "fan_in_fan_out": Case(BERT, "BertModel", Lora(("key",), config={"fan_in_fan_out": True})),
     "embeddings": Case(BERT, "BertModel", Lora(("word_embeddings", "query"), alpha=2, seed=2)),
     "decoder": Case(QWEN, "Qwen3Model", Lora(("q_proj", "v_proj", "down_proj"), alpha=3)),
+    # transformers renames the modules of these two, and splits their matrices.
+    "nomic_bert": Case(NOMIC, "NomicBertModel", Lora(("q_proj", "v_proj", "gate_proj", "down_proj"))),
+    "gte": Case(
+        replace(BERT, class_name="GteModel"), "GteModel", Lora(("k_proj", "o_proj", "up_proj"), alpha=9)
+    ),
     "reranker": Case(
         RERANKER,
         "XLMRobertaForSequenceClassification",
@@ -307,6 +313,25 @@ def test_an_adapter_beside_the_weights_of_its_base_agrees(saved: Mapping[str, Sa
         shutil.copy(path, folder)
     edit_json(folder / "adapter_config.json", base_model_name_or_path="owner/elsewhere")
     assert difference(serve(folder, tmp_path / "cache"), saved["bert"].expected) <= TOLERANCE
+
+
+def test_an_adapter_may_have_the_published_names_of_modules(tmp_path: Path) -> None:
+    """As one that was trained with the publisher's own code has."""
+    one = save_case(tmp_path, Case(NOMIC, "NomicBertModel", Lora(("o_proj", "down_proj"), alpha=9)))
+    published = {
+        "layers.": "encoder.layers.",
+        "self_attn.o_proj": "attn.out_proj",
+        "mlp.down_proj": "mlp.fc2",
+    }
+
+    def rename(name: str) -> str:
+        for theirs, ours in published.items():
+            name = name.replace(theirs, ours)
+        return name
+
+    change_tensors(one.adapter, lambda tensors: {rename(name): tensor for name, tensor in tensors.items()})
+    assert difference(one.expected, one.bare) > 0.05
+    assert difference(serve(one.adapter, tmp_path / "cache"), one.expected) <= TOLERANCE
 
 
 def test_the_prompts_of_the_base_hold(saved: Mapping[str, Saved], tmp_path: Path) -> None:

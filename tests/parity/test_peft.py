@@ -1,8 +1,8 @@
 """LoRA adapters that the package peft itself makes and saves, over tiny models of many architectures.
 
 peft is not among the packages of the tests, because nothing else needs it. After a change of
-`models/adapters.py`, install peft 0.21 beside them and run this module. `test_lora_adapters.py` compares
-without it.
+`models/adapters.py` or `merged_weights.py`, install peft 0.21 beside them and run this module.
+`test_lora_adapters.py` compares without it.
 """
 
 import warnings
@@ -42,6 +42,9 @@ ARCHITECTURES = {
     "mpnet": "sentence-transformers/all-mpnet-base-v2",
     "modernbert": "nomic-ai/modernbert-embed-base",
     "t5": "sentence-transformers/gtr-t5-base",
+    # transformers renames the modules of these two, and takes matrices apart.
+    "nomic_bert": "nomic-ai/nomic-embed-text-v1.5",
+    "gte": "Snowflake/snowflake-arctic-embed-m-v2.0",
     "eurobert": "EuroBERT/EuroBERT-210m",
     "mistral": "intfloat/e5-mistral-7b-instruct",
     "gemma3": "google/embeddinggemma-300m",

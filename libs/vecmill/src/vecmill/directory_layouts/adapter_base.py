@@ -14,12 +14,13 @@ from pathlib import Path, PurePosixPath
 
 from vecmill.architectures.registry import has_foreign_code
 from vecmill.errors import CorruptModel, UnsupportedModel
-from vecmill.models.adapters import ADAPTER_CONFIG, Adapter, list_added, touches_embeddings
+from vecmill.models.adapters import ADAPTER_CONFIG, Adapter
 from vecmill.models.description import ModelDescription
 from vecmill.models.directory import find_file, read_json, read_object
 from vecmill.models.encoder_config import TransformersConfig
 from vecmill.models.heads import HeadKind
 from vecmill.models.location import ModelLocation, locate_stored_model
+from vecmill.models.merged_weights import list_added, touches_embeddings
 
 _SHARED_HEADS = (HeadKind.VOCABULARY, HeadKind.YES_NO)
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
@@ -99,7 +100,8 @@ def check_adapter(description: ModelDescription) -> None:
 
 def _check_added(description: ModelDescription, adapter: Adapter) -> None:
     """Raise `UnsupportedModel` if the adapter has whole tensors that the base lacks and no head reads."""
-    for name in list_added(adapter, *description.weights_files):
+    rename = description.encoder.rename_tensor
+    for name in list_added(adapter, *description.weights_files, rename=rename):
         is_unread = description.head is None and name.partition(".")[0] == "lm_head"
         if adapter.class_end is None and not is_unread:
             raise UnsupportedModel(
