@@ -89,7 +89,6 @@ _LOGITS = re.compile(r"(?:.+\.)?(?:classifier|score)(?:\.out_proj)?\.weight")
 _VOCABULARY = re.compile(
     r"(?:.+\.)?(?:word_embeddings|embed_tokens|tok_embeddings|shared)(?:\.base_layer)?\.weight"
 )
-_CLASS_END = re.compile(r"(?:For[A-Z]\w*|LMHeadModel|Model)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ class Adapter:
         changed = dict(config)
         if self.class_end is not None:
             name = next(iter(read_texts(config, "architectures")), "")
-            changed["architectures"] = [_CLASS_END.sub("", name) + self.class_end]
+            changed["architectures"] = [name.partition("For")[0].removesuffix("Model") + self.class_end]
         file = open_weights_file(self.weights_file)
         for name, own in list_tensors(file, self.weights_file).items():
             shape = file.get_slice(own).get_shape()

@@ -237,6 +237,7 @@ class _Merging:
         self.file = file
         self.added: list[str] = []  # tensors of modules that the base does not have
         self._adapter = adapter
+        self._saved = frozenset(adapter.saved)
         self._base = {name: one for one in base.values() for name in list(one.keys())}
         self._ends: dict[str, list[str]] = {}
         for name in self._base:
@@ -307,7 +308,7 @@ class _Merging:
         stored = self._find_stored(plain)
         if stored is not None:
             return stored
-        if set(self._adapter.saved).isdisjoint(plain.split(".")):
+        if self._saved.isdisjoint(plain.split(".")):
             raise self._corrupt(f"has the tensor {name!r}, which the base does not have")
         self.added.append(plain)
         return plain
